@@ -1,0 +1,112 @@
+//! The refusals and faults that a caller can meet. A program that fails is a result, not one of these.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A closed list: the front ends map each code exhaustively to their own status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// A value in the request is malformed or outside its range.
+    InvalidArgument,
+    /// A name in the request is not one that the tool knows.
+    UnknownArgument,
+    /// The name is known, and the part of the product behind it is not in this version.
+    UnsupportedArgument,
+    /// The language's interpreter is not on this host.
+    RuntimeUnavailable,
+    /// The host cannot give the isolation that the operator's floor demands.
+    BelowFloor,
+    /// The operator's policy does not allow it.
+    PolicyDenied,
+    /// The queue is full; `retry_after_ms` says when to come back.
+    Busy,
+    /// The caller cancelled before the program started.
+    Cancelled,
+    /// The jail could not be set up, or broke; nothing of the program ran unwatched.
+    SandboxFault,
+    /// The configuration is wrong.
+    InvalidConfiguration,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of the reference.
+    pub const ALL: [ErrorCode; 10] = [
+        Self::InvalidArgument,
+        Self::UnknownArgument,
+        Self::UnsupportedArgument,
+        Self::RuntimeUnavailable,
+        Self::BelowFloor,
+        Self::PolicyDenied,
+        Self::Busy,
+        Self::Cancelled,
+        Self::SandboxFault,
+        Self::InvalidConfiguration,
+    ];
+
+    /// The name as callers see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::UnknownArgument => "unknown_argument",
+            Self::UnsupportedArgument => "unsupported_argument",
+            Self::RuntimeUnavailable => "runtime_unavailable",
+            Self::BelowFloor => "below_floor",
+            Self::PolicyDenied => "policy_denied",
+            Self::Busy => "busy",
+            Self::Cancelled => "cancelled",
+            Self::SandboxFault => "sandbox_fault",
+            Self::InvalidConfiguration => "invalid_configuration",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a caller may see of a refusal: what is wrong, and the next step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestError {
+    /// From the closed list.
+    pub code: ErrorCode,
+    /// One sentence: what is wrong.
+    pub message: String,
+    /// One sentence: what to do about it.
+    pub hint: String,
+    /// Present once the request was accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<String>,
+    /// With `busy`: milliseconds until a place is likely to be free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl RequestError {
+    /// A refusal with its next step.
+    pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: hint.into(), execution_id: None, retry_after_ms: None }
+    }
+
+    /// A malformed value.
+    pub fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message, hint)
+    }
+
+    /// The same refusal, tied to an execution.
+    #[must_use]
+    pub fn for_execution(mut self, id: &str) -> Self {
+        self.execution_id = Some(id.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", self.code, self.message, self.hint)
+    }
+}
+
+impl std::error::Error for RequestError {}

@@ -1,0 +1,24 @@
+//! Plain words that cross a crate or process boundary: what a caller asks for, what a run gave back, and the
+//! errors in between. No policy, no I/O; every constructor that takes a stranger's text checks it.
+#![forbid(unsafe_code)]
+
+mod error;
+mod isolation;
+mod language;
+mod limits;
+mod request;
+mod result;
+mod words;
+
+pub use error::{ErrorCode, RequestError};
+pub use isolation::{Isolation, LayerState, Tier};
+pub use language::Language;
+pub use limits::{Limits, LimitsRequest, parse_size};
+pub use request::{
+    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile,
+    STDIN_BYTES_MAX, WorkspaceMode, WorkspaceSource,
+};
+pub use result::{
+    Artifact, Denial, ExecutionResult, Exit, ExitKind, Lossy, Phases, ProgramError, ResourceUsage, Truncated,
+};
+pub use words::{Namespace, ScriptName, WorkspacePath};

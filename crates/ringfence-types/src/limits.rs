@@ -1,0 +1,72 @@
+//! What a run may use. `LimitsRequest` is a caller's wish; `Limits` is what the operator's policy made of it.
+
+use serde::{Deserialize, Serialize};
+
+/// Every number is set: this is what the jail enforces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory of the whole tree, page cache of its private disk included, in bytes.
+    pub memory_bytes: u64,
+    /// Processor share in thousandths of a core.
+    pub cpu_millicores: u32,
+    /// Wall-clock deadline in milliseconds, from the start of the program.
+    pub timeout_ms: u64,
+    /// Processes and threads of the whole tree.
+    pub processes: u32,
+    /// Kept bytes of each of stdout and stderr.
+    pub output_bytes: u64,
+    /// Private disk (workspace, /tmp, home, /dev/shm together), in bytes.
+    pub disk_bytes: u64,
+}
+
+/// What a caller asked for; absent means the namespace's default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LimitsRequest {
+    /// MiB.
+    pub max_ram_mb: Option<u64>,
+    /// Cores; fractions allowed.
+    pub max_cpu_cores: Option<f64>,
+    /// Milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Processes and threads.
+    pub max_processes: Option<u32>,
+    /// Bytes per stream.
+    pub max_output_bytes: Option<u64>,
+    /// MiB.
+    pub max_disk_mb: Option<u64>,
+}
+
+/// Reads "256m", "1g", "512MiB", "1073741824" as bytes; powers of 1024, as container tools do.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "ki" | "kib" => 1 << 10,
+        "m" | "mb" | "mi" | "mib" => 1 << 20,
+        "g" | "gb" | "gi" | "gib" => 1 << 30,
+        _ => return Err(format!("`{text}` is not a size")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size"))?;
+    number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_container_tools_read_them() {
+        let check = |text: &str, expect: Option<u64>| assert_eq!(parse_size(text).ok(), expect, "{text}");
+        check("256m", Some(256 << 20));
+        check("1g", Some(1 << 30));
+        check("512MiB", Some(512 << 20));
+        check("42", Some(42));
+        check("-1m", None);
+        check("1.5g", None);
+        check("", None);
+        check("99999999999999999999g", None);
+        check("18446744073709551615k", None);
+    }
+}

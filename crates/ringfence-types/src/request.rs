@@ -1,0 +1,193 @@
+//! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
+
+use crate::{Language, LimitsRequest, Namespace, RequestError, ScriptName, WorkspacePath};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// The longest code, in bytes.
+pub const CODE_BYTES_MAX: usize = 1 << 20;
+/// The most input files of one request.
+pub const FILES_MAX: usize = 1000;
+/// All input files together, in bytes.
+pub const FILES_BYTES_MAX: usize = 64 << 20;
+/// The longest standard input given with a request (a stream has no such bound), in bytes.
+pub const STDIN_BYTES_MAX: usize = 64 << 20;
+const ARGUMENTS_MAX: usize = 1000;
+const ENV_MAX: usize = 2000;
+const WORD_BYTES_MAX: usize = 128 << 10;
+
+/// What a caller wants to run. Construct with [`ExecuteRequest::new`] and fill in.
+#[derive(Clone, Debug)]
+pub struct ExecuteRequest {
+    /// The program text.
+    pub code: String,
+    /// Its language.
+    pub language: Language,
+    /// How it is called in tracebacks; `main.py` and the like when absent.
+    pub name: Option<ScriptName>,
+    /// Tenant.
+    pub namespace: Namespace,
+    /// Words after the program's name.
+    pub args: Vec<Argument>,
+    /// Added to the environment, which is otherwise built from nothing.
+    pub env: BTreeMap<EnvName, EnvValue>,
+    /// Standard input, when the front end does not stream one.
+    pub stdin: Vec<u8>,
+    /// Written into the workspace before the program starts.
+    pub files: Vec<InputFile>,
+    /// Wishes; clamped by policy.
+    pub limits: LimitsRequest,
+    /// False: stdout and stderr are drained and counted, not kept.
+    pub capture_output: bool,
+    /// Where the program may write.
+    pub workspace: WorkspaceSource,
+}
+
+/// One file to write into the workspace.
+#[derive(Clone, Debug)]
+pub struct InputFile {
+    /// Below the workspace.
+    pub path: WorkspacePath,
+    /// Content.
+    pub bytes: Vec<u8>,
+}
+
+/// The directory behind `/workspace`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkspaceSource {
+    /// Empty, in memory, gone afterwards.
+    Private,
+    /// A directory of the host's, named by the operator (never by a tool call).
+    Host {
+        /// Canonical path.
+        directory: PathBuf,
+        /// How it is mounted.
+        mode: WorkspaceMode,
+    },
+}
+
+/// How a host directory is seen inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkspaceMode {
+    /// Read-only.
+    Ro,
+    /// Read-write: the program changes the host's files.
+    Rw,
+    /// Reads the host's files, writes to a private layer that is gone afterwards.
+    Overlay,
+}
+
+/// A command-line word: no NUL, at most 128 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument(String);
+
+/// `[A-Za-z_][A-Za-z0-9_]*`, at most 256 bytes, not one of ours (`RINGFENCE_*`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvName(String);
+
+/// No NUL, at most 128 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvValue(String);
+
+impl ExecuteRequest {
+    /// A request with nothing but code.
+    pub fn new(language: Language, code: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            language,
+            name: None,
+            namespace: Namespace::default_name(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            stdin: Vec::new(),
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+            capture_output: true,
+            workspace: WorkspaceSource::Private,
+        }
+    }
+
+    /// Checks what no single field can: sizes and counts.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let refuse = |message: &str, hint: &str| Err(RequestError::invalid(message, hint));
+        if self.code.trim().is_empty() {
+            return refuse("the code is empty.", "Send the program text in `code`.");
+        }
+        if self.code.len() > CODE_BYTES_MAX {
+            return refuse("the code is longer than 1 MiB.", "Send large data as `files`, and keep the code small.");
+        }
+        if self.code.contains('\0') {
+            return refuse("the code holds a NUL byte.", "Send text; put binary data into `files` as base64.");
+        }
+        if self.files.len() > FILES_MAX {
+            return refuse("there are more than 1000 files.", "Send an archive and unpack it inside.");
+        }
+        if self.files.iter().map(|file| file.bytes.len()).sum::<usize>() > FILES_BYTES_MAX {
+            return refuse("the files are larger than 64 MiB together.", "Mount a workspace for data of this size.");
+        }
+        if self.stdin.len() > STDIN_BYTES_MAX {
+            return refuse("stdin is larger than 64 MiB.", "Send it as a file.");
+        }
+        if self.args.len() > ARGUMENTS_MAX || self.args.iter().map(|a| a.0.len()).sum::<usize>() > 1 << 20 {
+            return refuse("there are more than 1000 arguments or 1 MiB of them.", "Send them as a file.");
+        }
+        let env_bytes: usize = self.env.iter().map(|(name, value)| name.0.len() + value.0.len()).sum();
+        if self.env.len() > ENV_MAX || env_bytes > 1 << 20 {
+            return refuse("there are more than 2000 variables or 1 MiB of them.", "Send them as a file.");
+        }
+        let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();
+        paths.sort();
+        if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse(&format!("the file {:?} is given twice.", pair[0].as_str()), "Name each path once.");
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Argument {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.contains('\0') {
+            return Err("an argument holds a NUL byte".to_owned());
+        }
+        if text.len() > WORD_BYTES_MAX { Err("an argument is longer than 128 KiB".to_owned()) } else { Ok(Self(text)) }
+    }
+}
+
+impl TryFrom<String> for EnvValue {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.contains('\0') {
+            return Err("a variable's value holds a NUL byte".to_owned());
+        }
+        if text.len() > WORD_BYTES_MAX { Err("a variable is longer than 128 KiB".to_owned()) } else { Ok(Self(text)) }
+    }
+}
+
+impl TryFrom<String> for EnvName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut chars = text.chars();
+        let starts_well = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        if !starts_well || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') || text.len() > 256 {
+            return Err("a variable's name is letters, digits and `_`, at most 256 bytes".to_owned());
+        }
+        if text.starts_with("RINGFENCE_") {
+            return Err("variables named RINGFENCE_* are set by the sandbox itself".to_owned());
+        }
+        Ok(Self(text))
+    }
+}
+
+macro_rules! text_of {
+    ($($word:ident),*) => {$(
+        impl $word {
+            /// The checked text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+    )*};
+}
+text_of!(Argument, EnvName, EnvValue);

@@ -1,0 +1,183 @@
+//! What a run gave back, in the shape of the contract.
+
+use crate::{Isolation, Language};
+use serde::{Deserialize, Serialize};
+
+/// The result of one execution. A failing program is a result with `success: false`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExecutionResult {
+    /// Unique for this execution.
+    pub execution_id: String,
+    /// The same; the name that older callers use.
+    pub request_id: String,
+    /// Tenant.
+    pub namespace: String,
+    /// Always null until sessions exist.
+    pub session_id: Option<String>,
+    /// Language of the program.
+    pub language: Language,
+    /// What made the sandbox: `native`.
+    pub backend: String,
+    /// True when the program ended by itself with status 0 and its language reported no error.
+    pub success: bool,
+    /// How it ended, by the kernel's word.
+    pub exit: Exit,
+    /// The status, or 128 + signal, or 124 for a timeout, 137 for out of memory.
+    pub exit_code: i32,
+    /// Kept output.
+    pub stdout: String,
+    /// Kept output.
+    pub stderr: String,
+    /// Bytes written by the program, kept or not.
+    pub stdout_bytes: u64,
+    /// Bytes written by the program, kept or not.
+    pub stderr_bytes: u64,
+    /// Was output dropped past the limit.
+    pub truncated: Truncated,
+    /// Was output not UTF-8; the text then holds U+FFFD in its place.
+    pub lossy: Lossy,
+    /// Value of the last expression, else of `result`, `_` or `output`; JSON where it can be.
+    pub result: Option<serde_json::Value>,
+    /// Its repr, at most 64 KiB.
+    pub result_repr: Option<String>,
+    /// Names that the program defined.
+    pub variables: Vec<String>,
+    /// The language-level error that ended the program.
+    pub error: Option<ProgramError>,
+    /// Files that the program left.
+    pub artifacts: Vec<Artifact>,
+    /// From acceptance to result.
+    pub duration_ms: f64,
+    /// Where that time went.
+    pub phases: Phases,
+    /// What the program used.
+    pub resource_usage: ResourceUsage,
+    /// The walls that were up.
+    pub isolation: Isolation,
+    /// What was refused, and how to allow it.
+    pub denials: Vec<Denial>,
+    /// Events that a security team would want to see.
+    pub security_events: Vec<Denial>,
+    /// Null: no validation was asked for.
+    pub validation: Option<()>,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The manner.
+    pub kind: ExitKind,
+    /// Status, where it exited.
+    pub code: Option<i32>,
+    /// Signal number, where one ended it.
+    pub signal: Option<i32>,
+    /// Name of the limit, where one ended it.
+    pub limit: Option<String>,
+}
+
+/// The manner of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitKind {
+    /// Ended by itself, with a status.
+    Code,
+    /// Ended by a signal.
+    Signal,
+    /// The wall deadline passed.
+    Timeout,
+    /// The tree needed more memory than its limit.
+    OutOfMemory,
+    /// Another limit ended it; `limit` says which.
+    Limit,
+    /// The caller cancelled, or vanished.
+    Cancelled,
+}
+
+/// Whether output was dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truncated {
+    /// Past the limit.
+    pub stdout: bool,
+    /// Past the limit.
+    pub stderr: bool,
+}
+
+/// Whether bytes that are not UTF-8 were replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lossy {
+    /// Replaced by U+FFFD.
+    pub stdout: bool,
+    /// Replaced by U+FFFD.
+    pub stderr: bool,
+}
+
+/// An error of the language, as the program's runtime told it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramError {
+    /// `ZeroDivisionError`, `TypeError`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its text.
+    pub message: String,
+    /// With the caller's file name, line numbers and source lines.
+    pub traceback: String,
+    /// Line of the caller's code, from 1.
+    pub line: Option<u32>,
+}
+
+/// A file that the program left in `/workspace` or in `$RINGFENCE_OUTPUT_DIR`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Path below the directory it was found in; `output/...` for the output directory.
+    pub name: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// Lower-case hex.
+    pub sha256: String,
+    /// By content first, by ending second.
+    pub mime: String,
+    /// The content of a small one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_b64: Option<String>,
+}
+
+/// Milliseconds of each phase of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Phases {
+    /// Waiting for a place.
+    pub queued_ms: f64,
+    /// Making the sandbox, until the program's first instruction.
+    pub start_ms: f64,
+    /// The program.
+    pub run_ms: f64,
+    /// Collecting what it left.
+    pub finish_ms: f64,
+}
+
+/// What the whole tree used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResourceUsage {
+    /// Processor time in user mode.
+    pub cpu_user_ms: f64,
+    /// Processor time in the kernel.
+    pub cpu_system_ms: f64,
+    /// Peak memory: of the cgroup where there is one, else the largest sample of the tree.
+    pub max_rss_bytes: u64,
+    /// Most processes and threads at once; null where no cgroup counts them.
+    pub processes_peak: Option<u64>,
+    /// Private disk in use at the end.
+    pub disk_bytes: u64,
+}
+
+/// Something refused: by which rule, in which layer, and the smallest change that would allow it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// Rule id.
+    pub rule: String,
+    /// Layer name.
+    pub layer: String,
+    /// What was refused.
+    pub what: String,
+    /// The smallest change.
+    pub hint: String,
+}

@@ -1,0 +1,149 @@
+//! Names that a stranger gives, checked once: a value of these types is safe to use as what it says.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A tenant's name: 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot or a dash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Namespace(String);
+
+/// The name under which the code appears in tracebacks; one path component, 1 to 128 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ScriptName(String);
+
+/// A path below the workspace: relative, no `..`, no NUL, no empty or over-long part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct WorkspacePath(String);
+
+/// The longest workspace path, in bytes (PATH_MAX less room for the prefix).
+const PATH_BYTES_MAX: usize = 1024;
+const PATH_PART_BYTES_MAX: usize = 255;
+const PATH_DEPTH_MAX: usize = 32;
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
+}
+
+impl Namespace {
+    /// The namespace of a caller who names none.
+    pub fn default_name() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl TryFrom<String> for Namespace {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let good = (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
+        if good { Ok(Self(text)) } else { Err("a namespace is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned()) }
+    }
+}
+
+impl TryFrom<String> for ScriptName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let good = (1..=128).contains(&text.len())
+            && text.chars().all(|c| is_name_char(c) || c == ' ' || c == '+')
+            && !text.starts_with(['.', '-', ' ']);
+        if good { Ok(Self(text)) } else { Err("a script's name is one plain file name".to_owned()) }
+    }
+}
+
+impl TryFrom<String> for WorkspacePath {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let relative = text.strip_prefix("/workspace/").unwrap_or(&text);
+        let reason = if relative.is_empty() {
+            "is empty"
+        } else if relative.len() > PATH_BYTES_MAX {
+            "is longer than 1024 bytes"
+        } else if relative.contains('\0') {
+            "holds a NUL byte"
+        } else if relative.starts_with('/') {
+            "is absolute and not below /workspace"
+        } else if relative.ends_with('/') {
+            "ends with a slash"
+        } else if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            "has an empty, `.` or `..` part"
+        } else if relative.split('/').any(|part| part.len() > PATH_PART_BYTES_MAX) {
+            "has a part longer than 255 bytes"
+        } else if relative.split('/').count() > PATH_DEPTH_MAX {
+            "is more than 32 parts deep"
+        } else {
+            return Ok(Self(relative.to_owned()));
+        };
+        Err(format!("the path {:?} {reason}", shorten(&text)))
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+macro_rules! text_word {
+    ($($word:ident),*) => {$(
+        impl $word {
+            /// The checked text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl From<$word> for String {
+            fn from(word: $word) -> String {
+                word.0
+            }
+        }
+        impl fmt::Display for $word {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+text_word!(Namespace, ScriptName, WorkspacePath);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspace_paths_cannot_climb() {
+        let check = |text: &str, good: bool| {
+            assert_eq!(WorkspacePath::try_from(text.to_owned()).is_ok(), good, "{text:?}");
+        };
+        check("a.txt", true);
+        check("a/b/c.txt", true);
+        check("/workspace/a", true);
+        check("..hidden", true);
+        check("~/x", true);
+        check("%2e%2e/x", true);
+        check("", false);
+        check("..", false);
+        check("a/../b", false);
+        check("./a", false);
+        check("a//b", false);
+        check("a/", false);
+        check("/etc/passwd", false);
+        check("/workspace/../etc/passwd", false);
+        check("a\0b", false);
+        check(&"x".repeat(256), false);
+        check(&"x/".repeat(40), false);
+        check(&"a".repeat(4097), false);
+    }
+
+    #[test]
+    fn namespaces_are_plain_names() {
+        let check =
+            |text: &str, good: bool| assert_eq!(Namespace::try_from(text.to_owned()).is_ok(), good, "{text:?}");
+        check("default", true);
+        check("team-1.prod_x", true);
+        check("", false);
+        check("../x", false);
+        check("-rf", false);
+        check("a b", false);
+        check(&"n".repeat(65), false);
+    }
+}
