@@ -1,14 +1,35 @@
-//! The engine's door.
+//! The engine's door: what a front end holds. A submitted request is a task of the engine's own, so that a caller who
+//! hangs up loses nothing.
 
-use crate::settings::EngineSettings;
-use ringfence_types::{ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError};
+use crate::{backend::Native, execute, policy::decide, prepare, queue::Queue, runtimes, sandbox, settings::EngineSettings};
+use ringfence_jail::{Host, cgroup};
+use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError, Tier};
 use serde::Serialize;
-use std::path::PathBuf;
-use tokio::io::AsyncRead;
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::AsyncRead,
+    sync::{OnceCell, mpsc, oneshot, watch},
+};
 
 /// A running engine; clones share it.
 #[derive(Clone)]
-pub struct Engine {}
+pub struct Engine {
+    house: Arc<House>,
+}
+
+/// Everything a request needs on its way.
+pub(crate) struct House {
+    pub(crate) settings: EngineSettings,
+    pub(crate) native: Native,
+    pub(crate) queue: Queue,
+    running: Mutex<HashMap<String, watch::Sender<bool>>>,
+    versions: OnceCell<Vec<Runtime>>,
+}
 
 /// One request with what is not plain data.
 pub struct Submission {
@@ -49,11 +70,18 @@ pub struct OutputChunk {
 }
 
 /// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
-pub struct Execution {}
+pub struct Execution {
+    id: String,
+    output: Option<mpsc::Receiver<OutputChunk>>,
+    result: oneshot::Receiver<Result<ExecutionResult, RequestError>>,
+    canceller: Canceller,
+}
 
 /// Stops one execution; may be cloned and kept.
 #[derive(Clone)]
-pub struct Canceller {}
+pub struct Canceller {
+    cancel: watch::Sender<bool>,
+}
 
 /// One language on this host.
 #[derive(Clone, Debug, Serialize)]
@@ -89,52 +117,139 @@ pub struct SandboxInfo {
     pub caps: Limits,
 }
 
+/// Pieces of live output that wait for their reader; then the program waits.
+const OUTPUT_CHUNKS_WAITING: usize = 16;
+/// How long [`Engine::shutdown`] waits for the last run to end.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+
 impl Engine {
-    /// Starts the helper, checks the floor, sweeps what an earlier server left. `BelowFloor` when the host lacks a
-    /// layer of the tier.
-    pub async fn start(_settings: EngineSettings) -> Result<Self, RequestError> {
-        unimplemented!()
+    /// Starts the helper, sweeps what an earlier server left, and proves by running one that a sandbox of the tier can
+    /// be made. `BelowFloor` when the host lacks a layer.
+    pub async fn start(settings: EngineSettings) -> Result<Self, RequestError> {
+        let engine = Self::open(settings)?;
+        sandbox::prove(&engine.house).await?;
+        Ok(engine)
     }
-    /// Accepts a request; validation errors come out of [`Execution::finish`].
-    pub fn submit(&self, _submission: Submission) -> Execution {
-        unimplemented!()
+
+    /// The same without the proof: for a caller whose first request is the proof.
+    pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
+        let host = Host::inspect();
+        let failed = |what: &str, error: std::io::Error| {
+            RequestError::new(ErrorCode::SandboxFault, format!("{what}: {error}."), "Run `ringfence doctor`.")
+        };
+        cgroup::prepare(&host.cgroups).map_err(|error| failed("could not prepare the cgroup", error))?;
+        let (cgroups, directories) = ringfence_jail::sweep(&host.cgroups, &settings.state_dir);
+        if cgroups + directories > 0 {
+            tracing::info!(cgroups, directories, "removed what an earlier server left");
+        }
+        let native = Native::start(settings.helper.clone(), host).map_err(|error| failed("could not start the helper", error))?;
+        let queue = Queue::new(settings.queue.clone());
+        let (running, versions) = (Mutex::new(HashMap::new()), OnceCell::new());
+        Ok(Self { house: Arc::new(House { settings, native, queue, running, versions }) })
     }
-    /// The languages, each asked inside a sandbox for its version (cached).
+
+    /// Accepts a request; refusals come out of [`Execution::finish`].
+    pub fn submit(&self, submission: Submission) -> Execution {
+        let id = uuid::Uuid::now_v7().to_string();
+        let (cancel, cancelled) = watch::channel(false);
+        let (answer, result) = oneshot::channel();
+        let (live, output) = match submission.live.then(|| mpsc::channel(OUTPUT_CHUNKS_WAITING)) {
+            Some((live, output)) => (Some(live), Some(output)),
+            None => (None, None),
+        };
+        self.house.running().insert(id.clone(), cancel.clone());
+        let (house, task_id) = (self.house.clone(), id.clone());
+        tokio::spawn(async move {
+            let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
+            house.running().remove(&task_id);
+            match &result {
+                Ok(done) => tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution"),
+                Err(error) => tracing::info!(id = %task_id, code = %error.code, "refused"),
+            }
+            // Nobody may be waiting; the run is complete all the same.
+            drop(answer.send(result.map_err(|error| error.for_execution(&task_id))));
+        });
+        Execution { id, output, result, canceller: Canceller { cancel } }
+    }
+
+    /// The languages, each asked inside a sandbox for its version, once.
     pub async fn runtimes(&self) -> Vec<Runtime> {
-        unimplemented!()
+        self.house.versions.get_or_init(|| prepare::versions(self)).await.clone()
     }
+
+    /// Where an interpreter is, without starting it.
+    pub(crate) fn locate(&self, language: Language) -> Result<PathBuf, RequestError> {
+        runtimes::find(language, &self.house.settings.runtimes).map(|found| found.path)
+    }
+
+    pub(crate) fn tier(&self) -> Tier {
+        self.house.settings.tier
+    }
+
     /// Facts for `get_sandbox_info`.
-    pub fn info(&self) -> SandboxInfo {
-        unimplemented!()
+    pub fn info(&self) -> Result<SandboxInfo, RequestError> {
+        let policy = &self.house.settings.policy;
+        let grant = decide(policy, ExecuteRequest::new(Language::Shell, "true"))?;
+        let isolation = sandbox::isolation(&self.house, grant.limits())?;
+        Ok(SandboxInfo { isolation, defaults: policy.defaults.clone(), caps: policy.caps.clone() })
     }
-    /// Kills what runs and waits until nothing is left.
+
+    /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
-        unimplemented!()
+        for cancel in self.house.running().values() {
+            cancel.send_replace(true);
+        }
+        let ended = async {
+            while !self.house.running().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
+            tracing::warn!("runs were still ending at shutdown");
+        }
+        self.house.native.stop();
+    }
+}
+
+impl House {
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, watch::Sender<bool>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Execution {
     /// Its id.
     pub fn id(&self) -> &str {
-        unimplemented!()
+        &self.id
     }
+
     /// A handle that stops it.
     pub fn canceller(&self) -> Canceller {
-        unimplemented!()
+        self.canceller.clone()
     }
+
     /// The next piece of live output; `None` when the program has ended.
     pub async fn next_output(&mut self) -> Option<OutputChunk> {
-        unimplemented!()
+        match &mut self.output {
+            Some(output) => output.recv().await,
+            None => None,
+        }
     }
+
     /// The result. Live output that was not taken is dropped.
-    pub async fn finish(self) -> Result<ExecutionResult, RequestError> {
-        unimplemented!()
+    pub async fn finish(mut self) -> Result<ExecutionResult, RequestError> {
+        self.output = None;
+        let id = self.id;
+        self.result.await.unwrap_or_else(|_| {
+            let error = RequestError::new(ErrorCode::SandboxFault, "the engine's task died.", "Report this.");
+            Err(error.for_execution(&id))
+        })
     }
 }
 
 impl Canceller {
     /// Stops the execution; the tree is dead within a second.
     pub fn cancel(&self) {
-        unimplemented!()
+        self.cancel.send_replace(true);
     }
 }

@@ -1,12 +1,82 @@
-//! The single-threaded helper process.
+//! The helper: a single-threaded re-execution of the server's binary that makes sandboxes, so that the server, which
+//! has threads, never forks. It reads start messages from the socket on its standard input and forks one supervisor
+//! for each. The end of that connection is the end of the server, and of the helper.
+
+use crate::{
+    init::Pipes,
+    supervise::{self, Started},
+    wire::{self, Start},
+};
+use ringfence_sys::{
+    file,
+    process::{self, Fork},
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
 
 /// A function of this binary that parses hostile bytes inside a jail: standard input in, standard output out.
 pub type Worker = fn(&[u8]) -> Vec<u8>;
+/// The workers by name.
+pub type Workers = &'static [(&'static str, Worker)];
 
 /// The first word of the helper's command line.
 pub const HELPER_WORD: &str = "__jail-helper";
 
-/// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`].
-pub fn run(_workers: &'static [(&'static str, Worker)]) -> i32 {
-    unimplemented!()
+/// Descriptors of a start message.
+pub(crate) const START_DESCRIPTORS: usize = 6;
+
+/// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
+pub fn run(workers: Workers) -> i32 {
+    match serve(workers) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("ringfence helper: {error}");
+            1
+        }
+    }
+}
+
+fn serve(workers: Workers) -> io::Result<()> {
+    process::set_name("ringfence-help")?;
+    process::new_session()?;
+    process::ignore_children()?;
+    // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
+    // accident.
+    let control = process::duplicate_above(file::inherited(0)?, 3)?;
+    let null = std::fs::File::open("/dev/null")?;
+    process::place_descriptor(&null, 0)?;
+    let mut control = Some(control);
+    while let Some(open) = &control {
+        let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else { return Ok(()) };
+        match started(start, descriptors) {
+            Some(started) => fork_supervisor(started, &mut control, workers)?,
+            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "a start message without its descriptors")),
+        }
+    }
+    Ok(())
+}
+
+fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
+    let [server, payload, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] = descriptors.try_into().ok()?;
+    let pipes = Pipes { stdin, stdout, stderr, report };
+    Some(Started { server, payload: payload.into(), plan_bytes: start.plan_bytes, pipes })
+}
+
+/// A fork that fails drops the run's socket, which the server sees as a failed run; the helper lives on.
+fn fork_supervisor(started: Started, control: &mut Option<OwnedFd>, workers: Workers) -> io::Result<()> {
+    match process::fork() {
+        Ok(Fork::Parent(_)) => Ok(()),
+        Ok(Fork::Child) => {
+            process::die_with_parent()?;
+            process::mind_children()?;
+            *control = None; // only the helper may hear the server
+            supervise::live(started, workers)
+        }
+        Err(error) => {
+            eprintln!("ringfence helper: fork: {error}");
+            Ok(())
+        }
+    }
 }

@@ -1,5 +1,31 @@
 //! The local Linux jail: a pure `plan`, an ordered `enter`, the child's wire protocol and the host probe. No async.
+//!
+//! ```text
+//! server ──► helper ──► supervisor (one per run) ──► pid 1 (ours) ──► the program
+//!            helper.rs  supervise.rs                 init.rs, enter/
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod cgroup;
+pub mod client;
 pub mod doctor;
+mod enter;
+pub mod harvest;
 pub mod helper;
+pub mod host;
+mod init;
+mod layout;
+pub mod plan;
+mod sample;
+pub mod seccomp;
+mod spec;
+mod supervise;
+mod sweep;
+mod tree;
+pub mod wire;
+
+pub use host::Host;
+pub use layout::Layout;
+pub use plan::{Plan, PlanError};
+pub use spec::{JailSpec, Part, Program};
+pub use sweep::{RUNS, sweep};

@@ -1,0 +1,171 @@
+//! The files a program left: staged from outside once its tree is dead, so that nothing changes while they are read.
+//! No link is followed; what is not a plain file is refused and named.
+
+use crate::backend::Doors;
+use base64::Engine as _;
+use ringfence_jail::harvest::{self, Bounds, Found, Stamp, Walk};
+use ringfence_types::{Artifact, Denial, WorkspacePath};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+/// Bounds of what is collected from one run.
+const ENTRIES_MAX: usize = 20_000;
+const DEPTH_MAX: usize = 32;
+const ARTIFACTS_MAX: usize = 1_000;
+const ARTIFACT_BYTES_MAX: u64 = 256 << 20;
+const TOTAL_BYTES_MAX: u64 = 1 << 30;
+const INLINE_BYTES_MAX: u64 = 64 << 10;
+const INLINE_TOTAL_MAX: u64 = 1 << 20;
+
+const BOUNDS: Bounds = Bounds { entries: ENTRIES_MAX, depth: DEPTH_MAX };
+
+/// What the workspace held before the program started.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    stamps: BTreeMap<PathBuf, Stamp>,
+    inputs: BTreeMap<PathBuf, [u8; 32]>,
+}
+
+impl Before {
+    /// A fresh workspace with only these input files.
+    pub(crate) fn inputs<'a>(files: impl Iterator<Item = (&'a WorkspacePath, &'a [u8])>) -> Self {
+        let inputs = files.map(|(path, bytes)| (PathBuf::from(path.as_str()), Sha256::digest(bytes).into()));
+        Self { stamps: BTreeMap::new(), inputs: inputs.collect() }
+    }
+
+    /// A directory of the host's, as it is now.
+    pub(crate) fn look(&mut self, directory: &Path) -> io::Result<()> {
+        self.stamps = harvest::stamps(&harvest::walk(File::open(directory)?.as_fd(), BOUNDS));
+        Ok(())
+    }
+}
+
+/// Artifacts and what was refused.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    pub(crate) artifacts: Vec<Artifact>,
+    pub(crate) denials: Vec<Denial>,
+}
+
+/// Collects what is new or changed. Blocking: reads every artifact once.
+pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>) -> Staged {
+    let mut staging = Staging { staged: Staged::default(), total: 0, inline: 0, copy_to };
+    let changes = harvest::walk(doors.changes.as_fd(), BOUNDS);
+    staging.add(doors.changes.as_fd(), &changes, "", before);
+    let output = harvest::walk(doors.output.as_fd(), BOUNDS);
+    staging.add(doors.output.as_fd(), &output, "output/", &Before::default());
+    staging.staged
+}
+
+struct Staging<'a> {
+    staged: Staged,
+    total: u64,
+    inline: u64,
+    copy_to: Option<&'a Path>,
+}
+
+impl Staging<'_> {
+    fn add(&mut self, directory: std::os::fd::BorrowedFd<'_>, walk: &Walk, prefix: &str, before: &Before) {
+        for (path, what) in walk.refused.iter().take(ARTIFACTS_MAX) {
+            self.refuse(format!("{prefix}{}: {what}", path.display()), "Only plain files become artifacts.");
+        }
+        if walk.incomplete {
+            self.refuse(
+                format!("{prefix}: more than {ENTRIES_MAX} entries, deeper than {DEPTH_MAX}, or unreadable directories"),
+                "Pack many files into an archive.",
+            );
+        }
+        for found in &walk.files {
+            if before.stamps.get(&found.path) == Some(&found.stamp) {
+                continue;
+            }
+            if self.staged.artifacts.len() == ARTIFACTS_MAX {
+                self.refuse(format!("more than {ARTIFACTS_MAX} artifacts"), "Pack many files into an archive.");
+                return;
+            }
+            self.take(directory, found, prefix, before);
+        }
+    }
+
+    fn take(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, prefix: &str, before: &Before) {
+        let name = format!("{prefix}{}", found.path.to_string_lossy());
+        if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > TOTAL_BYTES_MAX {
+            self.refuse(format!("{name}: {} bytes", found.size), "An artifact may have 256 MiB, all of them 1 GiB.");
+            return;
+        }
+        match self.read(directory, found, &name) {
+            Ok((artifact, digest)) => {
+                if before.inputs.get(&found.path) != Some(&digest) {
+                    self.total += found.size;
+                    self.staged.artifacts.push(artifact);
+                }
+            }
+            Err(error) => self.refuse(format!("{name}: {error}"), "The file could not be read by the server."),
+        }
+    }
+
+    fn read(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, name: &str) -> io::Result<(Artifact, [u8; 32])> {
+        let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
+        let mut copy = self.copy_to.map(|to| create_below(to, name)).transpose()?;
+        let (mut hasher, mut head, mut size) = (Sha256::new(), Vec::new(), 0_u64);
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = file.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            hasher.update(&buffer[..count]);
+            size += count as u64;
+            if size <= INLINE_BYTES_MAX {
+                head.extend_from_slice(&buffer[..count]);
+            }
+            if let Some(copy) = &mut copy {
+                copy.write_all(&buffer[..count])?;
+            }
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        let inline = size <= INLINE_BYTES_MAX && self.inline + size <= INLINE_TOTAL_MAX;
+        self.inline += if inline { size } else { 0 };
+        let artifact = Artifact {
+            name: name.to_owned(),
+            size_bytes: size,
+            sha256: hex(&digest),
+            mime: mime(&head, name),
+            content_b64: inline.then(|| base64::engine::general_purpose::STANDARD.encode(&head)),
+        };
+        Ok((artifact, digest))
+    }
+
+    fn refuse(&mut self, what: String, hint: &str) {
+        let (rule, layer) = ("artifacts.plain_files".to_owned(), "artifacts".to_owned());
+        self.staged.denials.push(Denial { rule, layer, what, hint: hint.to_owned() });
+    }
+}
+
+/// By content first, since a name is only the program's word.
+fn mime(head: &[u8], name: &str) -> String {
+    match infer::get(head) {
+        Some(kind) => kind.mime_type().to_owned(),
+        None => mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream").to_owned(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The operator's directory is the operator's; the name is a stranger's and must be a plain path below it.
+fn create_below(directory: &Path, name: &str) -> io::Result<File> {
+    let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
+    let path = directory.join(plain.as_str());
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    File::options().write(true).create_new(true).open(path)
+}

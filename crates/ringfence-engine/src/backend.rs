@@ -1,0 +1,323 @@
+//! Starts a jail and follows it to its end: the program's streams, its report, its deadline, its files. Dropping a
+//! [`Running`] kills the tree.
+
+use crate::engine::{OutputChunk, OutputStream, Stdin};
+use ringfence_jail::{
+    Host, JailSpec, Plan, PlanError,
+    client::{self, Helper},
+    plan,
+    wire::{self, Ending, Event, Failure, Order},
+};
+use ringfence_types::{ErrorCode, Isolation, RequestError};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, Interest},
+    net::{UnixStream, unix::pipe},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+const CHUNK_BYTES: usize = 64 << 10;
+/// The most that a program's driver may report; the rest is drained and dropped.
+pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
+
+/// The native backend: the helper process and what is known of the host.
+pub(crate) struct Native {
+    binary: PathBuf,
+    helper: Mutex<Option<Helper>>,
+    pub(crate) host: Host,
+}
+
+impl Native {
+    pub(crate) fn start(binary: PathBuf, host: Host) -> io::Result<Self> {
+        let helper = Helper::start(&binary)?;
+        Ok(Self { binary, helper: Mutex::new(Some(helper)), host })
+    }
+
+    /// The plan that a spec becomes on this host.
+    pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {
+        plan::build(spec, &self.host).map_err(|error| match &error {
+            PlanError::MissingLayer { .. } => RequestError::new(
+                ErrorCode::BelowFloor,
+                format!("{error}."),
+                "Run `ringfence doctor`; it names the smallest change.",
+            ),
+            PlanError::TreeTooBroad { .. } => RequestError::new(
+                ErrorCode::RuntimeUnavailable,
+                format!("{error}."),
+                "Install the interpreter in a directory of its own.",
+            ),
+        })
+    }
+
+    /// Starts a plan. `blobs` are what the plan's parts point into.
+    pub(crate) fn launch(&self, plan: &Plan, blobs: &[&[u8]]) -> Result<client::Run, RequestError> {
+        let bytes = client::encode(plan).map_err(|error| fault("encode the plan", &error))?;
+        let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(living) = helper.as_ref() {
+            match living.run(&bytes, blobs) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    tracing::error!(pid = living.pid(), "the helper is gone; starting another");
+                }
+                started => return started.map_err(|error| fault("start a sandbox", &error)),
+            }
+        }
+        let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
+        let started = next.run(&bytes, blobs).map_err(|error| fault("start a sandbox", &error));
+        *helper = Some(next);
+        started
+    }
+
+    /// Ends the helper and with it everything that still runs.
+    pub(crate) fn stop(&self) {
+        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(error)) = helper.map(Helper::stop) {
+            tracing::warn!(%error, "waiting for the helper");
+        }
+    }
+}
+
+fn fault(operation: &str, error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("could not {operation}: {error}."),
+        "Run `ringfence doctor` to see whether this host can make sandboxes.",
+    )
+}
+
+/// What the caller gives to and wants from the streams.
+pub(crate) struct Wires {
+    pub(crate) stdin: Stdin,
+    pub(crate) stdin_bytes: Vec<u8>,
+    pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+/// A tree that has been asked for.
+pub(crate) struct Running {
+    events: Events,
+    doors: Vec<OwnedFd>,
+    _stdin: Attached<()>,
+    stdout: JoinHandle<Kept>,
+    stderr: JoinHandle<Kept>,
+    report: JoinHandle<Kept>,
+    cancelled: watch::Receiver<bool>,
+}
+
+/// Everything a tree left, hostile.
+#[derive(Debug)]
+pub(crate) struct RawOutcome {
+    pub(crate) ending: Ending,
+    pub(crate) stdout: Kept,
+    pub(crate) stderr: Kept,
+    pub(crate) report: Vec<u8>,
+    /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
+    pub(crate) doors: Option<Doors>,
+    /// Keeps a host directory of the run in place until its files have been read.
+    pub(crate) _hold: UnixStream,
+    pub(crate) isolation: Isolation,
+}
+
+/// Directories to harvest.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    pub(crate) changes: OwnedFd,
+    pub(crate) output: OwnedFd,
+}
+
+/// A stream, cut at its limit.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) total: u64,
+}
+
+impl Running {
+    /// Asks for the plan and connects its streams. The walls go up meanwhile.
+    pub(crate) fn start(native: &Native, plan: &Plan, blobs: &[&[u8]], wires: Wires, keep: u64) -> Result<Self, RequestError> {
+        let run = native.launch(plan, blobs)?;
+        let connect = |error: io::Error| fault("connect the program's streams", &error);
+        let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
+        let stdin = pipe::Sender::from_owned_fd(run.stdin).map_err(connect)?;
+        let (out, err) = (wires.live.clone(), wires.live);
+        Ok(Self {
+            events: Events::new(run.events).map_err(connect)?,
+            doors: Vec::new(),
+            _stdin: Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes))),
+            stdout: tokio::spawn(collect(receiver(run.stdout)?, keep, out.map(|to| (OutputStream::Stdout, to)))),
+            stderr: tokio::spawn(collect(receiver(run.stderr)?, keep, err.map(|to| (OutputStream::Stderr, to)))),
+            report: tokio::spawn(collect(receiver(run.report)?, REPORT_BYTES_MAX, None)),
+            cancelled: wires.cancelled,
+        })
+    }
+
+    /// Until the program runs behind all walls; an error names the wall that did not stand.
+    pub(crate) async fn started(&mut self) -> Result<Option<Ending>, RequestError> {
+        match self.next().await? {
+            Step::Running => Ok(None),
+            Step::Ended(ending) => Ok(Some(ending)),
+        }
+    }
+
+    /// Until the tree is dead and its streams are read to their ends.
+    pub(crate) async fn wait(mut self, early: Option<Ending>, isolation: Isolation) -> Result<RawOutcome, RequestError> {
+        let ending = match early {
+            Some(ending) => ending,
+            None => loop {
+                if let Step::Ended(ending) = self.next().await? {
+                    break ending;
+                }
+            },
+        };
+        let finished = |kept: Result<Kept, tokio::task::JoinError>| kept.unwrap_or_default();
+        let mut doors = self.doors.into_iter();
+        Ok(RawOutcome {
+            ending,
+            stdout: finished(self.stdout.await),
+            stderr: finished(self.stderr.await),
+            report: finished(self.report.await).bytes,
+            doors: doors.next().zip(doors.next()).map(|(changes, output)| Doors { changes, output }),
+            _hold: self.events.socket,
+            isolation,
+        })
+    }
+
+    async fn next(&mut self) -> Result<Step, RequestError> {
+        loop {
+            let cancelled = async {
+                if self.cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+                    std::future::pending::<()>().await; // nobody is left who could cancel
+                }
+            };
+            let received = tokio::select! {
+                received = self.events.next() => received,
+                () = cancelled, if !self.events.cancelled => {
+                    self.events.cancel();
+                    continue;
+                }
+            };
+            return match received.map_err(|error| fault("hear from the supervisor", &error))? {
+                Some((Event::Running, doors)) => {
+                    self.doors = doors;
+                    Ok(Step::Running)
+                }
+                Some((Event::Ended(ending), _)) => Ok(Step::Ended(ending)),
+                Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+                None => Err(fault("hear from the supervisor", &io::Error::from(io::ErrorKind::UnexpectedEof))),
+            };
+        }
+    }
+}
+
+enum Step {
+    Running,
+    Ended(Ending),
+}
+
+/// The steps that fail when the host lacks a layer, by the words they begin with.
+const LAYER_STEPS: [&str; 6] = ["new namespaces", "identity map", "proc", "landlock", "seccomp", "root tmpfs"];
+
+fn refused(failure: &Failure) -> RequestError {
+    let layer = LAYER_STEPS.iter().any(|step| failure.step.starts_with(step));
+    if layer {
+        return RequestError::new(
+            ErrorCode::BelowFloor,
+            format!("a wall of the sandbox could not be raised: {failure}."),
+            "Run `ringfence doctor`; it names the smallest change that gives this host the layer.",
+        );
+    }
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("the sandbox could not be made: {failure}."),
+        "If the step names a path, make it readable for the server; else run `ringfence doctor`.",
+    )
+}
+
+/// The connection to the supervisor.
+///
+/// tokio has no type for `SOCK_SEQPACKET`; its `UnixStream` is used for readiness only, and messages go through
+/// [`wire`].
+struct Events {
+    socket: UnixStream,
+    cancelled: bool,
+}
+
+impl Events {
+    fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = std::os::unix::net::UnixStream::from(socket);
+        Ok(Self { socket: UnixStream::from_std(socket)?, cancelled: false })
+    }
+
+    async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+        loop {
+            self.socket.readable().await?;
+            match self.socket.try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => return received,
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.cancelled = true;
+        // A supervisor that is gone has ended its tree already; `next` will say so.
+        if let Err(error) = wire::send(self.socket.as_fd(), &Order::Cancel, &[]) {
+            tracing::debug!(%error, "cancelling a run that has ended");
+        }
+    }
+}
+
+/// A task that ends with its owner.
+struct Attached<T>(JoinHandle<T>);
+
+impl<T> Drop for Attached<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Gives the program its standard input. A program that does not read it is no error.
+async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
+    let fed = match from {
+        Stdin::FromRequest => to.write_all(&bytes).await,
+        Stdin::Stream(mut stream) => tokio::io::copy(&mut stream, &mut to).await.map(|_| ()),
+    };
+    if let Err(error) = fed
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        tracing::debug!(%error, "standard input ended early");
+    }
+}
+
+/// Reads a stream to its end. Keeps the first `keep` bytes and counts the rest; whoever watches gets all of it, and
+/// the program waits for them.
+async fn collect(mut from: pipe::Receiver, keep: u64, live: Option<(OutputStream, mpsc::Sender<OutputChunk>)>) -> Kept {
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    let mut kept = Kept::default();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut live = live;
+    loop {
+        let count = match from.read(&mut buffer).await {
+            Ok(0) => return kept,
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(%error, "reading a program's output");
+                return kept;
+            }
+        };
+        let chunk = &buffer[..count];
+        kept.total += count as u64;
+        let room = keep.saturating_sub(kept.bytes.len()).min(count);
+        kept.bytes.extend_from_slice(&chunk[..room]);
+        if let Some((stream, to)) = &live
+            && to.send(OutputChunk { stream: *stream, bytes: chunk.to_vec() }).await.is_err()
+        {
+            live = None; // nobody watches any more
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! One request, from start to finish, in one straight function: each line consumes what the one above produced.
+//! Resources are locals in the order in which they are taken, so that Rust gives them back in reverse on success,
+//! error, panic and cancellation.
+
+use crate::{
+    artifacts::{self, Before},
+    backend::{RawOutcome, Running, Wires},
+    engine::{House, OutputChunk, Submission},
+    policy::{self, Grant},
+    prepare::{self, Prepared},
+    report::{self, About, Report},
+    sandbox,
+};
+use ringfence_types::{ErrorCode, ExecutionResult, Phases, RequestError, WorkspaceSource};
+use std::{path::PathBuf, sync::Arc, time::Instant};
+use tokio::sync::{mpsc, watch};
+
+/// Runs one request. The caller owns the task; nothing here depends on anybody waiting for it.
+pub(crate) async fn execute(
+    house: &House,
+    id: &str,
+    submission: Submission,
+    live: Option<mpsc::Sender<OutputChunk>>,
+    cancelled: watch::Receiver<bool>,
+) -> Result<ExecutionResult, RequestError> {
+    let Submission { request, stdin, artifacts_to, .. } = submission;
+    let mut clock = Clock::start();
+    // (audit: a record is on disk before anything runs)
+    let grant = policy::decide(&house.settings.policy, request)?;
+    let permit = admit(house, &grant, cancelled.clone()).await?;
+    clock.phases.queued_ms = clock.lap();
+    // (vault: lease of secrets; egress: lease of a way out)
+    let prepared = prepare::prepare(house, grant.request()).await?;
+    let before = look_before(&grant)?;
+    let jail = sandbox::of(house, id, &grant, &prepared)?;
+    let blobs = jail.blobs(&grant, &prepared);
+    let wires = Wires { stdin, stdin_bytes: grant.request().stdin.clone(), live, cancelled };
+    let mut running = Running::start(&house.native, &jail.plan, &blobs, wires, kept_bytes(&grant))?;
+    let early = running.started().await?;
+    clock.phases.start_ms = clock.lap();
+    let raw = running.wait(early, jail.plan.isolation(&house.native.host)).await?;
+    clock.phases.run_ms = clock.lap();
+    let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
+    // (audit: the record is closed before the result leaves)
+    drop(permit);
+    Ok(report.into_result())
+}
+
+async fn admit(
+    house: &House,
+    grant: &Grant,
+    mut cancelled: watch::Receiver<bool>,
+) -> Result<crate::queue::Permit, RequestError> {
+    tokio::select! {
+        admitted = house.queue.admit(&grant.request().namespace) => admitted,
+        Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Err(RequestError::new(
+            ErrorCode::Cancelled,
+            "the request was cancelled while it waited.",
+            "Send it again when it is wanted.",
+        )),
+    }
+}
+
+fn kept_bytes(grant: &Grant) -> u64 {
+    if grant.request().capture_output { grant.limits().output_bytes } else { 0 }
+}
+
+fn look_before(grant: &Grant) -> Result<Before, RequestError> {
+    let request = grant.request();
+    let mut before = Before::inputs(request.files.iter().map(|file| (&file.path, file.bytes.as_slice())));
+    if let WorkspaceSource::Host { directory, mode } = &request.workspace
+        && *mode != ringfence_types::WorkspaceMode::Overlay
+    {
+        before.look(directory).map_err(|error| {
+            RequestError::invalid(
+                format!("the workspace {} cannot be read: {error}.", directory.display()),
+                "Name a directory that the server may read.",
+            )
+        })?;
+    }
+    Ok(before)
+}
+
+/// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
+async fn finish(
+    raw: RawOutcome,
+    grant: &Grant,
+    prepared: &Prepared,
+    before: Before,
+    copy_to: Option<PathBuf>,
+    id: &str,
+    mut clock: Clock,
+) -> Result<Report, RequestError> {
+    let raw = Arc::new(raw);
+    let shared = raw.clone();
+    let staged = tokio::task::spawn_blocking(move || match &shared.doors {
+        Some(doors) => artifacts::stage(doors, &before, copy_to.as_deref()),
+        None => artifacts::Staged::default(),
+    });
+    let staged = staged.await.map_err(|error| {
+        RequestError::new(ErrorCode::SandboxFault, format!("staging artifacts failed: {error}."), "Report this.")
+    })?;
+    let program = prepare::read_outcome(prepared, &raw.report);
+    clock.phases.finish_ms = clock.lap();
+    let about = About {
+        execution_id: id.to_owned(),
+        namespace: grant.request().namespace.to_string(),
+        language: grant.request().language,
+        capture_output: grant.request().capture_output,
+        phases: clock.phases,
+        duration_ms: clock.total(),
+    };
+    Ok(report::build(&raw, program, staged, about))
+}
+
+/// Laps of one request.
+struct Clock {
+    begun: Instant,
+    lap: Instant,
+    phases: Phases,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { begun: now, lap: now, phases: Phases::default() }
+    }
+
+    fn lap(&mut self) -> f64 {
+        let now = Instant::now();
+        let lap = now.duration_since(self.lap).as_secs_f64() * 1000.0;
+        self.lap = now;
+        lap
+    }
+
+    fn total(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64() * 1000.0
+    }
+}

@@ -1,0 +1,156 @@
+//! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
+
+use crate::settings::PolicySettings;
+use ringfence_types::{ErrorCode, ExecuteRequest, Limits, LimitsRequest, RequestError, WorkspaceSource};
+
+/// A request with the operator's yes: complete limits, nothing left to choose.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    request: ExecuteRequest,
+    limits: Limits,
+}
+
+impl Grant {
+    pub(crate) fn request(&self) -> &ExecuteRequest {
+        &self.request
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+/// Says yes, or which rule says no.
+pub(crate) fn decide(policy: &PolicySettings, request: ExecuteRequest) -> Result<Grant, RequestError> {
+    request.check()?;
+    if let WorkspaceSource::Host { directory, .. } = &request.workspace {
+        check_workspace(directory)?;
+    }
+    let limits = limits(policy, &request.limits)?;
+    Ok(Grant { request, limits })
+}
+
+/// Directories whose content is the machine itself rather than somebody's work.
+const NEVER_A_WORKSPACE: [&str; 12] =
+    ["/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var"];
+
+fn check_workspace(directory: &std::path::Path) -> Result<(), RequestError> {
+    let forbidden = NEVER_A_WORKSPACE.iter().any(|path| directory == std::path::Path::new(path))
+        || directory.parent() == Some(std::path::Path::new("/home"));
+    if !directory.is_absolute() || forbidden {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{} cannot be a workspace.", directory.display()),
+            "Name a project directory.",
+        ));
+    }
+    Ok(())
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+const MEMORY_MIB_MIN: u64 = 16;
+const DISK_MIB_MIN: u64 = 1;
+const TIMEOUT_MS_MIN: u64 = 100;
+const CPU_MILLICORES_MIN: u32 = 10;
+const PROCESSES_MIN: u32 = 1;
+
+fn limits(policy: &PolicySettings, asked: &LimitsRequest) -> Result<Limits, RequestError> {
+    let (defaults, caps) = (&policy.defaults, &policy.caps);
+    let memory = pick("max_ram_mb", asked.max_ram_mb, MEMORY_MIB_MIN, caps.memory_bytes / MEBIBYTE)?;
+    let disk = pick("max_disk_mb", asked.max_disk_mb, DISK_MIB_MIN, caps.disk_bytes / MEBIBYTE)?;
+    let millicores = match asked.max_cpu_cores {
+        None => None,
+        Some(cores) => Some(millicores(cores, caps.cpu_millicores)?),
+    };
+    let timeout = pick("timeout (ms)", asked.timeout_ms, TIMEOUT_MS_MIN, caps.timeout_ms)?;
+    let processes = pick("max_processes", asked.max_processes, PROCESSES_MIN, caps.processes)?;
+    let output = pick("max_output_bytes", asked.max_output_bytes, 0, caps.output_bytes)?;
+    Ok(Limits {
+        memory_bytes: memory.map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
+        cpu_millicores: millicores.unwrap_or(defaults.cpu_millicores),
+        timeout_ms: timeout.unwrap_or(defaults.timeout_ms),
+        processes: processes.unwrap_or(defaults.processes),
+        output_bytes: output.unwrap_or(defaults.output_bytes),
+        disk_bytes: disk.map_or(defaults.disk_bytes, |mib| mib * MEBIBYTE),
+    })
+}
+
+fn pick<N: PartialOrd + std::fmt::Display + Copy>(
+    name: &str,
+    asked: Option<N>,
+    least: N,
+    most: N,
+) -> Result<Option<N>, RequestError> {
+    match asked {
+        Some(value) if value < least || value > most => Err(RequestError::invalid(
+            format!("{name} = {value} is outside {least}..={most}."),
+            "Ask for less, or have the operator raise `caps` in the configuration.",
+        )),
+        other => Ok(other),
+    }
+}
+
+fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
+    let millicores = cores * 1000.0;
+    let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
+    if !in_range {
+        return Err(RequestError::invalid(
+            format!("max_cpu_cores = {cores} is outside 0.01..={}.", f64::from(most) / 1000.0),
+            "Ask for a share of the processors that the operator allows.",
+        ));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within 10..=u32")]
+    Ok(millicores.round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_types::Language;
+
+    fn policy() -> PolicySettings {
+        let defaults = Limits {
+            memory_bytes: 512 * MEBIBYTE,
+            cpu_millicores: 1000,
+            timeout_ms: 60_000,
+            processes: 64,
+            output_bytes: 1_000_000,
+            disk_bytes: 512 * MEBIBYTE,
+        };
+        let caps = Limits { memory_bytes: 8192 * MEBIBYTE, timeout_ms: 3_600_000, processes: 1024, ..defaults.clone() };
+        PolicySettings { defaults, caps }
+    }
+
+    #[test]
+    fn wishes_outside_the_caps_are_refused_and_name_the_cap() {
+        let check = |name: &str, wish: LimitsRequest, expect: Result<(), &str>| {
+            let mut request = ExecuteRequest::new(Language::Python, "1");
+            request.limits = wish;
+            let decided = decide(&policy(), request).map(|_| ());
+            match (decided, expect) {
+                (Ok(()), Ok(())) => {}
+                (Err(error), Err(part)) => assert!(error.message.contains(part), "{name}: {error}"),
+                (decided, expect) => panic!("{name}: {decided:?}, expected {expect:?}"),
+            }
+        };
+        let wish = LimitsRequest::default;
+        check("nothing", wish(), Ok(()));
+        check("ram", LimitsRequest { max_ram_mb: Some(8193), ..wish() }, Err("8192"));
+        check("tiny", LimitsRequest { max_ram_mb: Some(0), ..wish() }, Err("16"));
+        check("huge", LimitsRequest { max_ram_mb: Some(u64::MAX), ..wish() }, Err("8192"));
+        check("nan", LimitsRequest { max_cpu_cores: Some(f64::NAN), ..wish() }, Err("max_cpu_cores"));
+        check("negative", LimitsRequest { max_cpu_cores: Some(-1.0), ..wish() }, Err("max_cpu_cores"));
+        check("infinite", LimitsRequest { max_cpu_cores: Some(f64::INFINITY), ..wish() }, Err("max_cpu_cores"));
+        check("half", LimitsRequest { max_cpu_cores: Some(0.5), ..wish() }, Ok(()));
+        check("late", LimitsRequest { timeout_ms: Some(3_600_001), ..wish() }, Err("3600000"));
+        check("none", LimitsRequest { max_processes: Some(0), ..wish() }, Err("max_processes"));
+    }
+
+    #[test]
+    fn the_machine_itself_is_never_a_workspace() {
+        for path in ["/", "/etc", "/home/alice", "relative", "/usr"] {
+            assert!(check_workspace(std::path::Path::new(path)).is_err(), "{path}");
+        }
+        assert!(check_workspace(std::path::Path::new("/home/alice/project")).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+//! Between a request's code and the file that an interpreter is given: its name, and for TypeScript and ES modules a
+//! pass through the parser, which runs in a jail of its own because it reads a stranger's text.
+
+use crate::{
+    backend::{Running, Wires},
+    engine::{Engine, House, Runtime, Stdin, Submission},
+    language::{self, Launch, ProgramReport},
+    sandbox,
+};
+use ringfence_jail::wire::Cause;
+use ringfence_types::{
+    Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError,
+};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The worker's name.
+pub(crate) const PREPARE: &str = "prepare-javascript";
+
+/// Code that is ready for its interpreter.
+pub(crate) struct Prepared {
+    name: String,
+    script: String,
+    module: bool,
+    /// The parser's objection: the interpreter is not started on text that it would only misread.
+    error: Option<ProgramError>,
+}
+
+#[derive(Serialize)]
+struct Question<'a> {
+    code: &'a str,
+    name: &'a str,
+    typescript: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    module: bool,
+    #[serde(default)]
+    code: String,
+    error: Option<Objection>,
+}
+
+#[derive(Deserialize)]
+struct Objection {
+    message: String,
+    line: Option<u32>,
+}
+
+impl Prepared {
+    /// File name below the code directory.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its text.
+    pub(crate) fn script(&self) -> &str {
+        &self.script
+    }
+
+    /// How the interpreter is started.
+    pub(crate) fn launch(&self, language: Language, interpreter: &Path, script: &Path, args: &[Argument]) -> Launch {
+        language::launch(language, &interpreter.display().to_string(), &script.display().to_string(), self.module, args)
+    }
+}
+
+/// Names the code and, where its language needs it, has it parsed.
+pub(crate) async fn prepare(house: &House, request: &ExecuteRequest) -> Result<Prepared, RequestError> {
+    let name = request.name.as_ref().map_or_else(|| default_name(request.language), ToString::to_string);
+    let as_it_is = Prepared { name: name.clone(), script: request.code.clone(), module: false, error: None };
+    if !language::needs_preparation(request.language, &request.code, &name) {
+        return Ok(as_it_is);
+    }
+    let typescript = request.language == Language::Typescript;
+    let question = Question { code: &request.code, name: &name, typescript };
+    let answer = ask(house, &question).await?;
+    Ok(match answer.error {
+        // A plain script that the parser does not like is the interpreter's to judge.
+        Some(_) if !typescript => as_it_is,
+        Some(objection) => Prepared { error: Some(syntax_error(&name, &objection)), ..as_it_is },
+        None => Prepared { name, script: answer.code, module: answer.module, error: None },
+    })
+}
+
+fn default_name(language: Language) -> String {
+    match language {
+        Language::Python => "main.py",
+        Language::Node => "main.js",
+        Language::Typescript => "main.ts",
+        Language::Shell => "main.sh",
+    }
+    .to_owned()
+}
+
+fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
+    let place = objection.line.map_or_else(String::new, |line| format!(":{line}"));
+    ProgramError {
+        kind: "SyntaxError".to_owned(),
+        message: objection.message.clone(),
+        traceback: format!("/code/{name}{place}\nSyntaxError: {}\n", objection.message),
+        line: objection.line,
+    }
+}
+
+async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestError> {
+    let broken = |what: String| {
+        RequestError::new(
+            ErrorCode::InvalidArgument,
+            format!("the code could not be parsed: {what}."),
+            "Check the syntax; very deep nesting and megabytes on one line are refused.",
+        )
+    };
+    let input = serde_json::to_vec(question).map_err(|error| broken(error.to_string()))?;
+    let plan = sandbox::of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
+    let (_cancel, cancelled) = tokio::sync::watch::channel(false);
+    let wires = Wires { stdin: Stdin::FromRequest, stdin_bytes: input, live: None, cancelled };
+    let mut running = Running::start(&house.native, &plan, &[], wires, plan.limits.output_bytes)?;
+    let early = running.started().await?;
+    let outcome = running.wait(early, plan.isolation(&house.native.host)).await?;
+    if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
+        return Err(broken(format!("the parser ended with {:?}", outcome.ending.cause)));
+    }
+    serde_json::from_slice(&outcome.stdout.bytes).map_err(|error| broken(error.to_string()))
+}
+
+/// What the program's driver reported, or the parser's objection in its place.
+pub(crate) fn read_outcome(prepared: &Prepared, report: &[u8]) -> ProgramReport {
+    let mut read = language::read_report(report);
+    if let Some(error) = &prepared.error {
+        read.error = Some(error.clone());
+    }
+    read
+}
+
+/// Asks each interpreter for its version inside a sandbox.
+pub(crate) async fn versions(engine: &Engine) -> Vec<Runtime> {
+    let mut runtimes = Vec::new();
+    for (language, code) in [
+        (Language::Python, "import sys\nprint('.'.join(map(str, sys.version_info[:3])))"),
+        (Language::Node, "console.log(process.versions.node)"),
+        (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
+    ] {
+        runtimes.push(ask_version(engine, language, code).await);
+    }
+    runtimes
+}
+
+async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime {
+    let path = engine.locate(language);
+    let mut runtime = Runtime {
+        language,
+        available: false,
+        path: path.as_ref().ok().cloned(),
+        version: None,
+        backends: Vec::new(),
+        tier: engine.tier().to_string(),
+        warm: false,
+        preloaded: Vec::new(),
+        reason: path.err().map(|error| error.message),
+    };
+    if runtime.reason.is_some() {
+        return runtime;
+    }
+    let request = ExecuteRequest::new(language, code);
+    let submission = Submission { request, stdin: Stdin::FromRequest, live: false, artifacts_to: None };
+    match engine.submit(submission).finish().await {
+        Ok(done) if done.exit.kind == ExitKind::Code && done.success => {
+            runtime.version = Some(done.stdout.trim().to_owned());
+            runtime.available = true;
+            runtime.backends = vec!["native".to_owned()];
+        }
+        Ok(done) => runtime.reason = Some(format!("it does not start in a sandbox: {}", done.stderr.trim())),
+        Err(error) => runtime.reason = Some(error.message),
+    }
+    runtime
+}

@@ -1,0 +1,246 @@
+//! Finds an interpreter wherever it lives, and what has to be shown to a program so that it works there: the
+//! directory it was installed in, the environment it belongs to, and the links on the way. Nothing is executed.
+
+use crate::settings::RuntimeSettings;
+use ringfence_types::{ErrorCode, Language, RequestError};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Component, Path, PathBuf},
+};
+
+/// An interpreter and its surroundings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interpreter {
+    /// As it is called, inside as outside.
+    pub(crate) path: PathBuf,
+    /// Directories to show.
+    pub(crate) trees: Vec<PathBuf>,
+    /// Links to make again.
+    pub(crate) links: Vec<(PathBuf, String)>,
+}
+
+/// Finds the interpreter of a language, or says why there is none.
+pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Interpreter, RequestError> {
+    let (names, configured): (&[&str], _) = match language {
+        Language::Python => (&["python3", "python"], &settings.python),
+        Language::Node | Language::Typescript => (&["node", "nodejs"], &settings.node),
+        Language::Shell => (&["bash"], &settings.shell),
+    };
+    let absent = |message: String| {
+        let hint = format!("Install it, or set runtimes.{language} in the configuration to its path.");
+        RequestError::new(ErrorCode::RuntimeUnavailable, message, hint)
+    };
+    let candidates: Vec<PathBuf> = match configured {
+        Some(path) if path.is_dir() => names.iter().map(|name| path.join("bin").join(name)).collect(),
+        Some(path) => vec![path.clone()],
+        None => settings.search_path.iter().flat_map(|dir| names.iter().map(|name| dir.join(name))).collect(),
+    };
+    let found = candidates.iter().find_map(|path| resolve_shim(path).filter(|path| executable(path)));
+    let path = found.ok_or_else(|| match configured {
+        Some(path) => absent(format!("{} is not an interpreter for {language}.", path.display())),
+        None => absent(format!("no {} was found for {language}.", names.join(" or "))),
+    })?;
+    let mut interpreter = surroundings(&path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
+    interpreter.trees.extend(settings.extra_mounts.iter().cloned());
+    Ok(interpreter)
+}
+
+fn executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// pyenv and nodenv put scripts on the path that choose a version when they run; the choice is made here instead
+/// (`PYENV_VERSION` is the caller's shell's and does not count). Anything else is taken as it is.
+fn resolve_shim(path: &Path) -> Option<PathBuf> {
+    let directory = path.parent()?;
+    if directory.file_name()? != "shims" {
+        return Some(path.to_owned());
+    }
+    let root = directory.parent()?;
+    let chosen = fs::read_to_string(root.join("version")).ok()?;
+    let name = path.file_name()?;
+    chosen.split_whitespace().map(|version| root.join("versions").join(version).join("bin").join(name)).find(|p| p.exists())
+}
+
+/// What an interpreter at this path needs.
+fn surroundings(path: &Path) -> Result<Interpreter, String> {
+    let (real, links) = follow(path)?;
+    let mut trees = Vec::new();
+    // A virtual environment: its packages are beside the link, the standard library where `home` says.
+    let environment = path.parent().and_then(Path::parent).filter(|prefix| prefix.join("pyvenv.cfg").is_file());
+    let mut links = links;
+    if let Some(prefix) = environment {
+        trees.push(prefix.to_owned());
+        if let Some(home) = home_of(prefix) {
+            let (real_home, more) = follow(&home)?;
+            links.extend(more);
+            trees.extend(real_home.parent().map(Path::to_owned));
+        }
+    }
+    trees.extend(prefix(&real));
+    trees.retain(|tree| !is_system(tree));
+    trees.sort();
+    trees.dedup();
+    // What lies in a shown tree is there already.
+    links.retain(|(link, _)| !is_system(link) && !trees.iter().any(|tree| link.starts_with(tree)));
+    links.dedup();
+    Ok(Interpreter { path: path.to_owned(), trees, links })
+}
+
+/// The directory an executable was installed in. Package managers that spread an installation over siblings (Nix,
+/// Guix, Homebrew) need their whole store.
+fn prefix(real: &Path) -> Option<PathBuf> {
+    for store in ["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"] {
+        if real.starts_with(store) {
+            return Some(store.into());
+        }
+    }
+    let directory = real.parent()?;
+    let in_bin = directory.file_name().is_some_and(|name| name == "bin" || name == "Scripts");
+    Some(if in_bin { directory.parent()?.to_owned() } else { directory.to_owned() })
+}
+
+/// Shown to every program anyway.
+fn is_system(path: &Path) -> bool {
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].iter().any(|system| path.starts_with(system))
+}
+
+/// `home` in pyvenv.cfg (PEP 405): the directory of the base interpreter.
+fn home_of(prefix: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(prefix.join("pyvenv.cfg")).ok()?;
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "home").then(|| PathBuf::from(value.trim()))
+    })
+}
+
+const LINKS_MAX: usize = 40; // as the kernel, path_resolution(7)
+
+/// Where a path leads, and each link on the way, component by component.
+fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
+    let mut links = Vec::new();
+    let mut done = PathBuf::new();
+    let mut left: Vec<PathBuf> = path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect();
+    while let Some(part) = left.pop() {
+        match part.components().next() {
+            Some(Component::ParentDir) => {
+                done.pop();
+                continue;
+            }
+            Some(Component::CurDir) | None => continue,
+            _ => done.push(&part),
+        }
+        let Ok(target) = fs::read_link(&done) else { continue };
+        if links.len() == LINKS_MAX {
+            return Err("too many symbolic links".to_owned());
+        }
+        let text = target.to_str().ok_or("a link that is not UTF-8")?.to_owned();
+        links.push((done.clone(), text));
+        done.pop();
+        if target.is_absolute() {
+            done = PathBuf::new();
+        }
+        left.extend(target.components().rev().map(|part| PathBuf::from(part.as_os_str())));
+    }
+    if done.exists() { Ok((done, links)) } else { Err(format!("{} does not exist", done.display())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ringfence-runtimes-{name}-{}", std::process::id()));
+            drop(fs::remove_dir_all(&path));
+            fs::create_dir_all(&path).unwrap();
+            Self(path.canonicalize().unwrap())
+        }
+
+        fn program(&self, path: &str) -> PathBuf {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn settings(search: &Path) -> RuntimeSettings {
+        RuntimeSettings {
+            python: None,
+            node: None,
+            shell: None,
+            search_path: vec![search.to_owned()],
+            extra_mounts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_pyenv_shim_leads_to_the_chosen_version() {
+        let tree = Tree::new("pyenv");
+        tree.program("shims/python3");
+        let real = tree.program("versions/3.12.1/bin/python3");
+        fs::write(tree.0.join("version"), "3.12.1\n").unwrap();
+        let found = find(Language::Python, &settings(&tree.0.join("shims"))).unwrap();
+        assert_eq!(found.path, real);
+        assert_eq!(found.trees, [tree.0.join("versions/3.12.1")]);
+    }
+
+    #[test]
+    fn a_virtual_environment_brings_its_base_and_the_links_between() {
+        let tree = Tree::new("venv");
+        tree.program("uv/cpython-3.12.5/bin/python3.12");
+        symlink("cpython-3.12.5", tree.0.join("uv/cpython-3.12")).unwrap();
+        fs::create_dir_all(tree.0.join("project/.venv/bin")).unwrap();
+        symlink(tree.0.join("uv/cpython-3.12/bin/python3.12"), tree.0.join("project/.venv/bin/python3")).unwrap();
+        let home = tree.0.join("uv/cpython-3.12/bin");
+        fs::write(tree.0.join("project/.venv/pyvenv.cfg"), format!("home = {}\n", home.display())).unwrap();
+        let found = find(Language::Python, &settings(&tree.0.join("project/.venv/bin"))).unwrap();
+        assert_eq!(found.path, tree.0.join("project/.venv/bin/python3"));
+        assert_eq!(found.trees, [tree.0.join("project/.venv"), tree.0.join("uv/cpython-3.12.5")]);
+        assert!(found.links.contains(&(tree.0.join("uv/cpython-3.12"), "cpython-3.12.5".to_owned())));
+        assert!(found.links.iter().all(|(link, _)| !link.starts_with(tree.0.join("project"))));
+    }
+
+    #[test]
+    fn node_below_nvm_shows_its_own_version_only() {
+        let tree = Tree::new("nvm");
+        let node = tree.program("versions/node/v20.1.0/bin/node");
+        tree.program("versions/node/v18.0.0/bin/node");
+        let found = find(Language::Node, &settings(node.parent().unwrap())).unwrap();
+        assert_eq!(found.trees, [tree.0.join("versions/node/v20.1.0")]);
+    }
+
+    #[test]
+    fn a_system_interpreter_needs_nothing_more() {
+        let found = find(Language::Shell, &settings(Path::new("/usr/bin"))).unwrap();
+        assert_eq!(found.trees, Vec::<PathBuf>::new());
+        assert_eq!(found.links, Vec::new());
+    }
+
+    #[test]
+    fn an_absent_interpreter_is_a_typed_error_with_a_hint() {
+        let error = find(Language::Node, &settings(Path::new("/nonexistent"))).unwrap_err();
+        assert_eq!(error.code, ErrorCode::RuntimeUnavailable);
+        assert!(error.hint.contains("runtimes.node"));
+    }
+
+    #[test]
+    fn a_circle_of_links_ends() {
+        let tree = Tree::new("circle");
+        symlink("b", tree.0.join("a")).unwrap();
+        symlink("a", tree.0.join("b")).unwrap();
+        assert!(follow(&tree.0.join("a")).is_err());
+    }
+}

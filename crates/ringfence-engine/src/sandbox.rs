@@ -1,0 +1,164 @@
+//! What a granted request becomes for the jail: the interpreter and its surroundings, the environment built from
+//! nothing, and which bytes go where.
+
+use crate::{
+    backend::{Running, Wires},
+    engine::{House, Stdin},
+    policy::Grant,
+    prepare::Prepared,
+    runtimes,
+};
+use ringfence_jail::{JailSpec, Layout, Part, Plan, Program, client};
+use ringfence_types::{Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
+
+/// A plan and the order of the bytes that it points into.
+pub(crate) struct Jail {
+    pub(crate) plan: Plan,
+}
+
+const GRACE_MS: u64 = 500;
+
+/// The plan of a granted request.
+pub(crate) fn of(house: &House, id: &str, grant: &Grant, prepared: &Prepared) -> Result<Jail, RequestError> {
+    let request = grant.request();
+    let layout = layout(house, id);
+    let interpreter = runtimes::find(request.language, &house.settings.runtimes)?;
+    let script = layout.code.join(prepared.name());
+    let launch = prepared.launch(request.language, &interpreter.path, &script, &request.args);
+    let mut parts = Parts { next: client::BLOBS_AT };
+    let code = Some((prepared.name().to_owned(), parts.take(prepared.script().len())));
+    let files = request.files.iter().map(|file| (file.path.clone(), parts.take(file.bytes.len()))).collect();
+    let (mut trees, mut links) = (interpreter.trees, interpreter.links);
+    let mut paths = vec![interpreter.path];
+    if request.language == Language::Shell {
+        // A script calls the other interpreters by name.
+        for other in [Language::Python, Language::Node] {
+            if let Ok(found) = runtimes::find(other, &house.settings.runtimes) {
+                trees.extend(found.trees);
+                links.extend(found.links);
+                paths.push(found.path);
+            }
+        }
+    }
+    let host_workspace = match &request.workspace {
+        WorkspaceSource::Private => None,
+        WorkspaceSource::Host { directory, mode } => Some((directory.clone(), *mode)),
+    };
+    let mut environment = base_environment(&layout, &paths);
+    environment.extend(launch.env);
+    environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
+    environment.extend(request.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())));
+    let plan = house.native.plan(JailSpec {
+        tier: house.settings.tier,
+        layout,
+        trees,
+        links,
+        program: Program::Exec { argv: launch.argv, report: launch.report_fd },
+        environment,
+        host_workspace,
+        code,
+        files,
+        limits: grant.limits().clone(),
+        grace_ms: GRACE_MS,
+    })?;
+    Ok(Jail { plan })
+}
+
+impl Jail {
+    /// The bytes, in the order in which [`of`] gave them their places.
+    pub(crate) fn blobs<'a>(&self, grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8]> {
+        let files = grant.request().files.iter().map(|file| file.bytes.as_slice());
+        std::iter::once(prepared.script().as_bytes()).chain(files).collect()
+    }
+}
+
+/// The plan of a worker of our own: no interpreter, no files, nothing but its pipes.
+pub(crate) fn of_worker(house: &House, id: &str, name: &str) -> Result<Plan, RequestError> {
+    house.native.plan(JailSpec {
+        tier: house.settings.tier,
+        layout: layout(house, id),
+        trees: Vec::new(),
+        links: Vec::new(),
+        program: Program::Worker { name: name.to_owned() },
+        environment: Vec::new(),
+        host_workspace: None,
+        code: None,
+        files: Vec::new(),
+        limits: WORKER_LIMITS,
+        grace_ms: 0,
+    })
+}
+
+/// Tier and layers of a run with these limits.
+pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, RequestError> {
+    let mut plan = of_worker(house, "none", "none")?;
+    plan.limits = limits.clone();
+    Ok(plan.isolation(&house.native.host))
+}
+
+/// Makes one sandbox with every wall of the tier and lets it end at once.
+pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
+    let plan = of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
+    let (_cancel, cancelled) = tokio::sync::watch::channel(false);
+    let wires = Wires { stdin: Stdin::FromRequest, stdin_bytes: Vec::new(), live: None, cancelled };
+    let mut running = Running::start(&house.native, &plan, &[], wires, 0)?;
+    let early = running.started().await?;
+    running.wait(early, plan.isolation(&house.native.host)).await?;
+    Ok(())
+}
+
+/// A parser of one megabyte of text.
+const WORKER_LIMITS: Limits = Limits {
+    memory_bytes: 512 << 20,
+    cpu_millicores: 1000,
+    timeout_ms: 10_000,
+    processes: 4,
+    output_bytes: 16 << 20,
+    disk_bytes: 1 << 20,
+};
+
+fn layout(house: &House, id: &str) -> Layout {
+    match house.settings.tier {
+        Tier::Full => Layout::own_root(),
+        Tier::Landlock => Layout::below(&house.settings.state_dir.join(ringfence_jail::RUNS).join(id)),
+    }
+}
+
+/// No variable of the server's: these, the language's own, and the request's.
+fn base_environment(layout: &Layout, interpreters: &[std::path::PathBuf]) -> Vec<(String, String)> {
+    let mut path: Vec<String> = Vec::new();
+    let bins = interpreters.iter().filter_map(|path| path.parent()).map(|bin| bin.display().to_string());
+    for bin in bins.chain(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned)) {
+        if !path.contains(&bin) {
+            path.push(bin);
+        }
+    }
+    let text = |path: &std::path::Path| path.display().to_string();
+    [
+        ("PATH", path.join(":")),
+        ("HOME", text(&layout.home)),
+        ("USER", "sandbox".to_owned()),
+        ("LOGNAME", "sandbox".to_owned()),
+        ("SHELL", "/bin/bash".to_owned()),
+        ("PWD", text(&layout.workspace)),
+        ("TMPDIR", text(&layout.tmp)),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("TERM", "dumb".to_owned()),
+        ("RINGFENCE_OUTPUT_DIR", text(&layout.output)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// Hands out the places of blobs in a payload.
+struct Parts {
+    next: u64,
+}
+
+impl Parts {
+    fn take(&mut self, length: usize) -> Part {
+        let part = Part { offset: self.next, length: length as u64 };
+        self.next += part.length;
+        part
+    }
+}

@@ -1,0 +1,198 @@
+//! Limits for the whole tree by cgroup, version 2 where it is delegated to us, version 1 where we are root, else none.
+//! Our own, because the libraries bring a daemon's worth of code for a dozen writes to files.
+
+mod v1;
+mod v2;
+
+use ringfence_types::Limits;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Where cgroups for sandboxes can be made, if anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parent {
+    /// A delegated directory of the unified hierarchy, with memory and pids (and perhaps cpu) enabled for children.
+    V2 {
+        /// Directory.
+        directory: PathBuf,
+        /// Is the cpu controller there too.
+        cpu: bool,
+    },
+    /// A directory in each of the version 1 hierarchies.
+    V1 {
+        /// Memory hierarchy.
+        memory: PathBuf,
+        /// Pids hierarchy.
+        pids: PathBuf,
+        /// Cpu hierarchy, where there is one.
+        cpu: Option<PathBuf>,
+    },
+    /// No cgroup: limits are kept by per-user-namespace counts and by sampling the tree.
+    None {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Parent {
+    /// Looks for the best that this process may use. Does not change anything.
+    pub fn find() -> Self {
+        let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let v2 = v2::find(&membership, &mounts);
+        if let Ok(parent) = v2 {
+            return parent;
+        }
+        match (v1::find(&membership, &mounts), v2) {
+            (Ok(parent), _) => parent,
+            (Err(v1), Err(v2)) => Self::None { reason: format!("version 2: {v2}; version 1: {v1}") },
+            (Err(reason), Ok(_)) => Self::None { reason },
+        }
+    }
+
+    /// The mechanism in a word or two.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Self::V2 { .. } => "cgroup v2",
+            Self::V1 { .. } => "cgroup v1",
+            Self::None { .. } => "none",
+        }
+    }
+
+    /// Removes what an earlier server of ours left behind: empty cgroups whose supervisor is gone. One that still holds
+    /// a process cannot be removed, by the kernel's rule, so this needs no lock.
+    pub fn sweep(&self) -> usize {
+        let roots: Vec<&Path> = match self {
+            Self::V2 { directory, .. } => vec![directory],
+            Self::V1 { memory, pids, cpu } => {
+                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect()
+            }
+            Self::None { .. } => Vec::new(),
+        };
+        let entries = roots.into_iter().filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(owner_is_gone))
+            .filter(|entry| fs::remove_dir(entry.path()).is_ok())
+            .count()
+    }
+}
+
+/// Makes the parent ready for children; to be called once, by the server, before it starts other processes.
+pub fn prepare(parent: &Parent) -> io::Result<()> {
+    match parent {
+        Parent::V2 { directory, cpu } => v2::prepare(directory, *cpu),
+        Parent::V1 { .. } | Parent::None { .. } => Ok(()),
+    }
+}
+
+const PREFIX: &str = "ringfence-";
+
+/// The name of the cgroup of the sandbox that this process supervises.
+fn own_name() -> String {
+    format!("{PREFIX}{}", std::process::id())
+}
+
+fn owner_is_gone(name: &str) -> bool {
+    name.strip_prefix(PREFIX)
+        .and_then(|pid| pid.parse::<u32>().ok())
+        .is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
+/// The cgroup of one sandbox; removed when dropped, which needs the tree to be dead.
+#[derive(Debug)]
+pub struct Cgroup {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    V2(v2::Group),
+    V1(v1::Group),
+}
+
+/// What a cgroup counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Highest memory use.
+    pub memory_peak_bytes: u64,
+    /// Most processes and threads at once.
+    pub processes_peak: Option<u64>,
+    /// Processor time in user and kernel mode, where it is counted.
+    pub cpu: Option<(Duration, Duration)>,
+    /// Did the kernel kill something for memory.
+    pub out_of_memory: bool,
+}
+
+impl Cgroup {
+    /// Makes the cgroup of the sandbox that this process supervises. `None` where the parent says none.
+    pub fn create(parent: &Parent, limits: &Limits) -> io::Result<Option<Self>> {
+        let kind = match parent {
+            Parent::V2 { directory, cpu } => Kind::V2(v2::Group::create(directory, *cpu, &own_name(), limits)?),
+            Parent::V1 { memory, pids, cpu } => {
+                Kind::V1(v1::Group::create(memory, pids, cpu.as_deref(), &own_name(), limits)?)
+            }
+            Parent::None { .. } => return Ok(None),
+        };
+        Ok(Some(Self { kind }))
+    }
+
+    /// Moves a process in; its children are born inside.
+    pub fn join(&self, pid: i32) -> io::Result<()> {
+        match &self.kind {
+            Kind::V2(group) => group.join(pid),
+            Kind::V1(group) => group.join(pid),
+        }
+    }
+
+    /// Becomes readable when memory ran out; `None` where the kernel ends the whole tree by itself.
+    pub fn memory_alarm(&self) -> Option<&OwnedFd> {
+        match &self.kind {
+            Kind::V2(_) => None,
+            Kind::V1(group) => group.memory_alarm(),
+        }
+    }
+
+    /// The figures so far.
+    pub fn counted(&self) -> Counted {
+        match &self.kind {
+            Kind::V2(group) => group.counted(),
+            Kind::V1(group) => group.counted(),
+        }
+    }
+}
+
+/// Writes one value to a control file; the error names the file.
+fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
+    let path = directory.join(file);
+    fs::write(&path, value).map_err(|error| {
+        io::Error::new(error.kind(), format!("write {value:?} to {}: {error}", path.display()))
+    })
+}
+
+fn number(directory: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
+}
+
+/// A value of a `key value` file such as `memory.events`.
+fn keyed(directory: &Path, file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(directory.join(file)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Removes an empty cgroup. The kernel may hold it busy for a moment after its last process was reaped; the wait is
+/// bounded, and what is left then is swept by the next start.
+fn remove(directory: &Path) {
+    for _ in 0..50 {
+        match fs::remove_dir(directory) {
+            Err(error) if error.raw_os_error() == Some(16 /* EBUSY */) => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
+//! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
+
+use super::{Counted, Parent, keyed, number, remove, set};
+use ringfence_sys::file::may_write;
+use ringfence_types::Limits;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const CPU_PERIOD_US: u64 = 20_000;
+/// Where the server itself sits, so that its old cgroup may hand controllers to its children.
+const LEAF: &str = "ringfence-server";
+
+/// Looks at our own cgroup, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
+    let inside = membership.lines().find_map(|line| line.strip_prefix("0::")).ok_or("not in a unified hierarchy")?;
+    let (root, mount_point) = mounts.lines().find_map(unified_mount).ok_or("no unified hierarchy is mounted")?;
+    let below = inside.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+    let mut own = Path::new(mount_point).join(below.trim_start_matches('/'));
+    if own.ends_with(LEAF) {
+        own.pop();
+    }
+    candidate(&own)
+}
+
+fn unified_mount(line: &str) -> Option<(&str, &str)> {
+    let (place, kind) = line.split_once(" - ")?;
+    let mut place = place.split(' ').skip(3);
+    kind.starts_with("cgroup2 ").then(|| Some((place.next()?, place.next()?)))?
+}
+
+/// Can `own` hold cgroups of ours.
+fn candidate(own: &Path) -> Result<Parent, String> {
+    let controllers = fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
+    let has = |name: &str| controllers.split_whitespace().any(|controller| controller == name);
+    for needed in ["memory", "pids"] {
+        if !has(needed) {
+            return Err(format!("the {needed} controller is not delegated to {}", own.display()));
+        }
+    }
+    let enabled = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
+    let already = ["memory", "pids"].iter().all(|name| enabled.split_whitespace().any(|word| word == *name));
+    if !already && others_live_in(own) {
+        return Err(format!("{} holds processes of others; start the server in a cgroup of its own", own.display()));
+    }
+    if !may_write(&own.join("cgroup.subtree_control")) {
+        return Err(format!("{} is not delegated to this user", own.display()));
+    }
+    Ok(Parent::V2 { directory: own.to_owned(), cpu: has("cpu") })
+}
+
+/// Does any process but this one sit directly in the cgroup.
+fn others_live_in(directory: &Path) -> bool {
+    let own = std::process::id().to_string();
+    fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default().lines().any(|pid| pid != own)
+}
+
+/// Moves this process to a leaf and enables the controllers for our children. Once, at the start of the server,
+/// before there are other processes of ours.
+pub(super) fn prepare(directory: &Path, cpu: bool) -> io::Result<()> {
+    let leaf = directory.join(LEAF);
+    match fs::create_dir(&leaf) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    set(&leaf, "cgroup.procs", &std::process::id().to_string())?;
+    set(directory, "cgroup.subtree_control", if cpu { "+memory +pids +cpu" } else { "+memory +pids" })
+}
+
+/// The directory of one sandbox.
+#[derive(Debug)]
+pub(super) struct Group {
+    directory: PathBuf,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Ends what a dying supervisor could not; a kernel older than 5.14 has no such file and needs no such step,
+        // because the death of pid 1 has ended the tree already.
+        if self.directory.join("cgroup.kill").exists() && set(&self.directory, "cgroup.kill", "1").is_err() {
+            return; // still busy: the next start sweeps it
+        }
+        remove(&self.directory);
+    }
+}
+
+impl Group {
+    pub(super) fn create(parent: &Path, cpu: bool, name: &str, limits: &Limits) -> io::Result<Self> {
+        let group = Self { directory: parent.join(name) };
+        fs::create_dir(&group.directory)?;
+        let directory = &group.directory;
+        set(directory, "memory.max", &limits.memory_bytes.to_string())?;
+        if directory.join("memory.swap.max").exists() {
+            set(directory, "memory.swap.max", "0")?;
+        }
+        set(directory, "memory.oom.group", "1")?;
+        set(directory, "pids.max", &(limits.processes + 1).to_string())?;
+        if cpu {
+            let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
+            set(directory, "cpu.max", &format!("{} {CPU_PERIOD_US}", quota.max(1000)))?;
+        }
+        Ok(group)
+    }
+
+    pub(super) fn join(&self, pid: i32) -> io::Result<()> {
+        set(&self.directory, "cgroup.procs", &pid.to_string())
+    }
+
+    pub(super) fn counted(&self) -> Counted {
+        let directory = &self.directory;
+        let time = |key| keyed(directory, "cpu.stat", key).map(Duration::from_micros);
+        Counted {
+            memory_peak_bytes: number(directory, "memory.peak").unwrap_or(0),
+            processes_peak: number(directory, "pids.peak"),
+            cpu: time("user_usec").zip(time("system_usec")),
+            out_of_memory: keyed(directory, "memory.events", "oom_kill").unwrap_or(0) > 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that looks like a delegated cgroup; the kernel's reactions are not imitated.
+    fn delegated(name: &str, controllers: &str, processes: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("ringfence-v2-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cgroup.controllers"), controllers).unwrap();
+        fs::write(directory.join("cgroup.subtree_control"), "").unwrap();
+        fs::write(directory.join("cgroup.procs"), processes).unwrap();
+        directory
+    }
+
+    #[test]
+    fn a_delegated_cgroup_needs_memory_pids_and_no_strangers() {
+        let own = std::process::id().to_string();
+        let check = |name: &str, controllers: &str, processes: &str, expect: Result<bool, &str>| {
+            let directory = delegated(name, controllers, processes);
+            let found = candidate(&directory);
+            fs::remove_dir_all(&directory).unwrap();
+            match (found, expect) {
+                (Ok(Parent::V2 { cpu, .. }), Ok(expected)) => assert_eq!(cpu, expected),
+                (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason}"),
+                (found, expect) => panic!("{name}: {found:?}, expected {expect:?}"),
+            }
+        };
+        check("full", "cpuset cpu io memory pids", &own, Ok(true));
+        check("nocpu", "memory pids", "", Ok(false));
+        check("nomem", "cpu pids", &own, Err("memory controller"));
+        check("nopids", "cpu memory", &own, Err("pids controller"));
+        check("strangers", "cpu memory pids", "1\n2\n", Err("processes of others"));
+    }
+
+    #[test]
+    fn limits_are_written_in_the_units_of_the_kernel() {
+        let parent = delegated("write", "cpu memory pids", "");
+        let limits = Limits {
+            memory_bytes: 64 << 20,
+            cpu_millicores: 500,
+            timeout_ms: 1000,
+            processes: 8,
+            output_bytes: 1,
+            disk_bytes: 1,
+        };
+        let group = Group::create(&parent, true, "g", &limits).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        assert_eq!(read("memory.max"), (64 << 20).to_string());
+        assert_eq!(read("memory.oom.group"), "1");
+        assert_eq!(read("pids.max"), "9");
+        assert_eq!(read("cpu.max"), "10000 20000");
+        drop(group);
+        fs::remove_dir_all(&parent).unwrap();
+    }
+
+    #[test]
+    fn the_unified_mount_is_recognised() {
+        let line = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
+        assert_eq!(unified_mount(line), Some(("/", "/sys/fs/cgroup")));
+        assert_eq!(unified_mount("35 24 0:30 / /sys/fs/cgroup rw - cgroup cgroup rw,memory"), None);
+    }
+}

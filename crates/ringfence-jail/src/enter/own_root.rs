@@ -1,0 +1,146 @@
+//! The full tier's way in: own namespaces, own identity, own root.
+
+use super::{Handed, Step, late_namespaces, own_host, step, take_identity};
+use crate::{
+    Plan,
+    plan::{self, root},
+};
+use ringfence_sys::{
+    file,
+    mount::{self, Attributes},
+    process,
+};
+use std::{
+    io::Write,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+const READ_ONLY: Attributes = Attributes { read_only: true, no_devices: true, no_exec: false };
+const READ_WRITE: Attributes = Attributes { read_only: false, no_devices: true, no_exec: false };
+
+pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<()> {
+    late_namespaces(plan)?;
+    step("private mounts", mount::make_root_private())?;
+    // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
+    let trees = open_trees(plan, handed)?;
+    take_identity(plan, handed)?;
+    build_root(plan, handed, &trees)?;
+    step("pivot_root", mount::pivot_to_current_directory())?;
+    own_host()
+}
+
+fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
+    plan.trees
+        .iter()
+        .enumerate()
+        .map(|(number, tree)| {
+            let name = || format!("open tree {}", tree.source.display());
+            let opened = match handed.mapped_trees.iter().find(|(mapped, _)| *mapped == number) {
+                Some((_, mapped)) => step(name(), mapped.try_clone())?,
+                None => step(name(), mount::clone_tree(file::current_directory(), &tree.source))?,
+            };
+            let attributes =
+                Attributes { read_only: !tree.writable, no_devices: !tree.devices, no_exec: false };
+            step(name(), mount::restrict(opened.as_fd(), attributes, true))?;
+            Ok(opened)
+        })
+        .collect()
+}
+
+fn build_root(plan: &Plan, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
+    let mut steps = plan.root.iter();
+    let Some(plan::Step::Root { bytes, files }) = steps.next() else {
+        return Err(crate::wire::Failure { step: "plan".into(), errno: 0, detail: "no root in the plan".into() });
+    };
+    let (size, inodes) = (bytes.to_string(), files.to_string());
+    let options = [("size", Some(size.as_str())), ("nr_inodes", Some(inodes.as_str())), ("mode", Some("0755"))];
+    let root = step("root tmpfs", mount::new_filesystem("tmpfs", &options, READ_WRITE))?;
+    // Anywhere will do: the mount is reached through its descriptor until pivot_root.
+    step("attach root", mount::attach(root.as_fd(), file::current_directory(), Path::new("/")))?;
+    step("enter root", process::change_directory_to(root.as_fd()))?;
+    file::set_umask(0);
+    for act in steps {
+        perform(act, root.as_fd(), handed, trees)?;
+    }
+    Ok(())
+}
+
+fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
+    use plan::Step as Act;
+    match act {
+        Act::Root { .. } => Ok(()),
+        Act::Directory { path, mode } => {
+            step(format!("directory {}", path.display()), file::make_directory(root, inside(path), *mode))
+        }
+        Act::Link { path, target } => {
+            step(format!("link {}", path.display()), file::make_link(root, inside(path), target))
+        }
+        Act::Text { path, content } => {
+            let written = file::make_file(root, inside(path), 0o444).and_then(|mut file| file.write_all(content.as_bytes()));
+            step(format!("file {}", path.display()), written)
+        }
+        Act::Code { path, part } => {
+            let written = file::make_file(root, inside(path), 0o444)
+                .and_then(|target| super::copy_part(&handed.payload, *part, &target));
+            step("code", written)
+        }
+        Act::Tree { number, path, .. } => {
+            step(format!("attach {}", path.display()), attach(trees, *number, root, path))
+        }
+        Act::Overlay { lower, path } => step(format!("overlay {}", path.display()), overlay(trees, *lower, root, path)),
+        Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
+        Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, false)),
+        Act::Pts => step("devpts", pseudo_terminals(root)),
+        Act::Proc => step("proc", own_proc(root)),
+        Act::MaskFile { path } => {
+            step(format!("mask {}", path.display()), mount::bind(Path::new("dev/null"), inside(path)))
+        }
+        Act::MaskDirectory { path } => {
+            step(format!("mask {}", path.display()), mount::bind(inside(Path::new(root::EMPTY)), inside(path)))
+        }
+    }
+}
+
+/// Relative to the new root, which is the working directory.
+fn inside(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+    let tree = trees.get(number).ok_or_else(|| std::io::Error::other("no such tree"))?;
+    mount::attach(tree.as_fd(), root, inside(path))
+}
+
+fn keep_writable(root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+    let same = mount::clone_tree(root, inside(path))?;
+    mount::attach(same.as_fd(), root, inside(path))
+}
+
+/// The lower tree is attached only while the overlay opens it.
+fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+    let place = inside(Path::new(root::OVERLAY_LOWER));
+    attach(trees, lower, root, place)?;
+    let options = [
+        ("lowerdir", place.to_str()),
+        ("upperdir", inside(Path::new(root::UPPER)).to_str()),
+        ("workdir", inside(Path::new(root::OVERLAY_WORK)).to_str()),
+        ("userxattr", None),
+    ];
+    let made = mount::new_filesystem("overlay", &options, READ_WRITE)?;
+    mount::detach(place)?;
+    mount::attach(made.as_fd(), root, inside(path))
+}
+
+fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
+    let attributes = Attributes { read_only: false, no_devices: false, no_exec: true };
+    let options = [("newinstance", None), ("ptmxmode", Some("0666")), ("mode", Some("0620"))];
+    let made = mount::new_filesystem("devpts", &options, attributes)?;
+    mount::attach(made.as_fd(), root, Path::new("dev/pts"))
+}
+
+fn own_proc(root: BorrowedFd<'_>) -> std::io::Result<()> {
+    let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
+    let made = mount::new_filesystem("proc", &[], attributes)?;
+    mount::attach(made.as_fd(), root, Path::new("proc"))
+}

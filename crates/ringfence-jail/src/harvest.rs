@@ -1,0 +1,91 @@
+//! Looking, from outside, at the files a program left: by descriptor, following no link, crossing no mount, opening
+//! nothing but regular files.
+
+use ringfence_sys::file::{self, Kind};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+/// A file found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Below the directory that was walked.
+    pub path: PathBuf,
+    /// Bytes.
+    pub size: u64,
+    /// What changes when the file does: change time and inode.
+    pub stamp: Stamp,
+}
+
+/// Change time (which a program cannot set) and inode.
+pub type Stamp = (i64, i64, u64);
+
+/// What a walk saw.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    /// Regular files.
+    pub files: Vec<Found>,
+    /// Links, FIFOs, sockets, devices, and files with several names: seen, never opened.
+    pub refused: Vec<(PathBuf, &'static str)>,
+    /// There was more than the limit, or deeper, or something could not be listed.
+    pub incomplete: bool,
+}
+
+/// Bounds of a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Entries altogether.
+    pub entries: usize,
+    /// Directories inside each other.
+    pub depth: usize,
+}
+
+/// Walks a directory, names in order.
+pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
+    let mut walk = Walk::default();
+    let mut waiting = vec![(PathBuf::new(), 0)];
+    let mut left = bounds.entries;
+    while let Some((below, depth)) = waiting.pop() {
+        let here = if below.as_os_str().is_empty() { Path::new(".") } else { &below };
+        let listed = file::open_listing_beneath(directory, here).and_then(|open| file::list(open.as_fd(), left));
+        let Ok((mut entries, more)) = listed else {
+            walk.incomplete = true;
+            continue;
+        };
+        walk.incomplete |= more;
+        left -= entries.len();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            let path = below.join(&entry.name);
+            match entry.kind {
+                Kind::Directory if depth < bounds.depth => waiting.push((path, depth + 1)),
+                Kind::Directory => walk.incomplete = true,
+                Kind::File if entry.links == 1 => {
+                    let stamp = (entry.changed.0, entry.changed.1, entry.identity.1);
+                    walk.files.push(Found { path, size: entry.size, stamp });
+                }
+                Kind::File => walk.refused.push((path, "hard link")),
+                Kind::Link => walk.refused.push((path, "symbolic link")),
+                Kind::Other => walk.refused.push((path, "FIFO, socket or device")),
+            }
+        }
+    }
+    walk.files.sort_by(|a, b| a.path.cmp(&b.path));
+    walk
+}
+
+/// The stamps of a walk, to find later what is new or changed.
+pub fn stamps(walk: &Walk) -> BTreeMap<PathBuf, Stamp> {
+    walk.files.iter().map(|found| (found.path.clone(), found.stamp)).collect()
+}
+
+/// Opens a file that a walk found; refuses anything that is not the regular file it was.
+pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
+    let file = file::open_beneath(directory, &found.path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
+}

@@ -1,0 +1,148 @@
+//! What this host is like, as far as a plan depends on it. Looking is cheap (well below a millisecond) and changes
+//! nothing; whether a layer really works is the doctor's question.
+
+use crate::cgroup;
+use ringfence_sys::{file, identity, landlock};
+use serde::Serialize;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Facts that `plan::build` reads. Plain data, so that a plan can be built for a host that is not this one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    /// Effective user and group of the server.
+    pub user: (u32, u32),
+    /// May every sandbox have a host uid of its own.
+    pub own_uids: bool,
+    /// Landlock version; 0: none.
+    pub landlock: i32,
+    /// Does the kernel have time namespaces.
+    pub time_namespaces: bool,
+    /// What stands in `/proc` beside the processes.
+    pub proc_entries: Vec<ProcEntry>,
+    /// The system's directories at `/`.
+    pub system: Vec<SystemPath>,
+    /// The few things of `/etc` that programs need, where they exist.
+    pub etc: Vec<SystemPath>,
+    /// Device nodes that exist.
+    pub devices: Vec<&'static str>,
+    /// Processors.
+    pub processors: usize,
+    /// Where cgroups can be made.
+    pub cgroups: cgroup::Parent,
+}
+
+/// A name in `/proc`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcEntry {
+    /// Name.
+    pub name: String,
+    /// A directory, or a file.
+    pub directory: bool,
+}
+
+/// A path of the host and what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum SystemPath {
+    /// Something to show, read-only.
+    Tree {
+        /// Path.
+        path: PathBuf,
+        /// A directory, or a file.
+        directory: bool,
+    },
+    /// A symbolic link to make again.
+    Link(PathBuf, String),
+}
+
+/// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
+/// so that a file that a later kernel adds is hidden until somebody decides otherwise.
+const PROC_SHOWN: &[&str] = &[
+    "cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat", "sys", "thread-self", "uptime",
+    "version",
+];
+
+const SYSTEM_PATHS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// Links by which Debian chooses between implementations, the linker's cache, the time zone, and the public
+/// certificate authorities (Debian, Fedora, Alpine and SUSE places; never the private keys beside them).
+const ETC_PATHS: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ca-certificates/extracted",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+];
+
+/// Device nodes that every program may expect (the list of the OCI runtime specification).
+const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
+
+/// First of the host uids that sandboxes of a root server get; pid of the supervisor is added, which is unique while
+/// the sandbox lives. The range lies above those of systemd (UIDS-GIDS.md) and of any distribution's users.
+pub const UID_BASE: u32 = 1_900_000_000;
+
+impl Host {
+    /// Looks around.
+    pub fn inspect() -> Self {
+        let user = identity::effective_ids();
+        Self {
+            user,
+            own_uids: user.0 == 0 && may_map_any_uid() && ids_are_mapped("/proc/self/uid_map"),
+            landlock: landlock::version(),
+            time_namespaces: Path::new("/proc/self/ns/time").exists(),
+            proc_entries: proc_entries(),
+            system: SYSTEM_PATHS.iter().filter_map(|path| look(Path::new(path))).collect(),
+            etc: ETC_PATHS.iter().filter_map(|path| look(Path::new(path))).collect(),
+            devices: DEVICES.iter().copied().filter(|name| Path::new("/dev").join(name).exists()).collect(),
+            processors: file::processors(),
+            cgroups: cgroup::Parent::find(),
+        }
+    }
+}
+
+/// `CAP_SETGID` (6), `CAP_SETUID` (7) and `CAP_SYS_ADMIN` (21).
+fn may_map_any_uid() -> bool {
+    [6, 7, identity::CAP_SYS_ADMIN].into_iter().all(identity::has_capability)
+}
+
+/// Does this map (`first outside count` per line) cover our range of ids.
+fn ids_are_mapped(map: &str) -> bool {
+    let Ok(text) = fs::read_to_string(map) else { return false };
+    text.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+        let (Some(first), Some(count)) = (first, count) else { return false };
+        let end = u64::from(UID_BASE) + (4 << 20); // PID_MAX_LIMIT, threads.h
+        first <= u64::from(UID_BASE) && end <= first + count
+    })
+}
+
+fn proc_entries() -> Vec<ProcEntry> {
+    let mut entries: Vec<ProcEntry> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let masked = !name.bytes().all(|b| b.is_ascii_digit()) && !PROC_SHOWN.contains(&name.as_str());
+            masked.then(|| Some(ProcEntry { directory: entry.file_type().ok()?.is_dir(), name }))?
+        })
+        .collect();
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
+}
+
+fn look(path: &Path) -> Option<SystemPath> {
+    let kind = fs::symlink_metadata(path).ok()?.file_type();
+    if !kind.is_symlink() {
+        return Some(SystemPath::Tree { path: path.to_owned(), directory: kind.is_dir() });
+    }
+    let target = fs::read_link(path).ok()?.to_str()?.to_owned();
+    Some(SystemPath::Link(path.to_owned(), target))
+}

@@ -1,0 +1,53 @@
+//! Where things are, as the program sees them.
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The directories of one sandbox. In the full tier they are the same for all; without a root of its own (tier
+/// `landlock`) they lie below a directory of the host that lives as long as the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Working directory; what the program leaves here becomes an artifact.
+    pub workspace: PathBuf,
+    /// `$RINGFENCE_OUTPUT_DIR`.
+    pub output: PathBuf,
+    /// `$TMPDIR`.
+    pub tmp: PathBuf,
+    /// `$HOME`.
+    pub home: PathBuf,
+    /// The caller's code, read-only.
+    pub code: PathBuf,
+    /// The host directory that holds the above, where there is one.
+    pub host_directory: Option<PathBuf>,
+}
+
+impl Layout {
+    /// Of a sandbox with its own root.
+    pub fn own_root() -> Self {
+        Self {
+            workspace: "/workspace".into(),
+            output: "/output".into(),
+            tmp: "/tmp".into(),
+            home: "/home/sandbox".into(),
+            code: "/code".into(),
+            host_directory: None,
+        }
+    }
+
+    /// Of a sandbox that shares the host's root: everything below `directory`.
+    pub fn below(directory: &Path) -> Self {
+        Self {
+            workspace: directory.join("workspace"),
+            output: directory.join("output"),
+            tmp: directory.join("tmp"),
+            home: directory.join("home"),
+            code: directory.join("code"),
+            host_directory: Some(directory.to_owned()),
+        }
+    }
+
+    /// The directories that the program may write.
+    pub fn writable(&self) -> [&Path; 4] {
+        [&self.workspace, &self.output, &self.tmp, &self.home]
+    }
+}

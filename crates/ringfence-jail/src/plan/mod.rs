@@ -1,0 +1,242 @@
+//! What one sandbox will be: every mount, identity, limit and rule, decided before anything is done. `build` is pure,
+//! so a plan can be printed, compared with a golden file, and reasoned about without a kernel.
+
+mod layers;
+pub(crate) mod root;
+mod text;
+
+use crate::{Host, JailSpec, Layout, Part, Program, cgroup, host::{SystemPath, UID_BASE}, seccomp};
+use ringfence_types::{Limits, Tier, WorkspaceMode};
+use serde::{Deserialize, Serialize};
+use std::{fmt, path::PathBuf};
+
+pub use root::Step;
+
+/// Everything that `enter` and `supervise` do, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Strength.
+    pub tier: Tier,
+    /// Directories as the program sees them.
+    pub layout: Layout,
+    /// Who the program is on the host.
+    pub identity: Identity,
+    /// Trees of the host, opened before the identity changes.
+    pub trees: Vec<Tree>,
+    /// How the root is built (tier `full`).
+    pub root: Vec<Step>,
+    /// Is there a time namespace.
+    pub time_namespace: bool,
+    /// Input files, written once the walls are up.
+    pub files: Vec<(PathBuf, Part)>,
+    /// The code, where there is no root to put it in (tier `landlock`).
+    pub code: Option<(PathBuf, Part)>,
+    /// Landlock rules.
+    pub landlock: Vec<(PathBuf, PathRight)>,
+    /// System call filter.
+    pub seccomp: seccomp::Profile,
+    /// `setrlimit`.
+    pub rlimits: Vec<(Rlimit, u64)>,
+    /// Where the cgroup is made.
+    pub cgroups: cgroup::Parent,
+    /// Limits for the cgroup, the sampler and the clock.
+    pub limits: Limits,
+    /// Between the polite and the final signal.
+    pub grace_ms: u64,
+    /// Run on so many processors, where no cgroup shares out time.
+    pub processors: Option<usize>,
+    /// Directory behind the workspace whose files are the sandbox's output: the workspace itself, or an upper layer.
+    pub changes: PathBuf,
+    /// The program.
+    pub program: Program,
+    /// Its environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Who a sandbox is on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    /// A uid and gid of its own: `base` + pid of the supervisor.
+    Own {
+        /// First of the range.
+        base: u32,
+    },
+    /// The server's.
+    Server {
+        /// Uid.
+        uid: u32,
+        /// Gid.
+        gid: u32,
+    },
+}
+
+/// Uid and gid inside.
+pub const INSIDE_ID: u32 = 1000;
+
+/// A tree of the host that is shown inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// Path on the host.
+    pub source: PathBuf,
+    /// May the program write it.
+    pub writable: bool,
+    /// Are device nodes of it usable (only for the nodes themselves).
+    pub devices: bool,
+    /// Show the owner's files as the sandbox's own (a workspace, when the server is root).
+    pub map_owner: bool,
+}
+
+/// Landlock rights, as words that can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathRight {
+    /// Read, list, execute.
+    Read,
+    /// All but devices.
+    Write,
+    /// Device nodes.
+    Device,
+}
+
+/// Resource limits of the program (`setrlimit(2)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names of setrlimit(2)")]
+pub enum Rlimit {
+    Core,
+    Cpu,
+    FileSize,
+    LockedMemory,
+    MessageQueue,
+    Nice,
+    OpenFiles,
+    PendingSignals,
+    Processes,
+    RealtimePriority,
+    Stack,
+}
+
+/// Why no plan can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// The host lacks a layer that the tier promises.
+    MissingLayer {
+        /// Layer.
+        layer: &'static str,
+    },
+    /// A tree of the host is too broad to be shown.
+    TreeTooBroad {
+        /// Path.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MissingLayer { layer } => write!(f, "this host has no {layer}"),
+            Self::TreeTooBroad { path } => {
+                write!(f, "{} holds more than an interpreter and is not shown to programs", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// Makes the plan. Pure: the same spec and host give the same plan.
+pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
+    if host.landlock == 0 {
+        return Err(PlanError::MissingLayer { layer: "landlock" });
+    }
+    if let Some(path) = spec.trees.iter().find(|path| root::too_broad(path)) {
+        return Err(PlanError::TreeTooBroad { path: path.clone() });
+    }
+    let identity = identity(host);
+    let memory_cgroup = !matches!(host.cgroups, cgroup::Parent::None { .. });
+    let full = spec.tier == Tier::Full;
+    let (trees, steps) = if full { root::build(&spec, host, identity) } else { (Vec::new(), Vec::new()) };
+    let code = spec.code.as_ref().filter(|_| !full).map(|(name, part)| (spec.layout.code.join(name), *part));
+    let changes = match spec.host_workspace {
+        Some((_, WorkspaceMode::Overlay)) => PathBuf::from(root::UPPER),
+        _ => spec.layout.workspace.clone(),
+    };
+    Ok(Plan {
+        tier: spec.tier,
+        identity,
+        trees,
+        root: steps,
+        time_namespace: full && host.time_namespaces,
+        files: spec.files.iter().map(|(path, part)| (PathBuf::from(path.as_str()), *part)).collect(),
+        code,
+        landlock: landlock(&spec, host),
+        seccomp: if full {
+            seccomp::Profile::Full { memory_cgroup }
+        } else {
+            seccomp::Profile::Landlock { memory_cgroup }
+        },
+        rlimits: rlimits(&spec.limits),
+        cgroups: host.cgroups.clone(),
+        processors: processors(&spec.limits, host),
+        limits: spec.limits,
+        grace_ms: spec.grace_ms,
+        changes,
+        program: spec.program,
+        environment: spec.environment,
+        layout: spec.layout,
+    })
+}
+
+fn identity(host: &Host) -> Identity {
+    if host.own_uids {
+        Identity::Own { base: UID_BASE }
+    } else {
+        Identity::Server { uid: host.user.0, gid: host.user.1 }
+    }
+}
+
+/// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
+fn processors(limits: &Limits, host: &Host) -> Option<usize> {
+    let shared_out = matches!(host.cgroups, cgroup::Parent::V2 { cpu: true, .. } | cgroup::Parent::V1 { cpu: Some(_), .. });
+    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000)).unwrap_or(1).max(1);
+    (!shared_out && whole < host.processors).then_some(whole)
+}
+
+fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
+    let writable = spec.layout.writable().map(|path| (path.to_owned(), PathRight::Write));
+    if spec.tier == Tier::Full {
+        if matches!(spec.program, Program::Worker { .. }) {
+            return vec![("/".into(), PathRight::Read)];
+        }
+        let read_only = matches!(spec.host_workspace, Some((_, WorkspaceMode::Ro)));
+        let own = writable.into_iter().filter(|(path, _)| !(read_only && *path == spec.layout.workspace));
+        let fixed = [("/", PathRight::Read), ("/dev", PathRight::Device), ("/dev/shm", PathRight::Write)];
+        return fixed.map(|(path, right)| (path.into(), right)).into_iter().chain(own).collect();
+    }
+    let system = host.system.iter().chain(&host.etc).filter_map(|path| match path {
+        SystemPath::Tree { path, .. } => Some((path.clone(), PathRight::Read)),
+        SystemPath::Link(..) => None,
+    });
+    let devices = host.devices.iter().map(|name| (PathBuf::from("/dev").join(name), PathRight::Device));
+    let trees = spec.trees.iter().map(|path| (path.clone(), PathRight::Read));
+    let proc = [("/proc".into(), PathRight::Read), (spec.layout.code.clone(), PathRight::Read)];
+    system.chain(devices).chain(trees).chain(proc).chain(writable).collect()
+}
+
+fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
+    let cpu_seconds = limits.timeout_ms.div_ceil(1000) * u64::from(limits.cpu_millicores.div_ceil(1000)) + 1;
+    vec![
+        // 1, not 0: a core_pattern that is a pipe ignores 0 and honours 1 (core(5)); no file is that small
+        (Rlimit::Core, 1),
+        (Rlimit::Cpu, cpu_seconds),
+        (Rlimit::FileSize, limits.disk_bytes),
+        (Rlimit::LockedMemory, 8 << 20),
+        (Rlimit::MessageQueue, 819_200),
+        (Rlimit::Nice, 0),
+        (Rlimit::OpenFiles, 1024),
+        (Rlimit::PendingSignals, 1024),
+        // pid 1 counts
+        (Rlimit::Processes, u64::from(limits.processes) + 1),
+        (Rlimit::RealtimePriority, 0),
+        (Rlimit::Stack, 8 << 20),
+    ]
+}

@@ -1,0 +1,303 @@
+//! The root that a program of the full tier sees: one small file system in memory, the system's and the interpreter's
+//! trees read-only upon it, and nothing else of the host, not even as a name.
+
+use super::{Identity, Tree};
+use crate::{Host, JailSpec, Part, Program, host::SystemPath};
+use ringfence_types::WorkspaceMode;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+/// One act of building the root. Paths are absolute as the program will see them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// The root itself: a tmpfs of this size; workspace, /tmp, home and /dev/shm are directories of it.
+    Root {
+        /// Size.
+        bytes: u64,
+        /// Most files.
+        files: u64,
+    },
+    /// A directory.
+    Directory {
+        /// Path.
+        path: PathBuf,
+        /// Permissions.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// Path.
+        path: PathBuf,
+        /// Target.
+        target: String,
+    },
+    /// A file with this text.
+    Text {
+        /// Path.
+        path: PathBuf,
+        /// Content.
+        content: String,
+    },
+    /// A read-only file whose bytes came with the request.
+    Code {
+        /// Path.
+        path: PathBuf,
+        /// Bytes of the payload.
+        part: Part,
+    },
+    /// Attaches a tree of `Plan::trees`, by number.
+    Tree {
+        /// Number.
+        number: usize,
+        /// Path.
+        path: PathBuf,
+        /// Is it a directory (else a file, whose place is an empty file).
+        directory: bool,
+    },
+    /// A host directory below, a directory of the root above: writes go above.
+    Overlay {
+        /// Number of the lower tree.
+        lower: usize,
+        /// Path.
+        path: PathBuf,
+    },
+    /// Keeps this directory of the root writable when the root becomes read-only.
+    Writable {
+        /// Path.
+        path: PathBuf,
+    },
+    /// Makes the root read-only.
+    SealRoot,
+    /// Pseudo-terminals of its own at `/dev/pts`.
+    Pts,
+    /// `/proc` of its own pid namespace, read-only.
+    Proc,
+    /// Hides a file of `/proc` behind `/dev/null`.
+    MaskFile {
+        /// Path.
+        path: PathBuf,
+    },
+    /// Hides a directory of `/proc` behind an empty one.
+    MaskDirectory {
+        /// Path.
+        path: PathBuf,
+    },
+}
+
+/// An empty read-only directory of the root, used to hide others.
+pub(crate) const EMPTY: &str = "/run";
+/// Where an overlay keeps what the program writes (seen from inside as a read-only directory).
+pub(crate) const UPPER: &str = "/.overlay/upper";
+pub(crate) const OVERLAY_WORK: &str = "/.overlay/work";
+pub(crate) const OVERLAY_LOWER: &str = "/.overlay/lower";
+
+/// Places of the host that are never shown as a whole, whoever asks.
+const TOO_BROAD: &[&str] =
+    &["/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var"];
+
+/// Would showing this directory show people's files.
+pub(super) fn too_broad(path: &Path) -> bool {
+    let is_home = path.parent() == Some(Path::new("/home"));
+    !path.is_absolute() || is_home || TOO_BROAD.iter().any(|broad| path == Path::new(broad))
+}
+
+/// The trees to open and the steps to take.
+pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tree>, Vec<Step>) {
+    let mut root = Root { trees: Vec::new(), steps: Vec::new(), made: BTreeSet::new() };
+    let files = (spec.limits.disk_bytes / 4096).clamp(4096, 1 << 20);
+    root.steps.push(Step::Root { bytes: spec.limits.disk_bytes, files });
+    if matches!(spec.program, Program::Worker { .. }) {
+        root.steps.push(Step::SealRoot);
+        return (root.trees, root.steps);
+    }
+    root.etc(host);
+    root.system(spec, host);
+    root.devices(host);
+    root.own_directories(spec);
+    root.workspace(spec, identity);
+    root.steps.push(Step::SealRoot);
+    root.proc(host);
+    (root.trees, root.steps)
+}
+
+struct Root {
+    trees: Vec<Tree>,
+    steps: Vec<Step>,
+    made: BTreeSet<PathBuf>,
+}
+
+impl Root {
+    /// The directory and all above it that are not there yet.
+    fn directory(&mut self, path: &Path, mode: u32) {
+        if path == Path::new("/") || self.made.contains(path) {
+            return;
+        }
+        if let Some(parent) = path.parent() {
+            self.directory(parent, 0o755);
+        }
+        self.made.insert(path.to_owned());
+        self.steps.push(Step::Directory { path: path.to_owned(), mode });
+    }
+
+    fn link(&mut self, path: &Path, target: &str) {
+        if self.made.insert(path.to_owned()) {
+            if let Some(parent) = path.parent() {
+                self.directory(parent, 0o755);
+            }
+            self.steps.push(Step::Link { path: path.to_owned(), target: target.to_owned() });
+        }
+    }
+
+    fn text(&mut self, path: &str, content: &str) {
+        self.directory(Path::new(path).parent().unwrap_or(Path::new("/")), 0o755);
+        self.steps.push(Step::Text { path: path.into(), content: content.to_owned() });
+    }
+
+    fn read_only_tree(&mut self, path: &Path, directory: bool) {
+        self.place(path, directory);
+        let tree = Tree { source: path.to_owned(), writable: false, devices: false, map_owner: false };
+        self.attach(tree, path, directory);
+    }
+
+    /// Makes the place on which a tree is attached, unless it lies inside a tree, where the place is there already.
+    fn place(&mut self, path: &Path, directory: bool) {
+        if self.trees.iter().any(|tree| path.starts_with(&tree.source)) {
+            return;
+        }
+        if directory {
+            self.directory(path, 0o755);
+        } else {
+            self.directory(path.parent().unwrap_or(Path::new("/")), 0o755);
+            self.steps.push(Step::Text { path: path.to_owned(), content: String::new() });
+        }
+    }
+
+    fn attach(&mut self, tree: Tree, path: &Path, directory: bool) {
+        self.trees.push(tree);
+        self.steps.push(Step::Tree { number: self.trees.len() - 1, path: path.to_owned(), directory });
+    }
+
+    /// `/etc` is a handful of generated files and a few public things of the host.
+    fn etc(&mut self, host: &Host) {
+        self.directory(Path::new(EMPTY), 0o755);
+        self.text("/etc/passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+        self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
+        self.text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n");
+        self.text("/etc/hostname", "sandbox\n");
+        self.text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n");
+        self.text("/etc/resolv.conf", "");
+        self.text("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n");
+        self.text("/etc/services", "ftp 21/tcp\nssh 22/tcp\nsmtp 25/tcp\ndomain 53/tcp\ndomain 53/udp\nhttp 80/tcp\npop3 110/tcp\nimap2 143/tcp\nhttps 443/tcp\nhttps 443/udp\n");
+        self.link(Path::new("/etc/mtab"), "/proc/self/mounts");
+        self.link(Path::new("/etc/os-release"), "../usr/lib/os-release");
+        for path in &host.etc {
+            match path {
+                SystemPath::Tree { path, directory } => self.read_only_tree(path, *directory),
+                // a link out of /usr would name a file that is not there
+                SystemPath::Link(path, target) if target.contains("usr/share") => self.link(path, target),
+                SystemPath::Link(..) => {}
+            }
+        }
+    }
+
+    fn system(&mut self, spec: &JailSpec, host: &Host) {
+        for path in &host.system {
+            match path {
+                SystemPath::Tree { path, directory } => self.read_only_tree(path, *directory),
+                SystemPath::Link(path, target) => self.link(path, target),
+            }
+        }
+        let mut trees = spec.trees.clone();
+        trees.sort(); // an outer tree before the one inside it
+        trees.dedup();
+        for path in &trees {
+            self.read_only_tree(path, true);
+        }
+        for (path, target) in &spec.links {
+            if !self.trees.iter().any(|tree| path.starts_with(&tree.source)) {
+                self.link(path, target);
+            }
+        }
+    }
+
+    fn devices(&mut self, host: &Host) {
+        for name in &host.devices {
+            let path = Path::new("/dev").join(name);
+            self.place(&path, false);
+            // Shared mappings of /dev/zero are memory that nobody's resident set shows; /dev/full reads as zeros too
+            // and cannot be mapped.
+            let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
+            let source = if *name == "zero" && !counted { "/dev/full".into() } else { path.clone() };
+            let tree = Tree { source, writable: true, devices: true, map_owner: false };
+            self.attach(tree, &path, false);
+        }
+        for (name, target) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
+            self.link(&Path::new("/dev").join(name), target);
+        }
+        self.directory(Path::new("/dev/pts"), 0o755);
+        self.steps.push(Step::Pts);
+    }
+
+    fn own_directories(&mut self, spec: &JailSpec) {
+        if let Some((name, part)) = &spec.code {
+            self.directory(&spec.layout.code, 0o755);
+            self.steps.push(Step::Code { path: spec.layout.code.join(name), part: *part });
+        }
+        for (path, mode) in [
+            (spec.layout.tmp.as_path(), 0o1777),
+            (&spec.layout.home, 0o700),
+            (&spec.layout.output, 0o755),
+            (Path::new("/dev/shm"), 0o1777),
+        ] {
+            self.directory(path, mode);
+            self.steps.push(Step::Writable { path: path.to_owned() });
+        }
+        self.directory(Path::new("/var"), 0o755);
+        self.link(Path::new("/var/tmp"), "/tmp");
+    }
+
+    fn workspace(&mut self, spec: &JailSpec, identity: Identity) {
+        let path = &spec.layout.workspace;
+        self.directory(path, 0o755);
+        let Some((source, mode)) = &spec.host_workspace else {
+            self.steps.push(Step::Writable { path: path.clone() });
+            return;
+        };
+        let tree = Tree {
+            source: source.clone(),
+            writable: *mode == WorkspaceMode::Rw,
+            devices: false,
+            map_owner: matches!(identity, Identity::Own { .. }),
+        };
+        if *mode == WorkspaceMode::Overlay {
+            for part in [UPPER, OVERLAY_WORK, OVERLAY_LOWER] {
+                self.directory(Path::new(part), 0o755);
+            }
+            self.trees.push(tree);
+            self.steps.push(Step::Overlay { lower: self.trees.len() - 1, path: path.clone() });
+        } else {
+            self.attach(tree, path, true);
+        }
+    }
+
+    fn proc(&mut self, host: &Host) {
+        let proc = Path::new("/proc");
+        // made before the root is sealed
+        let seal = self.steps.len() - 1;
+        self.steps.insert(seal, Step::Directory { path: proc.to_owned(), mode: 0o555 });
+        self.steps.push(Step::Proc);
+        for entry in &host.proc_entries {
+            let path = proc.join(&entry.name);
+            self.steps.push(if entry.directory { Step::MaskDirectory { path } } else { Step::MaskFile { path } });
+        }
+    }
+}

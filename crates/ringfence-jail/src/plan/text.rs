@@ -1,0 +1,72 @@
+//! A plan as text: one line per act, so that a changed mount is a one-line difference in a golden file.
+
+use super::{Identity, Plan, Step, Tree};
+use std::fmt;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "tier {}", self.tier)?;
+        match self.identity {
+            Identity::Own { base } => writeln!(f, "identity inside 1000, outside {base} + supervisor")?,
+            Identity::Server { uid, gid } => writeln!(f, "identity inside 1000, outside {uid}:{gid}")?,
+        }
+        writeln!(f, "time namespace {}", self.time_namespace)?;
+        for step in &self.root {
+            writeln!(f, "root {}", Shown(step, &self.trees))?;
+        }
+        for (path, part) in &self.files {
+            writeln!(f, "file {} {} bytes", path.display(), part.length)?;
+        }
+        if let Some((path, part)) = &self.code {
+            writeln!(f, "code {} {} bytes", path.display(), part.length)?;
+        }
+        for (path, right) in &self.landlock {
+            writeln!(f, "landlock {right:?} {}", path.display())?;
+        }
+        writeln!(f, "seccomp {:?}", self.seccomp)?;
+        for (limit, value) in &self.rlimits {
+            writeln!(f, "rlimit {limit:?} {value}")?;
+        }
+        writeln!(f, "cgroups {:?}", self.cgroups)?;
+        writeln!(f, "limits {:?}", self.limits)?;
+        writeln!(f, "grace {} ms", self.grace_ms)?;
+        writeln!(f, "processors {:?}", self.processors)?;
+        writeln!(f, "changes {}", self.changes.display())?;
+        writeln!(f, "program {:?}", self.program)?;
+        self.environment.iter().try_for_each(|(name, value)| writeln!(f, "environment {name}={value}"))
+    }
+}
+
+struct Shown<'a>(&'a Step, &'a [Tree]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Step::Root { bytes, files } => write!(f, "tmpfs / {bytes} bytes, {files} files, nosuid nodev"),
+            Step::Directory { path, mode } => write!(f, "directory {} {mode:o}", path.display()),
+            Step::Link { path, target } => write!(f, "link {} -> {target}", path.display()),
+            Step::Text { path, content } => write!(f, "text {} {content:?}", path.display()),
+            Step::Code { path, part } => write!(f, "code {} {} bytes", path.display(), part.length),
+            Step::Tree { number, path, .. } => write!(f, "tree {} {}", path.display(), Access(self.1.get(*number))),
+            Step::Overlay { lower, path } => write!(f, "overlay {} over {}", path.display(), Access(self.1.get(*lower))),
+            Step::Writable { path } => write!(f, "writable {}", path.display()),
+            Step::SealRoot => f.write_str("seal"),
+            Step::Pts => f.write_str("devpts /dev/pts"),
+            Step::Proc => f.write_str("proc /proc read-only nosuid nodev noexec"),
+            Step::MaskFile { path } => write!(f, "mask file {}", path.display()),
+            Step::MaskDirectory { path } => write!(f, "mask directory {}", path.display()),
+        }
+    }
+}
+
+struct Access<'a>(Option<&'a Tree>);
+
+impl fmt::Display for Access<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(tree) = self.0 else { return f.write_str("<no such tree>") };
+        let access = if tree.writable { "read-write" } else { "read-only" };
+        let devices = if tree.devices { "" } else { " nodev" };
+        let mapped = if tree.map_owner { " owner mapped" } else { "" };
+        write!(f, "from {} {access} nosuid{devices}{mapped}", tree.source.display())
+    }
+}

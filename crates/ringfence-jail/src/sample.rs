@@ -1,0 +1,205 @@
+//! Memory of a tree where no cgroup counts it. Each look adds up what the processes hold alone, what they share, their
+//! page tables and kernel buffers, and the private disk. The next look comes as soon as the rest of the limit could be
+//! filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
+
+use ringfence_sys::{file, resource};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How fast one processor can fill fresh memory, in bytes per millisecond (4 GB/s).
+const FILL_BYTES_PER_MS: u64 = 4_000_000;
+const INTERVAL_MS_MIN: u64 = 4;
+const INTERVAL_MS_MAX: u64 = 200;
+const MAPS_BYTES_MAX: u64 = 4 << 20;
+/// Kernel memory that an open socket or pipe can pin (net.core.wmem_default and the default pipe size), and a thread's
+/// kernel stack.
+const SOCKET_BYTES: u64 = 212_992;
+const PIPE_BYTES: u64 = 65_536;
+const THREAD_BYTES: u64 = 16 << 10;
+const INODE_BYTES: u64 = 1 << 10;
+/// The largest shared anonymous mapping that a program can make where no cgroup counts it.
+const SHARED_BYTES: u64 = 1 << 20;
+const FILES_MAX: u64 = 1 << 20;
+
+/// One look at a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// Memory.
+    pub(crate) memory_bytes: u64,
+    /// Processes and threads.
+    pub(crate) processes: u64,
+}
+
+impl Sample {
+    /// When to look again.
+    pub(crate) fn next_look(self, limit_bytes: u64, processors: usize) -> Duration {
+        let room = limit_bytes.saturating_sub(self.memory_bytes);
+        let speed = FILL_BYTES_PER_MS * u64::try_from(processors).unwrap_or(1).max(1);
+        Duration::from_millis((room / speed).clamp(INTERVAL_MS_MIN, INTERVAL_MS_MAX))
+    }
+}
+
+/// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
+/// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
+pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64) -> Sample {
+    add_up(proc, &pids(proc), disk, limit_bytes)
+}
+
+/// The same for processes of the host, given by pid.
+pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64) -> Sample {
+    let names: Vec<PathBuf> = pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect();
+    add_up(proc, &names, None, limit_bytes)
+}
+
+/// Bytes of all files below a directory, links not followed, as far as they can be seen.
+pub(crate) fn directory_bytes(directory: &Path) -> u64 {
+    let mut waiting = vec![directory.to_owned()];
+    let (mut bytes, mut seen) = (0, 0);
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else { continue };
+            bytes += INODE_BYTES + std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
+            seen += 1;
+            if metadata.is_dir() && seen < FILES_MAX {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    bytes
+}
+
+fn add_up(proc: &OwnedFd, pids: &[PathBuf], disk: Option<&OwnedFd>, limit_bytes: u64) -> Sample {
+    let mut shared = BTreeMap::new();
+    let mut buffers = Buffers::default();
+    let mut common = disk.and_then(|disk| resource::space_used(disk.as_fd()).ok()).map_or(0, |(bytes, files)| {
+        bytes + files * INODE_BYTES
+    });
+    let mut sample = Sample::default();
+    let mut private = 0;
+    for pid in pids {
+        let Some(status) = read(proc, pid, "status", 8 << 10) else { continue };
+        let threads = field(&status, "Threads:");
+        sample.processes += threads;
+        private += 1024 * (field(&status, "RssAnon:") + field(&status, "VmPTE:") + field(&status, "VmSwap:"));
+        private += threads * THREAD_BYTES;
+        shared_mappings(&read(proc, pid, "maps", MAPS_BYTES_MAX).unwrap_or_default(), &mut shared);
+        buffers.add(proc, pid);
+    }
+    common += shared.values().sum::<u64>() + buffers.bytes();
+    sample.memory_bytes = common + private;
+    if sample.memory_bytes > limit_bytes && pids.len() > 1 {
+        sample.memory_bytes = common + pids.iter().map(|pid| proportional(proc, pid)).sum::<u64>();
+    }
+    sample
+}
+
+fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
+    let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
+    entries.into_iter().filter(|name| name.to_str().is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))).collect()
+}
+
+fn read(proc: &OwnedFd, pid: &Path, what: &str, max: u64) -> Option<String> {
+    file::read_small(proc.as_fd(), &pid.join(what), max).ok()
+}
+
+/// The number after a label of `/proc/[pid]/status`.
+fn field(status: &str, label: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(label));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Shared anonymous memory counts by its size, once for all who map it: its pages stay when nobody has them mapped in,
+/// where no process's resident set shows them. A piece of it counts as the largest whole that seccomp lets a program
+/// make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
+fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(range), Some(access), _, Some(device), Some(inode)) =
+            (words.next(), words.next(), words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let name = words.next().unwrap_or("");
+        let anonymous = name.starts_with("/dev/zero") || name.starts_with("/memfd:") || name.starts_with("/SYSV");
+        if !access.ends_with('s') || !anonymous {
+            continue;
+        }
+        let Some((from, to)) = range.split_once('-') else { continue };
+        if let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16)) {
+            let size = found.entry(format!("{device} {inode}")).or_insert(SHARED_BYTES);
+            *size = (*size).max(to.saturating_sub(from));
+        }
+    }
+}
+
+/// Private memory with shared pages divided among their holders, page tables included.
+fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
+    let rollup = read(proc, pid, "smaps_rollup", 8 << 10).unwrap_or_default();
+    let status = read(proc, pid, "status", 8 << 10).unwrap_or_default();
+    1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:") + field(&status, "VmPTE:"))
+        + field(&status, "Threads:") * THREAD_BYTES
+}
+
+/// Sockets and pipes of the tree, each once.
+#[derive(Default)]
+struct Buffers {
+    sockets: BTreeSet<String>,
+    pipes: BTreeSet<String>,
+}
+
+impl Buffers {
+    fn add(&mut self, proc: &OwnedFd, pid: &Path) {
+        let Ok(directory) = file::open_listing(proc.as_fd(), &pid.join("fd")) else { return };
+        for name in file::list_names(directory.as_fd(), 100_000).unwrap_or_default() {
+            let Ok(target) = file::read_link(directory.as_fd(), &name) else { continue };
+            if target.starts_with("socket:") {
+                self.sockets.insert(target);
+            } else if target.starts_with("pipe:") {
+                self.pipes.insert(target);
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.sockets.len() as u64 * SOCKET_BYTES + self.pipes.len() as u64 * PIPE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_anonymous_memory_counts_once_and_by_size() {
+        let maps = "7f0000000000-7f0000100000 rw-s 00000000 00:01 42 /dev/zero (deleted)\n\
+                    7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \n\
+                    7f0000200000-7f0000201000 r-xp 00000000 08:01 7 /usr/lib/libc.so.6\n";
+        let mut found = BTreeMap::new();
+        shared_mappings(maps, &mut found);
+        shared_mappings(maps, &mut found);
+        assert_eq!(found.values().sum::<u64>(), 1 << 20);
+    }
+
+    #[test]
+    fn the_closer_to_the_limit_the_sooner_the_next_look() {
+        let check = |memory_bytes: u64, expect_ms: u64| {
+            let sample = Sample { memory_bytes, processes: 1 };
+            assert_eq!(sample.next_look(512 << 20, 2), Duration::from_millis(expect_ms), "{memory_bytes}");
+        };
+        check(0, 67);
+        check(500 << 20, 4);
+        check(600 << 20, 4);
+    }
+
+    #[test]
+    fn fields_of_status_are_read_and_absent_ones_are_zero() {
+        let status = "Name:\tpython3\nThreads:\t3\nRssAnon:\t    1234 kB\n";
+        assert_eq!(field(status, "RssAnon:"), 1234);
+        assert_eq!(field(status, "Threads:"), 3);
+        assert_eq!(field(status, "VmSwap:"), 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! What an earlier server left behind when it was killed together with its supervisors: empty cgroups, and
+//! directories of the `landlock` tier. A living supervisor holds a lock on its directory.
+
+use crate::cgroup::Parent;
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Where the directories of runs are, below the state directory.
+pub const RUNS: &str = "runs";
+
+/// Removes them; how many cgroups and directories went.
+pub fn sweep(cgroups: &Parent, state_dir: &Path) -> (usize, usize) {
+    let runs = fs::read_dir(state_dir.join(RUNS)).into_iter().flatten().flatten();
+    let directories = runs.filter(|run| remove_if_abandoned(&run.path()).unwrap_or(false)).count();
+    (cgroups.sweep(), directories)
+}
+
+fn remove_if_abandoned(directory: &Path) -> io::Result<bool> {
+    let lock = File::open(directory)?;
+    if lock.try_lock().is_err() {
+        return Ok(false);
+    }
+    fs::remove_dir_all(directory)?;
+    Ok(true)
+}
+
+/// The directory of one run in the `landlock` tier: made, locked, given to the sandbox's user, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct RunDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RunDirectory {
+    pub(crate) fn create(layout: &crate::Layout, owner: Option<u32>) -> io::Result<Option<Self>> {
+        use std::os::unix::fs::DirBuilderExt;
+        let Some(path) = &layout.host_directory else { return Ok(None) };
+        let private = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
+        if let Some(runs) = path.parent() {
+            fs::DirBuilder::new().mode(0o711).recursive(true).create(runs)?;
+        }
+        fs::DirBuilder::new().mode(0o700).create(path)?;
+        let lock = File::open(path)?;
+        lock.lock()?;
+        let made = Self { path: path.clone(), _lock: lock };
+        for directory in layout.writable().into_iter().chain([layout.code.as_path()]) {
+            private(directory)?;
+            if let Some(id) = owner {
+                ringfence_sys::file::give(directory, id, id)?;
+            }
+        }
+        if let Some(id) = owner {
+            ringfence_sys::file::give(path, id, id)?;
+        }
+        Ok(Some(made))
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next start's sweep.
+        drop(fs::remove_dir_all(&self.path));
+    }
+}

@@ -1,0 +1,50 @@
+//! Ending every process below this one where no pid namespace does it (tier `landlock`). Orphans come back to a
+//! subreaper, so killing all children until there is none reaches everything, however it hid.
+
+use ringfence_sys::{
+    process::{self, Kill},
+    wait::{self, Child},
+};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+/// Kills and buries everything below this process (which must be a subreaper). False when something was still there
+/// at the deadline.
+pub(crate) fn kill_descendants(patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        for pid in descendants() {
+            // One that has ended meanwhile is what we want.
+            drop(process::kill(pid, Kill::Kill));
+        }
+        while let Ok(Some(_)) = wait::wait_now(Child::Any) {}
+        match wait::wait_now(Child::Any) {
+            Ok(None) if children(std::process::id()).is_empty() => return true,
+            _ if Instant::now() > deadline => return false,
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// All processes below this one, as far as they can be seen at one moment.
+pub(crate) fn descendants() -> Vec<i32> {
+    let mut found: Vec<i32> = children(std::process::id());
+    let mut next = 0;
+    while next < found.len() && found.len() < 100_000 {
+        let pid = found[next].unsigned_abs();
+        found.extend(children(pid));
+        next += 1;
+    }
+    found
+}
+
+/// Children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).
+fn children(pid: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<i32>>())
+        .collect()
+}

@@ -1,0 +1,88 @@
+//! Message sockets that carry descriptors, and the loopback device.
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+/// The most descriptors of one message.
+pub const DESCRIPTORS_MAX: usize = 8;
+
+/// Two ends of a connection that keeps message boundaries (`SOCK_SEQPACKET`), closed on exec.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Sends one message with descriptors. A vanished reader is an error, not a signal.
+pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if descriptors.len() > DESCRIPTORS_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Receives one message into `buffer`; its length and descriptors. Length 0 is the end. A message or a list of
+/// descriptors that does not fit is an error, never a part of one. `EAGAIN` on a non-blocking socket.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = loop {
+        let mut slices = [IoSliceMut::new(buffer)];
+        match rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) => break message,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let descriptors: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    }
+    Ok((message.bytes, descriptors))
+}
+
+/// Makes operations on this descriptor return `EAGAIN` instead of waiting.
+pub fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(descriptor, true)?)
+}
+
+/// Brings up `lo` in this network namespace, so that programs can talk to themselves.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru {
+            ifru_flags: i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(0),
+        },
+    };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
+        *slot = i8::try_from(*byte).unwrap_or(0) as libc::c_char;
+    }
+    // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is; the socket is live.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

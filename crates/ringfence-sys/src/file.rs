@@ -1,0 +1,231 @@
+//! Files by descriptor: nothing here follows a link that a stranger may have laid.
+
+use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::{
+        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+/// A file in memory, closed on exec.
+pub fn memory_file(name: &str) -> io::Result<File> {
+    Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into())
+}
+
+/// The current directory, as a descriptor for the `*at` functions below.
+pub fn current_directory() -> BorrowedFd<'static> {
+    rustix::fs::CWD
+}
+
+/// Takes over a descriptor that this process was started with. Each number can be taken once.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // SAFETY: F_GETFD takes plain numbers.
+    let open = unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
+    if !open || taken.contains(&number) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    taken.push(number);
+    // SAFETY: the descriptor is open (checked) and no other owner was made by this function (remembered).
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Opens a directory as a handle only (`O_PATH`).
+pub fn open_directory(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(base, path, flags, Mode::empty())?)
+}
+
+/// Opens a directory for listing.
+pub fn open_listing(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(base, path, flags, Mode::empty())?)
+}
+
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Opens a file for reading below `base`: no link, no `..`, no other mount (`openat2`). Does not wait on a FIFO.
+pub fn open_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?.into())
+}
+
+/// Creates or replaces a file below `base`, under the same rules.
+pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
+}
+
+/// Makes a directory below `base` under the same rules; one that is there already is fine.
+pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let name = path.file_name().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let opened = match parent {
+        Some(parent) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            Some(rustix::fs::openat2(base, parent, flags, Mode::empty(), INSIDE)?)
+        }
+        None => None,
+    };
+    let directory = opened.as_ref().map_or(base, AsFd::as_fd);
+    match rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a directory with this mode whatever the umask.
+pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<()> {
+    rustix::fs::mkdirat(base, path, Mode::from_raw_mode(mode))?;
+    Ok(rustix::fs::chmodat(base, path, Mode::from_raw_mode(mode), AtFlags::empty())?)
+}
+
+/// Makes a symbolic link.
+pub fn make_link(base: BorrowedFd<'_>, path: &Path, target: &str) -> io::Result<()> {
+    Ok(rustix::fs::symlinkat(target, base, path)?)
+}
+
+/// Makes a new file with this mode; it must not be there yet.
+pub fn make_file(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(base, path, flags, Mode::from_raw_mode(mode))?.into())
+}
+
+/// The process's file mode mask.
+pub fn set_umask(mask: u32) {
+    rustix::process::umask(Mode::from_raw_mode(mask));
+}
+
+/// What a directory entry is, by `lstat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// FIFO, socket or device.
+    Other,
+}
+
+/// One entry, not followed.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name within its directory.
+    pub name: PathBuf,
+    /// Kind.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Number of names this file has.
+    pub links: u64,
+    /// Last change of content or attributes: seconds, nanoseconds (a program cannot set it).
+    pub changed: (i64, i64),
+    /// Device and inode.
+    pub identity: (u64, u64),
+}
+
+/// The entries of a directory, at most `max`; `true` says that there were more.
+pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bool)> {
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if entries.len() == max {
+            return Ok((entries, true));
+        }
+        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(rustix::io::Errno::NOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        entries.push(Entry {
+            name: PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())),
+            kind: kind_of(stat.st_mode),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            links: stat.st_nlink as u64,
+            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            identity: (stat.st_dev, stat.st_ino),
+        });
+    }
+    Ok((entries, false))
+}
+
+fn kind_of(mode: u32) -> Kind {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    }
+}
+
+/// Owner of a path (links followed).
+pub fn owner(path: &Path) -> io::Result<(u32, u32)> {
+    let stat = rustix::fs::stat(path)?;
+    Ok((stat.st_uid, stat.st_gid))
+}
+
+/// Gives a directory to another user.
+pub fn give(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid))
+}
+
+/// At most `max` bytes of a small file such as those of `/proc`, as text.
+pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file: File = rustix::fs::openat(base, path, flags, Mode::empty())?.into();
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Where a symbolic link points, as text.
+pub fn read_link(base: BorrowedFd<'_>, path: &Path) -> io::Result<String> {
+    Ok(rustix::fs::readlinkat(base, path, Vec::new())?.to_string_lossy().into_owned())
+}
+
+/// A counter descriptor for kernel notifications (`eventfd`).
+pub fn event_counter() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?)
+}
+
+/// Processors that this process may use.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// May this process write there, by the kernel's own answer (`EROFS` and user namespaces included).
+pub fn may_write(path: &Path) -> bool {
+    rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// `read(2)`.
+pub fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(descriptor, buffer)?)
+}
+
+/// The names in a directory, at most `max`, without looking at what they are.
+pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathBuf>> {
+    let names = rustix::fs::Dir::read_from(directory)?.filter_map(Result::ok);
+    let shown = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
+    Ok(shown.take(max).map(|entry| PathBuf::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()))).collect())
+}
+
+/// Opens a directory below `base` for listing: no link, no `..`, no other mount.
+pub fn open_listing_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?)
+}

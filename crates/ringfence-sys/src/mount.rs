@@ -1,0 +1,135 @@
+//! Mounts as descriptors (the mount API of Linux 5.2 and later): a tree is opened, given its attributes, and only then
+//! attached, so that no half-protected mount is ever visible.
+
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// What a mount forbids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Writes.
+    pub read_only: bool,
+    /// Opening device nodes.
+    pub no_devices: bool,
+    /// Executing.
+    pub no_exec: bool,
+}
+
+/// `struct mount_attr` of `mount_setattr(2)`, size version 0.
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+const MOUNT_ATTR_RDONLY: u64 = 0x1;
+const MOUNT_ATTR_NOSUID: u64 = 0x2;
+const MOUNT_ATTR_NODEV: u64 = 0x4;
+const MOUNT_ATTR_NOEXEC: u64 = 0x8;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
+impl Attributes {
+    fn bits(self) -> u64 {
+        let mut bits = MOUNT_ATTR_NOSUID;
+        if self.read_only {
+            bits |= MOUNT_ATTR_RDONLY;
+        }
+        if self.no_devices {
+            bits |= MOUNT_ATTR_NODEV;
+        }
+        if self.no_exec {
+            bits |= MOUNT_ATTR_NOEXEC;
+        }
+        bits
+    }
+}
+
+/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`). Recursive, because a
+/// non-recursive copy of a tree with locked mounts is refused in a user namespace.
+pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    Ok(rustix::mount::open_tree(directory, path, flags)?)
+}
+
+/// A new, detached file system of this kind. `options` are `key=value`, or a bare flag. Never set-user-id.
+pub fn new_filesystem(kind: &str, options: &[(&str, Option<&str>)], attributes: Attributes) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        match value {
+            Some(value) => rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?,
+            None => rustix::mount::fsconfig_set_flag(context.as_fd(), *key)?,
+        }
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+    flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, attributes.read_only);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, attributes.no_devices);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, attributes.no_exec);
+    Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+}
+
+/// Adds attributes to a mount, and with `recursive` to all below it. Never removes one.
+pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, recursive: bool) -> io::Result<()> {
+    set_attributes(mount, &MountAttr { attr_set: attributes.bits(), ..MountAttr::default() }, recursive)
+}
+
+/// Makes a detached mount show ids through the mapping of `user_namespace` (`MOUNT_ATTR_IDMAP`).
+pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let userns_fd = u64::from(user_namespace.as_raw_fd().unsigned_abs());
+    let attributes = MountAttr { attr_set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() };
+    set_attributes(mount, &attributes, false)
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, recursive: bool) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: `mount` is a live descriptor (BorrowedFd), the path is a NUL-terminated constant, and `attributes` is a
+    // live struct of the size given, laid out as mount_setattr(2) says; the kernel only reads it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            std::ptr::from_ref(attributes),
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Shows what is at `source` at `target` too (a classic bind mount, in one call).
+pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    Ok(rustix::mount::mount_bind(source, target)?)
+}
+
+/// Attaches a detached mount at `path` below `directory`. No symlink at the end of `path` is followed.
+pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    Ok(rustix::mount::move_mount(mount, "", directory, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
+/// Makes the current directory the root and lets go of the old one (`pivot_root(".", ".")`, see pivot_root(2)).
+pub fn pivot_to_current_directory() -> io::Result<()> {
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Takes a mount out of the tree; open descriptors below it stay valid.
+pub fn detach(path: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(path, UnmountFlags::DETACH)?)
+}
+
+/// Cuts the tree at `/` off from mount events of the parent namespace, both ways.
+pub fn make_root_private() -> io::Result<()> {
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(rustix::mount::mount_change("/", flags)?)
+}

@@ -1,0 +1,291 @@
+//! Making processes, ending them, and replacing oneself.
+
+use rustix::process::{DumpableBehavior, Pid, Signal};
+use std::{
+    ffi::{CString, c_char},
+    io,
+    os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    path::Path,
+};
+
+/// Which side of a fork one is on.
+#[derive(Debug)]
+pub enum Fork {
+    /// The new process.
+    Child,
+    /// The old one, with the pid of the new.
+    Parent(i32),
+}
+
+/// Namespaces that a new process gets for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum NamespaceKind {
+    /// Users and capabilities.
+    User = libc::CLONE_NEWUSER,
+    /// Mounts.
+    Mount = libc::CLONE_NEWNS,
+    /// Process ids.
+    Pid = libc::CLONE_NEWPID,
+    /// Network.
+    Net = libc::CLONE_NEWNET,
+    /// System V and POSIX message queues, shared memory.
+    Ipc = libc::CLONE_NEWIPC,
+    /// Host name.
+    Uts = libc::CLONE_NEWUTS,
+    /// View of the cgroup tree.
+    Cgroup = libc::CLONE_NEWCGROUP,
+    /// Boot-time and monotonic clocks, for children to come. Only for [`unshare`].
+    Time = 0x80,
+}
+
+/// Threads of this process, from the kernel (each is a directory in `/proc/self/task`).
+pub fn thread_count() -> io::Result<usize> {
+    let links = rustix::fs::stat("/proc/self/task")?.st_nlink;
+    Ok(usize::try_from(links).unwrap_or(usize::MAX).saturating_sub(2))
+}
+
+fn refuse_threads() -> io::Result<()> {
+    match thread_count()? {
+        1 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::Unsupported, "fork in a process with several threads")),
+    }
+}
+
+/// `fork(2)`. Refuses a process with several threads: the child would inherit locks that nobody will release.
+pub fn fork() -> io::Result<Fork> {
+    refuse_threads()?;
+    // SAFETY: the process has one thread (checked above), so no lock of another thread is copied in a held state.
+    let result = unsafe { libc::fork() };
+    forked(i64::from(result))
+}
+
+/// `clone(2)` without shared memory: a fork whose child is in new namespaces. Refuses a process with several threads.
+pub fn fork_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
+    if namespaces.contains(&NamespaceKind::Time) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the time namespace is entered by unshare"));
+    }
+    refuse_threads()?;
+    let flags = namespaces.iter().fold(libc::SIGCHLD, |flags, kind| flags | *kind as i32);
+    // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork;
+    // the process has one thread (checked above). The other pointers are null and their flags unset.
+    let result = unsafe { libc::syscall(libc::SYS_clone, i64::from(flags), 0_usize, 0_usize, 0_usize, 0_usize) };
+    forked(result)
+}
+
+fn forked(result: i64) -> io::Result<Fork> {
+    match i32::try_from(result) {
+        Ok(0) => Ok(Fork::Child),
+        Ok(pid) if pid > 0 => Ok(Fork::Parent(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Moves this process (for `Pid` and `Time`: its children to come) into new namespaces.
+pub fn unshare(namespaces: &[NamespaceKind]) -> io::Result<()> {
+    let flags = namespaces.iter().fold(0, |flags, kind| flags | *kind as i32);
+    // SAFETY: unshare(2) takes only flags; descriptor tables are not among those of `NamespaceKind`.
+    let result = unsafe { libc::unshare(flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Replaces this process. Returns only with an error.
+pub fn execve(program: &Path, arguments: &[String], environment: &[(String, String)]) -> io::Error {
+    let Ok(path) = CString::new(program.as_os_str().as_encoded_bytes()) else { return invalid() };
+    let arguments: Result<Vec<CString>, _> = arguments.iter().map(|word| CString::new(word.as_str())).collect();
+    let environment: Result<Vec<CString>, _> =
+        environment.iter().map(|(name, value)| CString::new(format!("{name}={value}"))).collect();
+    let (Ok(arguments), Ok(environment)) = (arguments, environment) else { return invalid() };
+    let pointers = |words: &[CString]| -> Vec<*const c_char> {
+        words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, envp) = (pointers(&arguments), pointers(&environment));
+    // SAFETY: `path` and both null-ended arrays of NUL-ended strings live until the call returns or the image is gone.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+/// Ends this process at once, without running anything of a parent's that was copied by fork.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit(2) takes no pointer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// The signals that the jail sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kill {
+    /// Ask to end.
+    Terminate,
+    /// End.
+    Kill,
+    /// Hold still.
+    Stop,
+}
+
+impl Kill {
+    fn signal(self) -> Signal {
+        match self {
+            Self::Terminate => Signal::TERM,
+            Self::Kill => Signal::KILL,
+            Self::Stop => Signal::STOP,
+        }
+    }
+}
+
+/// Signals one process. Refuses 0, 1 and negative numbers, which mean more than one process or init.
+pub fn kill(pid: i32, how: Kill) -> io::Result<()> {
+    match Pid::from_raw(pid) {
+        Some(target) if pid > 1 => Ok(rustix::process::kill_process(target, how.signal())?),
+        _ => Err(invalid()),
+    }
+}
+
+/// Signals every process of this pid namespace but the caller. Refuses a caller that is not its pid 1.
+pub fn kill_all_others(how: Kill) -> io::Result<()> {
+    if std::process::id() != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    // SAFETY: kill(2) takes no pointer; the caller is pid 1 (checked above), so -1 reaches its own namespace only.
+    let result = unsafe { libc::kill(-1, how.signal().as_raw()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel kill this process when the thread that made it ends.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Hides this process's memory, environment and descriptors from its equals, and forbids its core dumps.
+pub fn refuse_dumps() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Makes orphans below this process its children.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// A session and process group of its own, without a terminal.
+pub fn new_session() -> io::Result<()> {
+    rustix::process::setsid()?;
+    Ok(())
+}
+
+/// The name that `ps` shows, at most 15 bytes.
+pub fn set_name(name: &str) -> io::Result<()> {
+    let name = CString::new(name).map_err(|_| invalid())?;
+    Ok(rustix::thread::set_name(&name)?)
+}
+
+/// The working directory.
+pub fn change_directory(path: &Path) -> io::Result<()> {
+    Ok(rustix::process::chdir(path)?)
+}
+
+/// The working directory, by descriptor.
+pub fn change_directory_to(directory: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::process::fchdir(directory)?)
+}
+
+/// The pid of the process that made this one (0: it is outside this pid namespace).
+pub fn parent_id() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
+/// Ignored children are reaped by the kernel (`SIGCHLD` set to ignore).
+pub fn ignore_children() -> io::Result<()> {
+    set_child_disposition(libc::SIG_IGN)
+}
+
+/// Undoes [`ignore_children`].
+pub fn mind_children() -> io::Result<()> {
+    set_child_disposition(libc::SIG_DFL)
+}
+
+fn set_child_disposition(disposition: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: SIG_IGN and SIG_DFL (the only callers' values) install no handler code.
+    let old = unsafe { libc::signal(libc::SIGCHLD, disposition) };
+    if old == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Gives every signal its default action and blocks none: a program must not inherit our choices.
+pub fn reset_signals() -> io::Result<()> {
+    for signal in 1..=64 {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP || signal == 32 || signal == 33 {
+            continue; // cannot be changed; 32 and 33 belong to the C library
+        }
+        // SAFETY: SIG_DFL installs no handler code.
+        let old = unsafe { libc::signal(signal, libc::SIG_DFL) };
+        if old == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    signal_mask(libc::SIG_SETMASK, &[])
+}
+
+fn signal_mask(how: i32, signals: &[i32]) -> io::Result<()> {
+    let set = signal_set(signals);
+    // SAFETY: `set` is an initialised sigset_t; a null old set is allowed.
+    let result = unsafe { libc::sigprocmask(how, &raw const set, std::ptr::null_mut()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn signal_set(signals: &[i32]) -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the whole set that it is given.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set was initialised above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: initialised by sigemptyset above.
+    unsafe { set.assume_init() }
+}
+
+/// A descriptor that is readable when a child has ended (`signalfd` on `SIGCHLD`, which is blocked).
+pub fn child_events() -> io::Result<OwnedFd> {
+    signal_mask(libc::SIG_BLOCK, &[libc::SIGCHLD])?;
+    let set = signal_set(&[libc::SIGCHLD]);
+    // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: signalfd just returned this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Puts `source` on the descriptor number `target`, open across exec.
+pub fn place_descriptor(source: impl AsFd, target: RawFd) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let source = source.as_fd().as_raw_fd();
+    // SAFETY: fcntl and dup2 take plain numbers. `target` is one of 0..=3, which the caller has set aside.
+    let result = if source == target {
+        // dup2 onto itself would leave close-on-exec set
+        unsafe { libc::fcntl(source, libc::F_SETFD, 0) }
+    } else {
+        // SAFETY: as above.
+        unsafe { libc::dup2(source, target) }
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A copy of the descriptor with a number of at least `lowest`, closed on exec.
+pub fn duplicate_above(source: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(source, lowest)?)
+}
+
+/// Marks every descriptor from `first` upwards as closed on exec (`close_range`).
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+fn close_range(first: u32, flags: u32) -> io::Result<()> {
+    // SAFETY: close_range(2) takes plain numbers; with CLOEXEC nothing is closed that somebody in this process owns.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,102 @@
+//! Resource limits, processor affinity, usage and file-system space.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+/// The limits that the jail sets (`getrlimit(2)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Core dump size.
+    Core,
+    /// Processor seconds.
+    Cpu,
+    /// File size.
+    FileSize,
+    /// Locked memory.
+    LockedMemory,
+    /// POSIX message queue bytes.
+    MessageQueue,
+    /// Nice ceiling.
+    Nice,
+    /// Open files.
+    OpenFiles,
+    /// Processes and threads of the user (in its user namespace).
+    Processes,
+    /// Real-time priority.
+    RealtimePriority,
+    /// Queued signals.
+    PendingSignals,
+    /// Stack size.
+    Stack,
+}
+
+impl Limit {
+    fn number(self) -> libc::__rlimit_resource_t {
+        match self {
+            Self::Core => libc::RLIMIT_CORE,
+            Self::Cpu => libc::RLIMIT_CPU,
+            Self::FileSize => libc::RLIMIT_FSIZE,
+            Self::LockedMemory => libc::RLIMIT_MEMLOCK,
+            Self::MessageQueue => libc::RLIMIT_MSGQUEUE,
+            Self::Nice => libc::RLIMIT_NICE,
+            Self::OpenFiles => libc::RLIMIT_NOFILE,
+            Self::Processes => libc::RLIMIT_NPROC,
+            Self::RealtimePriority => libc::RLIMIT_RTPRIO,
+            Self::PendingSignals => libc::RLIMIT_SIGPENDING,
+            Self::Stack => libc::RLIMIT_STACK,
+        }
+    }
+}
+
+/// Sets soft and hard limit, each lowered to the hard limit that is already there (raising it needs a privilege).
+pub fn lower_limit(limit: Limit, soft: u64, hard: u64) -> io::Result<()> {
+    let mut present = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit fills the struct that it is given.
+    if unsafe { libc::getrlimit(limit.number(), &raw mut present) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let hard = hard.min(present.rlim_max);
+    let wanted = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    // SAFETY: setrlimit reads the struct that it is given.
+    if unsafe { libc::setrlimit(limit.number(), &raw const wanted) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Lets this process run on `count` processors only, the `first`th of those it may use and those after it.
+pub fn pin_to_processors(first: usize, count: usize) -> io::Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let usable: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    if usable.is_empty() || count == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut chosen = rustix::thread::CpuSet::new();
+    for offset in 0..count.min(usable.len()) {
+        chosen.set(usable[(first + offset) % usable.len()]);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &chosen)?)
+}
+
+/// Bytes used and inodes used on the file system of this descriptor.
+pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let mut stat = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: fstatfs fills the struct when it returns 0; the descriptor is live.
+    if unsafe { libc::fstatfs(descriptor.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled by the call above.
+    let stat = unsafe { stat.assume_init() };
+    let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
+    Ok((stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block), stat.f_files.saturating_sub(stat.f_ffree)))
+}
+
+/// The monotonic and the boot-time clock, each as whole seconds since boot.
+pub fn clock_seconds() -> (i64, i64) {
+    let read = |clock| rustix::time::clock_gettime(clock).tv_sec;
+    (read(rustix::time::ClockId::Monotonic), read(rustix::time::ClockId::Boottime))
+}
