@@ -42,6 +42,10 @@ fn serve(workers: Workers) -> io::Result<()> {
     process::set_name("ringfence-help")?;
     process::new_session()?;
     process::ignore_children()?;
+    for memory_cgroup in [false, true] {
+        // Compiled here once, found ready in every fork.
+        crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup })?;
+    }
     // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
     // accident.
     let control = process::duplicate_above(file::inherited(0)?, 3)?;

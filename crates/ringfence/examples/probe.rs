@@ -11,7 +11,7 @@ fn main() {
     rt.block_on(async {
         let e = Engine::open(s).unwrap();
         let n: usize = args.get(3).and_then(|n| n.parse().ok()).unwrap_or(1);
-        let mut t = vec![];
+        let mut t = vec![]; let mut ph: Vec<Phases> = vec![];
         for _ in 0..n {
             let mut r = ExecuteRequest::new(args[1].parse().unwrap(), args[2].clone());
             if let Ok(x) = std::env::var("RAM") { r.limits.max_ram_mb = Some(x.parse().unwrap()); }
@@ -23,6 +23,7 @@ fn main() {
         }
         t.sort_by(f64::total_cmp);
         println!("p50 {:.2} min {:.2} max {:.2}", t[t.len()/2], t[0], t[t.len()-1]);
+        if n>1 { let med=|f: fn(&Phases)->f64| { let mut v: Vec<f64>=ph.iter().map(f).collect(); v.sort_by(f64::total_cmp); v[v.len()/2] }; println!("start {:.2} run {:.2} finish {:.2}", med(|p|p.start_ms), med(|p|p.run_ms), med(|p|p.finish_ms)); }
         e.shutdown().await;
     });
 }

@@ -75,12 +75,8 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
     confine(plan)?;
     write_files(plan, handed)?;
     let doors = open_doors(plan)?;
-    let filters = seccomp::programs(plan.seccomp).map_err(|error| Failure {
-        step: "seccomp filters".into(),
-        errno: 0,
-        detail: error.to_string(),
-    })?;
-    step("seccomp", ringfence_sys::seccomp::install(&filters))?;
+    let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
+    step("seccomp", ringfence_sys::seccomp::install(filters))?;
     Ok(doors)
 }
 

@@ -1,0 +1,113 @@
+//! Random values planted outside, where an attack looks for them.
+
+use std::{
+    fs,
+    io::Read,
+    net::{TcpListener, UdpSocket},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{SocketAddr, UnixDatagram, UnixListener},
+    },
+    path::{Path, PathBuf},
+};
+
+/// Files, sockets and variables that hold or guard a secret. Removed when dropped.
+pub struct Canaries {
+    pub token: String,
+    pub home: PathBuf,
+    pub tcp: TcpListener,
+    pub udp: UdpSocket,
+    pub unix: UnixListener,
+    pub datagram: UnixDatagram,
+    pub abstract_name: String,
+    _abstract_socket: UnixListener,
+}
+
+pub fn is_root() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|text| text.contains("Uid:\t0\t0"))
+}
+
+fn random() -> String {
+    let mut bytes = [0_u8; 12];
+    fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Canaries {
+    /// Below a directory that every user may enter, so that only the sandbox stands between the attack and the canary.
+    pub fn plant(owner: Option<u32>) -> Self {
+        let token = format!("canary-{}", random());
+        let home = std::env::temp_dir().join(format!("ringfence-escape-{}", random()));
+        for path in [".ssh/id_ed25519", ".aws/credentials", ".netrc", ".docker/config.json", ".kube/config", ".config/secret"] {
+            write(&home.join(path), &token);
+        }
+        let unix = UnixListener::bind(home.join("host.sock")).unwrap();
+        let datagram = UnixDatagram::bind(home.join("host.dgram")).unwrap();
+        let abstract_name = format!("ringfence-{}", random());
+        let address = std::os::linux::net::SocketAddrExt::from_abstract_name(abstract_name.as_bytes());
+        let abstract_socket = UnixListener::bind_addr(&<SocketAddr as Clone>::clone(&address.unwrap())).unwrap();
+        for socket in ["host.sock", "host.dgram"] {
+            fs::set_permissions(home.join(socket), fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for nonblocking in [tcp.set_nonblocking(true), udp.set_nonblocking(true), unix.set_nonblocking(true)] {
+            nonblocking.unwrap();
+        }
+        datagram.set_nonblocking(true).unwrap();
+        if let Some(uid) = owner {
+            give(&home, uid);
+        }
+        Self { token, home, tcp, udp, unix, datagram, abstract_name, _abstract_socket: abstract_socket }
+    }
+
+    /// Was any listener of the host reached since the last time this was asked.
+    pub fn contacted(&self) -> Option<&'static str> {
+        let mut buffer = [0; 64];
+        if self.tcp.accept().is_ok() {
+            return Some("TCP listener");
+        }
+        if self.udp.recv(&mut buffer).is_ok() {
+            return Some("UDP socket");
+        }
+        if self.unix.accept().is_ok() {
+            return Some("unix socket");
+        }
+        self.datagram.recv(&mut buffer).is_ok().then_some("unix datagram socket")
+    }
+
+    /// Do the planted files still hold what was planted.
+    pub fn intact(&self) -> bool {
+        fs::read_to_string(self.home.join(".ssh/id_ed25519")).is_ok_and(|text| text == self.token)
+    }
+
+    /// What a probe is told, in and outside the sandbox.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        vec![
+            ("CANARY_HOME".into(), self.home.display().to_string()),
+            ("CANARY_TCP".into(), self.tcp.local_addr().unwrap().port().to_string()),
+            ("CANARY_UDP".into(), self.udp.local_addr().unwrap().port().to_string()),
+            ("CANARY_ABSTRACT".into(), self.abstract_name.clone()),
+        ]
+    }
+}
+
+impl Drop for Canaries {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.home));
+    }
+}
+
+fn write(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+fn give(path: &Path, uid: u32) {
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+    if path.is_dir() && !path.is_symlink() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path(), uid);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Runs a probe outside and inside, as the caller it is told, and judges.
+
+use crate::{
+    canary::{self, Canaries},
+    catalogue::{Attack, Control, Verdict},
+};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+/// As whom server, sandbox and control run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// Whoever runs the test.
+    Same,
+    /// uid 65534.
+    Nobody,
+}
+
+pub struct Runner {
+    caller: Caller,
+    binary: PathBuf,
+    python: PathBuf,
+}
+
+const NOBODY: u32 = 65534;
+
+impl Runner {
+    pub fn new(caller: Caller) -> Self {
+        // uid 65534 cannot look into the directory of the build
+        let binary = std::env::temp_dir().join(format!("ringfence-under-test-{}", std::process::id()));
+        fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
+        Self { caller, binary, python: PathBuf::from("/usr/bin/python3") }
+    }
+
+    pub fn who(&self) -> &'static str {
+        match self.caller {
+            Caller::Same if canary::is_root() => "as root",
+            Caller::Same => "as this user",
+            Caller::Nobody => "as uid 65534",
+        }
+    }
+
+    pub fn judge(&self, attack: &Attack) -> Verdict {
+        let canaries = Canaries::plant((self.caller == Caller::Nobody).then_some(NOBODY));
+        if let Control::Outside = attack.control {
+            let outside = self.outside(attack, &canaries);
+            let reached = outside.contains("REACHED") || outside.contains(&canaries.token) || canaries.contacted().is_some();
+            if !reached {
+                return Verdict::NotApplicable(format!("does not succeed outside either: {}", tail(&outside)));
+            }
+        }
+        // What the control contacted must not be held against the sandbox.
+        while canaries.contacted().is_some() {}
+        let inside = self.inside(attack, &canaries);
+        if inside.contains(&canaries.token) {
+            return Verdict::Escaped("the canary was read".into());
+        }
+        if let Some(who) = canaries.contacted() {
+            return Verdict::Escaped(format!("the host's {who} was reached"));
+        }
+        if !canaries.intact() {
+            return Verdict::Escaped("the canary was changed".into());
+        }
+        if inside.contains("REACHED") {
+            return Verdict::Escaped(tail(&inside));
+        }
+        if inside.contains("BLOCKED") {
+            return Verdict::Held(tail(&inside));
+        }
+        // A probe that neither reached nor was blocked was killed, which is an answer only where it is expected.
+        match attack.killed_is_held && inside.contains("\"kind\":") {
+            true => Verdict::Held(format!("killed: {}", tail(&inside))),
+            false => Verdict::Escaped(format!("no verdict: {}", tail(&inside))),
+        }
+    }
+
+    fn outside(&self, attack: &Attack, canaries: &Canaries) -> String {
+        let mut command = self.command(&self.python);
+        command.arg("-c").arg(attack.program()).envs(canaries.variables());
+        text(&command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
+        let mut command = self.command(&self.binary);
+        command.args(["run", "--json", "--language", "python", "--timeout", "20"]);
+        for (name, value) in canaries.variables() {
+            command.args(["--env", &format!("{name}={value}")]);
+        }
+        command.args(attack.flags).env("HOME", &canaries.home).env("CANARY_IN_ENVIRONMENT", &canaries.token);
+        let script = canaries.home.join("probe.py");
+        fs::write(&script, attack.program()).unwrap();
+        command.arg(&script).stdin(Stdio::null());
+        let output = text(&command.output().unwrap());
+        // The isolation block lists names; the program's own words and the exit are what counts.
+        output
+    }
+
+    fn command(&self, program: &std::path::Path) -> Command {
+        let mut command = match self.caller {
+            Caller::Same => Command::new(program),
+            Caller::Nobody => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(program);
+                command
+            }
+        };
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        command
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.binary));
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The line with the verdict, short.
+fn tail(text: &str) -> String {
+    let line = text.split(['\n']).rev().find(|line| line.contains("REACHED") || line.contains("BLOCKED"));
+    let line = line.or_else(|| text.lines().last()).unwrap_or("");
+    let from = line.find("REACHED").or_else(|| line.find("BLOCKED")).unwrap_or(0);
+    line[from..].chars().take(110).collect::<String>().replace("\\n", " ")
+}
