@@ -1,1 +1,66 @@
-fn main(){}
+//! The project's own chores, in Rust so that they need nothing but the toolchain: `tidy`, `golden`, `bench`, and `ci`,
+//! which is exactly what the continuous integration runs.
+#![forbid(unsafe_code)]
+#![expect(clippy::disallowed_methods, reason = "starting cargo and reading CI's variables is what this program is for")]
+#![expect(clippy::print_stdout, reason = "its standard output is its report")]
+
+mod bench;
+mod ci;
+mod command;
+mod deny;
+mod fuzz;
+mod golden;
+mod mcp_client;
+mod require;
+mod scan;
+mod stats;
+mod tally;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask <chore>
+
+  ci                                  everything that CI runs, in its order
+  tidy                                the rules that no compiler holds
+  golden [--bless]                    compare the golden files, or write them anew
+  bench cold [--runs N] [--json] [--write]
+                                      cold starts side by side; --write puts the table into SPECIFICATION.md
+  fuzz [--seconds N]                  every fuzz target for N seconds (30)
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), String> {
+    if let [] | ["-h" | "--help" | "help"] = words {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let workspace = Workspace::open()?;
+    match words {
+        ["ci"] => ci::run(&workspace),
+        ["tidy"] => tidy::run(&workspace),
+        ["golden"] => golden::run(&workspace, golden::Mode::Compare),
+        ["golden", "--bless"] => golden::run(&workspace, golden::Mode::Bless),
+        ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
+        ["fuzz"] => fuzz::run(&workspace, fuzz::SECONDS).map(drop),
+        ["fuzz", "--seconds", seconds] => {
+            let seconds = seconds.parse().map_err(|_| format!("--seconds {seconds}: not a whole number"))?;
+            fuzz::run(&workspace, seconds).map(drop)
+        }
+        _ => Err(format!("unknown chore: {}\n\n{USAGE}", words.join(" "))),
+    }
+}

@@ -30,15 +30,16 @@ pub(crate) async fn execute(
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
     // (vault: lease of secrets; egress: lease of a way out)
-    let prepared = prepare::prepare(house, grant.request()).await?;
+    let layout = sandbox::layout(house, id);
+    let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
-    let jail = sandbox::of(house, id, &grant, &prepared)?;
-    let blobs = jail.blobs(&grant, &prepared);
+    let plan = sandbox::plan(house, layout, &grant, &prepared)?;
+    let blobs = sandbox::blobs(&grant, &prepared);
     let wires = Wires { stdin, stdin_bytes: grant.request().stdin.clone(), live, cancelled };
-    let mut running = Running::start(&house.native, &jail.plan, &blobs, wires, kept_bytes(&grant))?;
+    let mut running = Running::start(&house.native, &plan, &blobs, wires, kept_bytes(&grant))?;
     let early = running.started().await?;
     clock.phases.start_ms = clock.lap();
-    let raw = running.wait(early, jail.plan.isolation(&house.native.host)).await?;
+    let raw = running.wait(early, plan.isolation(&house.native.host)).await?;
     clock.phases.run_ms = clock.lap();
     let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
     // (audit: the record is closed before the result leaves)

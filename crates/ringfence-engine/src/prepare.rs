@@ -7,7 +7,7 @@ use crate::{
     language::{self, Launch, ProgramReport},
     sandbox,
 };
-use ringfence_jail::wire::Cause;
+use ringfence_jail::{Layout, wire::Cause};
 use ringfence_types::{
     Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError,
 };
@@ -22,7 +22,7 @@ pub(crate) struct Prepared {
     name: String,
     script: String,
     module: bool,
-    /// The parser's objection: the interpreter is not started on text that it would only misread.
+    /// The parser's objection to TypeScript; Node is then started on a line that fails as the code would.
     error: Option<ProgramError>,
 }
 
@@ -31,6 +31,7 @@ struct Question<'a> {
     code: &'a str,
     name: &'a str,
     typescript: bool,
+    workspace: &'a str,
 }
 
 #[derive(Deserialize)]
@@ -49,9 +50,9 @@ struct Objection {
 }
 
 impl Prepared {
-    /// File name below the code directory.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// File name below the code directory. Node takes a file for a module by its ending.
+    pub(crate) fn name(&self) -> String {
+        if self.module { format!("{}.mjs", self.name) } else { self.name.clone() }
     }
 
     /// Its text.
@@ -60,25 +61,32 @@ impl Prepared {
     }
 
     /// How the interpreter is started.
-    pub(crate) fn launch(&self, language: Language, interpreter: &Path, script: &Path, args: &[Argument]) -> Launch {
-        language::launch(language, &interpreter.display().to_string(), &script.display().to_string(), self.module, args)
+    pub(crate) fn launch(&self, language: Language, interpreter: &Path, code: &Path, args: &[Argument]) -> Launch {
+        let path = |name: &str| code.join(name).display().to_string();
+        let module = self.module.then(|| path(&self.name()));
+        language::launch(language, &interpreter.display().to_string(), &path(&self.name), module, args)
     }
 }
 
 /// Names the code and, where its language needs it, has it parsed.
-pub(crate) async fn prepare(house: &House, request: &ExecuteRequest) -> Result<Prepared, RequestError> {
+pub(crate) async fn prepare(house: &House, request: &ExecuteRequest, layout: &Layout) -> Result<Prepared, RequestError> {
     let name = request.name.as_ref().map_or_else(|| default_name(request.language), ToString::to_string);
     let as_it_is = Prepared { name: name.clone(), script: request.code.clone(), module: false, error: None };
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
     }
     let typescript = request.language == Language::Typescript;
-    let question = Question { code: &request.code, name: &name, typescript };
+    let workspace = layout.workspace.display().to_string();
+    let question = Question { code: &request.code, name: &name, typescript, workspace: &workspace };
     let answer = ask(house, &question).await?;
     Ok(match answer.error {
         // A plain script that the parser does not like is the interpreter's to judge.
         Some(_) if !typescript => as_it_is,
-        Some(objection) => Prepared { error: Some(syntax_error(&name, &objection)), ..as_it_is },
+        Some(objection) => {
+            let error = syntax_error(&name, &objection);
+            let text = serde_json::Value::String(error.traceback.clone());
+            Prepared { script: format!("process.stderr.write({text}); process.exit(1)"), error: Some(error), ..as_it_is }
+        }
         None => Prepared { name, script: answer.code, module: answer.module, error: None },
     })
 }

@@ -11,22 +11,15 @@ use crate::{
 use ringfence_jail::{JailSpec, Layout, Part, Plan, Program, client};
 use ringfence_types::{Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
 
-/// A plan and the order of the bytes that it points into.
-pub(crate) struct Jail {
-    pub(crate) plan: Plan,
-}
-
 const GRACE_MS: u64 = 500;
 
 /// The plan of a granted request.
-pub(crate) fn of(house: &House, id: &str, grant: &Grant, prepared: &Prepared) -> Result<Jail, RequestError> {
+pub(crate) fn plan(house: &House, layout: Layout, grant: &Grant, prepared: &Prepared) -> Result<Plan, RequestError> {
     let request = grant.request();
-    let layout = layout(house, id);
     let interpreter = runtimes::find(request.language, &house.settings.runtimes)?;
-    let script = layout.code.join(prepared.name());
-    let launch = prepared.launch(request.language, &interpreter.path, &script, &request.args);
+    let launch = prepared.launch(request.language, &interpreter.path, &layout.code, &request.args);
     let mut parts = Parts { next: client::BLOBS_AT };
-    let code = Some((prepared.name().to_owned(), parts.take(prepared.script().len())));
+    let code = Some((prepared.name(), parts.take(prepared.script().len())));
     let files = request.files.iter().map(|file| (file.path.clone(), parts.take(file.bytes.len()))).collect();
     let (mut trees, mut links) = (interpreter.trees, interpreter.links);
     let mut paths = vec![interpreter.path];
@@ -48,7 +41,7 @@ pub(crate) fn of(house: &House, id: &str, grant: &Grant, prepared: &Prepared) ->
     environment.extend(launch.env);
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
     environment.extend(request.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())));
-    let plan = house.native.plan(JailSpec {
+    house.native.plan(JailSpec {
         tier: house.settings.tier,
         layout,
         trees,
@@ -60,16 +53,13 @@ pub(crate) fn of(house: &House, id: &str, grant: &Grant, prepared: &Prepared) ->
         files,
         limits: grant.limits().clone(),
         grace_ms: GRACE_MS,
-    })?;
-    Ok(Jail { plan })
+    })
 }
 
-impl Jail {
-    /// The bytes, in the order in which [`of`] gave them their places.
-    pub(crate) fn blobs<'a>(&self, grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8]> {
-        let files = grant.request().files.iter().map(|file| file.bytes.as_slice());
-        std::iter::once(prepared.script().as_bytes()).chain(files).collect()
-    }
+/// The bytes, in the order in which [`plan`] gave them their places.
+pub(crate) fn blobs<'a>(grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8]> {
+    let files = grant.request().files.iter().map(|file| file.bytes.as_slice());
+    std::iter::once(prepared.script().as_bytes()).chain(files).collect()
 }
 
 /// The plan of a worker of our own: no interpreter, no files, nothing but its pipes.
@@ -117,7 +107,8 @@ const WORKER_LIMITS: Limits = Limits {
     disk_bytes: 1 << 20,
 };
 
-fn layout(house: &House, id: &str) -> Layout {
+/// Where things will be inside.
+pub(crate) fn layout(house: &House, id: &str) -> Layout {
     match house.settings.tier {
         Tier::Full => Layout::own_root(),
         Tier::Landlock => Layout::below(&house.settings.state_dir.join(ringfence_jail::RUNS).join(id)),

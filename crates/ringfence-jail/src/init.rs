@@ -126,7 +126,10 @@ fn run_worker(work: crate::helper::Worker) -> i32 {
         return 1;
     }
     match std::panic::catch_unwind(|| work(&input)) {
-        Ok(output) => i32::from(io::stdout().lock().write_all(&output).is_err()),
+        Ok(output) => {
+            let mut stdout = io::stdout().lock();
+            i32::from(stdout.write_all(&output).and_then(|()| stdout.flush()).is_err())
+        }
         Err(_) => 101,
     }
 }

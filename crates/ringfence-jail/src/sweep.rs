@@ -52,6 +52,7 @@ impl RunDirectory {
                 ringfence_sys::file::give(directory, id, id)?;
             }
         }
+        std::os::unix::fs::symlink(layout.workspace.join("node_modules"), layout.code.join("node_modules"))?;
         if let Some(id) = owner {
             ringfence_sys::file::give(path, id, id)?;
         }

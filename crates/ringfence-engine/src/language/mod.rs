@@ -1,16 +1,59 @@
-//! temporary stand-in by the lead: replace this whole file
-use ringfence_types::{Argument, Language, ProgramError};
-/// x
-#[derive(Debug, Default)]
-#[expect(missing_docs, reason = "x")]
-pub struct ProgramReport { pub result: Option<serde_json::Value>, pub result_repr: Option<String>, pub variables: Vec<String>, pub error: Option<ProgramError> }
-pub(crate) struct Launch { pub argv: Vec<String>, pub env: Vec<(String, String)>, pub report_fd: bool }
-pub(crate) fn launch(language: Language, interpreter: &str, script: &str, _module: bool, args: &[Argument]) -> Launch {
-    let mut argv = vec![interpreter.to_owned(), script.to_owned()];
-    argv.extend(args.iter().map(|a| a.as_str().to_owned()));
-    let _ = language;
-    Launch { argv, env: vec![], report_fd: true }
+//! How each language is started, and how its driver inside tells what became of the program. A driver is text that the
+//! interpreter is given; it shares the process with the program, so that whatever it reports is the program's word.
+
+mod report;
+
+pub use report::{ProgramReport, read_report};
+
+use ringfence_types::{Argument, Language};
+
+const PYTHON_DRIVER: &str = include_str!("python_driver.py");
+const NODE_DRIVER: &str = include_str!("node_driver.cjs");
+
+/// How an interpreter is started.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) argv: Vec<String>,
+    /// What the language needs in its environment.
+    pub(crate) env: Vec<(String, String)>,
+    /// Does a driver report on descriptor 3.
+    pub(crate) report_fd: bool,
 }
-/// x
-pub fn read_report(_b: &[u8]) -> ProgramReport { ProgramReport::default() }
-pub(crate) fn needs_preparation(_l: Language, _c: &str, _n: &str) -> bool { false }
+
+/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place.
+pub(crate) fn launch(
+    language: Language,
+    interpreter: &str,
+    script: &str,
+    module: Option<String>,
+    args: &[Argument],
+) -> Launch {
+    let (before, env): (&[&str], &[(&str, &str)]) = match language {
+        // No bytecode: it would be left in the workspace as if the program had made it.
+        Language::Python => (&["-c", PYTHON_DRIVER], &[("PYTHONDONTWRITEBYTECODE", "1")]),
+        Language::Node => (&["-e", NODE_DRIVER], &[]),
+        Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
+        Language::Shell => (&[], &[]),
+    };
+    let words = std::iter::once(interpreter).chain(before.iter().copied()).chain([script]);
+    let mut env: Vec<(String, String)> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    env.extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
+    Launch {
+        argv: words.map(str::to_owned).chain(args.iter().map(|word| word.as_str().to_owned())).collect(),
+        env,
+        report_fd: language != Language::Shell,
+    }
+}
+
+/// Must the code pass the parser first: TypeScript always; JavaScript when it may be a module. A word too many costs a
+/// few milliseconds, so a look at the text is enough.
+pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> bool {
+    match language {
+        Language::Typescript => true,
+        Language::Node => name.ends_with(".mjs") || ["import", "export", "await"].iter().any(|word| code.contains(word)),
+        Language::Python | Language::Shell => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
         Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
         Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, false)),
         Act::Pts => step("devpts", pseudo_terminals(root)),
-        Act::Proc => step("proc", own_proc(root)),
+        Act::Proc { processes_only } => step("proc", own_proc(root, *processes_only)),
         Act::MaskFile { path } => {
             step(format!("mask {}", path.display()), mount::bind(Path::new("dev/null"), inside(path)))
         }
@@ -139,8 +139,9 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
     mount::attach(made.as_fd(), root, Path::new("dev/pts"))
 }
 
-fn own_proc(root: BorrowedFd<'_>) -> std::io::Result<()> {
+fn own_proc(root: BorrowedFd<'_>, processes_only: bool) -> std::io::Result<()> {
     let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
-    let made = mount::new_filesystem("proc", &[], attributes)?;
+    let options: &[(&str, Option<&str>)] = if processes_only { &[("subset", Some("pid"))] } else { &[] };
+    let made = mount::new_filesystem("proc", options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("proc"))
 }

@@ -74,7 +74,10 @@ pub enum Step {
     /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
     /// `/proc` of its own pid namespace, read-only.
-    Proc,
+    Proc {
+        /// Show the processes and nothing else (`subset=pid`).
+        processes_only: bool,
+    },
     /// Hides a file of `/proc` behind `/dev/null`.
     MaskFile {
         /// Path.
@@ -110,7 +113,9 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
     let files = (spec.limits.disk_bytes / 4096).clamp(4096, 1 << 20);
     root.steps.push(Step::Root { bytes: spec.limits.disk_bytes, files });
     if matches!(spec.program, Program::Worker { .. }) {
+        root.steps.push(Step::Directory { path: "/proc".into(), mode: 0o555 });
         root.steps.push(Step::SealRoot);
+        root.steps.push(Step::Proc { processes_only: true });
         return (root.trees, root.steps);
     }
     root.etc(host);
@@ -251,6 +256,9 @@ impl Root {
         if let Some((name, part)) = &spec.code {
             self.directory(&spec.layout.code, 0o755);
             self.steps.push(Step::Code { path: spec.layout.code.join(name), part: *part });
+            // Node looks for packages beside the code; they are in the workspace.
+            let packages = spec.layout.workspace.join("node_modules");
+            self.link(&spec.layout.code.join("node_modules"), &packages.display().to_string());
         }
         for (path, mode) in [
             (spec.layout.tmp.as_path(), 0o1777),
@@ -294,7 +302,7 @@ impl Root {
         // made before the root is sealed
         let seal = self.steps.len() - 1;
         self.steps.insert(seal, Step::Directory { path: proc.to_owned(), mode: 0o555 });
-        self.steps.push(Step::Proc);
+        self.steps.push(Step::Proc { processes_only: false });
         for entry in &host.proc_entries {
             let path = proc.join(&entry.name);
             self.steps.push(if entry.directory { Step::MaskDirectory { path } } else { Step::MaskFile { path } });

@@ -1,0 +1,111 @@
+(() => {
+  'use strict';
+  const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
+  const { createRequire } = require('module'), { pathToFileURL } = require('url');
+  const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
+  delete process.env.RINGFENCE_MODULE;
+  // To the program it lies in the workspace, so that relative names mean the files beside it.
+  const apparent = path.join(process.cwd(), path.basename(script));
+  process.argv[1] = apparent;
+  const RESULT = Symbol.for('ringfence.result'), NAMES = Symbol.for('ringfence.names'), META = Symbol.for('ringfence.meta');
+  // Ours, not the program's: the way in which a script's import() is resolved.
+  const warn = process.emitWarning;
+  process.emitWarning = (warning, ...rest) => (/USE_MAIN_CONTEXT/.test(String(warning)) ? undefined : warn.call(process, warning, ...rest));
+  const given = new Set(Object.getOwnPropertyNames(globalThis));
+  let value, failed = false, told = false;
+
+  const tell = (tag, text, limit) => {
+    let data = Buffer.from(String(text)).subarray(0, limit);
+    const head = Buffer.alloc(5);
+    head.write(tag);
+    head.writeUInt32BE(data.length, 1);
+    data = Buffer.concat([head, data]);
+    try {
+      while (data.length) data = data.subarray(fs.writeSync(3, data));
+    } catch {}
+  };
+  const named = (text) => (module_file ? text.split(pathToFileURL(module_file).href).join(apparent).split(module_file).join(apparent) : text);
+  const explain = (error) => {
+    failed = true;
+    const known = error instanceof Error || (error && typeof error === 'object' && 'stack' in error);
+    const own = (line) => !/^\s+at .*(node:|\[eval\])/.test(line);
+    const stack = named(known ? String(error.stack) : `Uncaught ${util.inspect(error)}`).split('\n').filter(own).join('\n');
+    const place = stack.split('\n').map((line) => line.indexOf(apparent + ':') >= 0 && line.slice(line.indexOf(apparent + ':') + apparent.length + 1).match(/^\d+/)).find(Boolean);
+    tell('E', known ? (error.name || 'Error') : typeof error, 1024);
+    tell('M', known ? error.message : util.inspect(error), 65536);
+    tell('T', stack + '\n', 262144);
+    if (place) tell('L', place[0], 16);
+  };
+  const declared = (code) => {
+    const seen = new Set((module_file ? [] : code.match(/[A-Za-z_$][\w$]*/g) || []).slice(0, 20000));
+    const lexical = (name) => {
+      try {
+        return !given.has(name) && vm.runInThisContext(`typeof ${name}`) !== 'undefined';
+      } catch {
+        return false;
+      }
+    };
+    return globalThis[NAMES] || [...seen].filter(lexical);
+  };
+  const describe = () => {
+    if (value === undefined) return;
+    let text;
+    try {
+      text = util.inspect(value, { depth: 6 });
+    } catch {
+      text = '<unrepresentable>';
+    }
+    tell('P', text, 65536);
+    try {
+      const json = JSON.stringify(value);
+      if (json !== undefined && json.length <= 1 << 20 && util.isDeepStrictEqual(JSON.parse(json), value)) tell('R', json, 1 << 20);
+    } catch {}
+  };
+  process.on('uncaughtExceptionMonitor', (error) => {
+    if (process.listenerCount('uncaughtException') === 0) explain(error);
+  });
+  let code = '';
+  process.on('exit', () => {
+    if (failed || told) return;
+    told = true;
+    if (module_file) value = globalThis[RESULT];
+    if (value && typeof value.then === 'function') value = settled.get(value);
+    describe();
+    for (const name of declared(code).slice(0, 1000)) tell('V', name, 256);
+  });
+  // A promise as a result stands for what it becomes.
+  const settled = new Map();
+  const follow = (result) => {
+    if (result && typeof result.then === 'function') result.then((final) => settled.set(result, final));
+  };
+
+  const require_here = createRequire(apparent);
+  Object.assign(globalThis, { require: require_here, __filename: apparent, __dirname: path.dirname(apparent) });
+  if (module_file) {
+    delete globalThis.module;
+    delete globalThis.exports;
+    globalThis[META] = Object.assign(Object.create(null), {
+      url: pathToFileURL(apparent).href, filename: apparent, dirname: path.dirname(apparent),
+      resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : pathToFileURL(require_here.resolve(name)).href),
+    });
+    import(pathToFileURL(module_file)).then(() => follow(globalThis[RESULT]));
+    return;
+  }
+  globalThis.module = { exports: {}, filename: apparent, id: '.', loaded: false, children: [], paths: require_here.resolve.paths('x') };
+  globalThis.exports = globalThis.module.exports;
+  require_here.main = globalThis.module;
+  given.add('module').add('exports');
+  code = fs.readFileSync(script, 'utf8').replace(/^#!.*/, '');
+  const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(path.dirname(apparent), name)).href : name);
+  const options = { filename: apparent, importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? local };
+  let compiled;
+  try {
+    compiled = new vm.Script(code, options);
+  } catch (error) {
+    if (!/Illegal return/.test(error.message)) throw error;
+    // A script of CommonJS may return at its top.
+    compiled = new vm.Script(`(function () {${code}\n}).call(module.exports)`, options);
+  }
+  value = compiled.runInThisContext();
+  follow(value);
+})();

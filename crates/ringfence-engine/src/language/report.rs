@@ -1,0 +1,91 @@
+//! What a driver reported: records of a tag, a length and text. The bytes are the program's to forge; reading them must
+//! not fail, grow or surprise.
+
+use ringfence_types::ProgramError;
+
+/// A program's own account of its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProgramReport {
+    /// Value of the last expression, where it is JSON.
+    pub result: Option<serde_json::Value>,
+    /// Its repr.
+    pub result_repr: Option<String>,
+    /// Names that the program defined.
+    pub variables: Vec<String>,
+    /// The error that ended it.
+    pub error: Option<ProgramError>,
+}
+
+const VARIABLES_MAX: usize = 1000;
+const REPR_BYTES_MAX: usize = 64 << 10;
+const RESULT_BYTES_MAX: usize = 1 << 20;
+const TRACEBACK_BYTES_MAX: usize = 256 << 10;
+const NAME_BYTES_MAX: usize = 1024;
+
+/// Reads as many whole records as there are; the rest is dropped. Of a record that comes twice the last counts.
+pub fn read_report(bytes: &[u8]) -> ProgramReport {
+    let mut report = ProgramReport::default();
+    let mut rest = bytes;
+    while let Some((tag, payload, after)) = record(rest) {
+        take(&mut report, tag, payload);
+        rest = after;
+    }
+    // Parts of an error without its type are no error.
+    report.error = report.error.filter(|error| !error.kind.is_empty());
+    report
+}
+
+fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<5>()?;
+    let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).ok()?;
+    let (payload, after) = rest.split_at_checked(length)?;
+    Some((head[0], payload, after))
+}
+
+fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
+    let text = |max: usize| String::from_utf8_lossy(&payload[..payload.len().min(max)]).into_owned();
+    let empty = || ProgramError { kind: String::new(), message: String::new(), traceback: String::new(), line: None };
+    match tag {
+        b'R' if payload.len() <= RESULT_BYTES_MAX => report.result = serde_json::from_slice(payload).ok(),
+        b'P' => report.result_repr = Some(text(REPR_BYTES_MAX)),
+        b'V' if report.variables.len() < VARIABLES_MAX => report.variables.push(text(NAME_BYTES_MAX)),
+        b'E' => report.error.get_or_insert_with(empty).kind = text(NAME_BYTES_MAX),
+        b'M' => report.error.get_or_insert_with(empty).message = text(REPR_BYTES_MAX),
+        b'T' => report.error.get_or_insert_with(empty).traceback = text(TRACEBACK_BYTES_MAX),
+        b'L' => report.error.get_or_insert_with(empty).line = text(16).parse().ok(),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rec(tag: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&[tag][..], &length, payload].concat()
+    }
+
+    #[test]
+    fn whole_records_count_and_a_torn_one_does_not() {
+        let bytes = [rec(b'R', b"{\"a\":1}"), rec(b'P', b"{'a': 1}"), rec(b'V', b"a"), vec![b'V', 0, 0, 0, 9, b'x']].concat();
+        let report = read_report(&bytes);
+        assert_eq!(report.result, Some(serde_json::json!({"a": 1})));
+        assert_eq!(report.result_repr.as_deref(), Some("{'a': 1}"));
+        assert_eq!(report.variables, ["a"]);
+        assert_eq!(report.error, None);
+    }
+
+    #[test]
+    fn forged_bytes_never_fail_or_grow() {
+        for bytes in [&[][..], &[b'R'], &[b'R', 255, 255, 255, 255], &[0; 1000], &[255; 4096]] {
+            let report = read_report(bytes);
+            assert!(report.result.is_none() && report.error.is_none());
+        }
+        let many: Vec<u8> = (0..5000).flat_map(|_| rec(b'V', b"x")).collect();
+        assert_eq!(read_report(&many).variables.len(), VARIABLES_MAX);
+        let deep = "[".repeat(100_000);
+        assert_eq!(read_report(&rec(b'R', deep.as_bytes())).result, None);
+        assert_eq!(read_report(&rec(b'M', b"message without a type")).error, None);
+    }
+}

@@ -1,0 +1,47 @@
+//! Capabilities that a machine may lack. A check that cannot run says why; `RINGFENCE_REQUIRE`, a comma-separated
+//! list, turns that into a failure. CI requires everything that its machine has.
+
+/// The variable that tests and chores read.
+pub const VARIABLE: &str = "RINGFENCE_REQUIRE";
+
+/// What CI requires.
+pub const ALL: &str = "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip";
+
+/// Is this CI.
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+/// What this run requires: as the operator says, else everything in CI and nothing at a developer's desk.
+pub fn list() -> String {
+    match std::env::var(VARIABLE) {
+        Ok(list) => list,
+        Err(_) if in_ci() => ALL.to_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+/// Does the list name this capability.
+pub fn names(list: &str, capability: &str) -> bool {
+    list.split(',').any(|word| word.trim() == capability)
+}
+
+/// Do we run as root.
+pub fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or("");
+    uids.split_whitespace().nth(1) == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_whole_words() {
+        assert!(names("root, userns", "userns"));
+        assert!(!names("rootless,userns", "root"));
+        assert!(!names("", "root"));
+        assert!(names(ALL, "landlock"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Claims and tests hold each other: every claim of `SECURITY.md` names its tests, and each of these names the claim.
+//!
+//! In `SECURITY.md` a claim is `**[FS-1]** what is promised`, followed, before the next claim, by a line
+//! ``tests: `name`, `name` ``. Beside a test it is a comment `claim: [FS-1]` (or `claim: [FS-1] [NET-2]`); the test is
+//! the next function below, or the next string where tests are rows of a table.
+
+use super::{Finding, text_of};
+use crate::workspace::TextFile;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DOCUMENT: &str = "SECURITY.md";
+const MARK: &str = "claim: [";
+const RULE: &str = "claims";
+/// How far below its comment a test may begin.
+const LINES_BELOW: usize = 8;
+
+/// A promise.
+struct Claim {
+    id: String,
+    line: usize,
+    tests: BTreeSet<String>,
+}
+
+/// A test that names a claim.
+struct Witness<'a> {
+    claim: String,
+    test: String,
+    path: &'a str,
+    line: usize,
+}
+
+/// Holds document and tests together.
+pub fn check(files: &[TextFile]) -> Vec<Finding> {
+    let Some(document) = text_of(files, DOCUMENT) else {
+        return vec![Finding::new(DOCUMENT, 1, RULE, "there is no such document")];
+    };
+    let (claims, mut findings) = read_claims(document);
+    let mut seen: BTreeMap<(String, String), bool> = BTreeMap::new();
+    for claim in &claims {
+        if claim.tests.is_empty() {
+            findings.push(Finding::new(DOCUMENT, claim.line, RULE, format!("[{}] names no test", claim.id)));
+        }
+        seen.extend(claim.tests.iter().map(|test| ((claim.id.clone(), test.clone()), false)));
+    }
+    for witness in files.iter().filter(|file| may_hold_tests(&file.path)).flat_map(witnesses) {
+        match seen.get_mut(&(witness.claim.clone(), witness.test.clone())) {
+            Some(met) => *met = true,
+            None => {
+                let what = format!("`{}` names [{}], and {DOCUMENT} does not name it there", witness.test, witness.claim);
+                findings.push(Finding::new(witness.path, witness.line, RULE, what));
+            }
+        }
+    }
+    for ((claim, test), _) in seen.iter().filter(|(_, met)| !**met) {
+        let line = claims.iter().find(|known| known.id == *claim).map_or(1, |known| known.line);
+        let what = format!("[{claim}] names `{test}`, and no test of that name says `{MARK}{claim}]`");
+        findings.push(Finding::new(DOCUMENT, line, RULE, what));
+    }
+    findings
+}
+
+fn may_hold_tests(path: &str) -> bool {
+    (path.starts_with("crates/") || path.starts_with("tests/")) && (path.ends_with(".rs") || path.ends_with(".py"))
+}
+
+fn read_claims(document: &str) -> (Vec<Claim>, Vec<Finding>) {
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut findings = Vec::new();
+    for (number, line) in document.lines().enumerate() {
+        if let Some(id) = line.split_once("**[").and_then(|(_, rest)| rest.split_once("]**")).map(|(id, _)| id) {
+            if !is_id(id) || claims.iter().any(|claim| claim.id == id) {
+                let what = format!("[{id}] is not a new id of the form AREA-1");
+                findings.push(Finding::new(DOCUMENT, number + 1, RULE, what));
+            }
+            claims.push(Claim { id: id.to_owned(), line: number + 1, tests: BTreeSet::new() });
+        }
+        let names = line.trim_start().strip_prefix("tests:").or_else(|| line.trim_start().strip_prefix("test:"));
+        if let (Some(names), Some(claim)) = (names, claims.last_mut()) {
+            claim.tests.extend(names.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    (claims, findings)
+}
+
+fn is_id(id: &str) -> bool {
+    id.split_once('-').is_some_and(|(area, number)| {
+        let letters = !area.is_empty() && area.bytes().all(|b| b.is_ascii_uppercase());
+        letters && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+fn witnesses(file: &TextFile) -> Vec<Witness<'_>> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let Some((_, ids)) = line.split_once("claim: ") else { continue };
+        let below = lines.iter().skip(number + 1).take(LINES_BELOW);
+        let test = below.filter(|line| !is_aside(line)).find_map(|line| test_name(line)).unwrap_or("nothing");
+        for id in ids.split(['[', ']']).filter(|id| is_id(id)) {
+            let (claim, test) = (id.to_owned(), test.to_owned());
+            found.push(Witness { claim, test, path: &file.path, line: number + 1 });
+        }
+    }
+    found
+}
+
+fn is_aside(line: &str) -> bool {
+    ["//", "#", "@"].iter().any(|mark| line.trim_start().starts_with(mark))
+}
+
+/// `fn name(`, `def name(`, or the first string of the line.
+fn test_name(line: &str) -> Option<&str> {
+    for keyword in ["fn ", "def "] {
+        if let Some((_, rest)) = line.split_once(keyword) {
+            return rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next();
+        }
+    }
+    line.split('"').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::file, *};
+
+    fn findings(document: &str, tests: &str) -> Vec<String> {
+        let files = [file("SECURITY.md", document), file("crates/x/tests/all.rs", tests)];
+        check(&files).into_iter().map(|finding| finding.what).collect()
+    }
+
+    const CLAIM: &str = "- **[FS-1]** Nothing is seen.\n  tests: `nothing_is_seen`\n";
+    const TEST: &str = "// claim: [FS-1]\n#[test]\nfn nothing_is_seen() {}\n";
+
+    #[test]
+    fn a_claim_and_its_test_hold_each_other() {
+        assert!(findings(CLAIM, TEST).is_empty());
+    }
+
+    #[test]
+    fn rows_of_a_table_are_tests_too() {
+        let row = "    // claim: [FS-1]\n    Attack {\n        id: \"nothing_is_seen\",\n";
+        assert!(findings(CLAIM, row).is_empty());
+    }
+
+    #[test]
+    fn a_claim_without_a_test_is_found() {
+        assert_eq!(findings("- **[FS-1]** Nothing is seen.\n", "").len(), 1);
+        assert_eq!(findings(CLAIM, "").len(), 1);
+    }
+
+    #[test]
+    fn a_test_of_another_name_is_found_from_both_sides() {
+        assert_eq!(findings(CLAIM, "// claim: [FS-1]\nfn something_else() {}\n").len(), 2);
+    }
+
+    #[test]
+    fn a_test_that_names_no_known_claim_is_found() {
+        assert_eq!(findings(CLAIM, &format!("{TEST}// claim: [NET-9]\nfn other() {{}}\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_claim_may_not_be_made_twice_or_be_misnamed() {
+        assert!(!findings(&format!("{CLAIM}{CLAIM}"), TEST).is_empty());
+        assert!(!findings("- **[fs1]** x\n  test: `a`\n", "").is_empty());
+    }
+
+    #[test]
+    fn the_document_must_exist() {
+        assert_eq!(check(&[]).len(), 1);
+    }
+}

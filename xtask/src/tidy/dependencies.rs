@@ -1,0 +1,113 @@
+//! Who may depend on whom. The table is the design; a new dependency is a new line here, seen in review.
+
+use super::Finding;
+use serde_json::Value;
+
+/// What one crate may use.
+struct Allowed {
+    name: &'static str,
+    /// Crates of this house.
+    house: &'static [&'static str],
+    /// Crates of others.
+    others: &'static [&'static str],
+    /// In tests and at build time only.
+    tests: &'static [&'static str],
+}
+
+#[rustfmt::skip]
+const TABLE: &[Allowed] = &[
+    Allowed { name: "ringfence-types", house: &[], others: &["serde", "serde_json"], tests: &[] },
+    Allowed { name: "ringfence-sys", house: &[], others: &["landlock", "libc", "rustix", "seccompiler"], tests: &[] },
+    Allowed { name: "ringfence-jail",
+        house: &["ringfence-sys", "ringfence-types"],
+        others: &["libc", "serde", "serde_json"],
+        tests: &[] },
+    Allowed { name: "ringfence-check",
+        house: &["ringfence-types"],
+        others: &["oxc*", "serde", "serde_json"],
+        tests: &[] },
+    Allowed { name: "ringfence-engine",
+        house: &["ringfence-check", "ringfence-jail", "ringfence-types"],
+        others: &["base64", "infer", "mime_guess", "serde", "serde_json", "sha2", "tokio", "tracing", "uuid"],
+        tests: &[] },
+    // rmcp, clap, YAML and the log's printer: nobody else knows the protocol, the command line or the files
+    Allowed { name: "ringfence",
+        house: &["ringfence-engine", "ringfence-jail", "ringfence-types"],
+        others: &["base64", "clap", "clap_complete", "rmcp", "schemars", "serde", "serde-saphyr", "serde_json", "tokio",
+            "tokio-util", "tracing", "tracing-subscriber"],
+        tests: &["assert_cmd", "insta", "proptest"] },
+    Allowed { name: "xtask", house: &[], others: &["serde_json"], tests: &[] },
+];
+
+const HOUSE: &str = "ringfence";
+
+/// Holds the packages of the workspace against the table.
+pub fn check(packages: &[Value]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let place = format!("{name}/Cargo.toml");
+        let Some(allowed) = TABLE.iter().find(|allowed| allowed.name == name) else {
+            findings.push(Finding::new(&place, 1, "dependencies", "the crate is not in xtask's table of dependencies"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let used = dependency["name"].as_str().unwrap_or_default();
+            if let Some(why) = refused(allowed, used, dependency["kind"].as_str()) {
+                findings.push(Finding::new(&place, 1, "dependencies", format!("`{name}` may not use `{used}`: {why}")));
+            }
+        }
+    }
+    findings
+}
+
+/// `kind` is cargo's: none for an ordinary dependency, else `dev` or `build`.
+fn refused(allowed: &Allowed, used: &str, kind: Option<&str>) -> Option<&'static str> {
+    let of_the_house = used == HOUSE || used.starts_with("ringfence-");
+    let listed = |list: &[&str]| list.iter().any(|name| matches(name, used));
+    if of_the_house {
+        return (!listed(allowed.house)).then_some("the design's arrows do not go there");
+    }
+    match kind {
+        None => (!listed(allowed.others)).then_some("it is not in xtask's table; say there what it earns"),
+        Some("dev") => (!listed(allowed.tests) && !listed(allowed.others)).then_some("not even in tests, by xtask's table"),
+        Some(_) => Some("nothing of this house has a build script"),
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn findings(name: &str, used: &str, kind: Option<&str>) -> usize {
+        check(&[json!({"name": name, "dependencies": [{"name": used, "kind": kind}]})]).len()
+    }
+
+    #[test]
+    fn arrows_go_one_way() {
+        assert_eq!(findings("ringfence-engine", "ringfence-jail", None), 0);
+        assert_eq!(findings("ringfence-jail", "ringfence-engine", None), 1);
+        assert_eq!(findings("ringfence-types", "ringfence-sys", Some("dev")), 1);
+        assert_eq!(findings("ringfence-engine", "ringfence-sys", None), 1);
+        assert_eq!(findings("xtask", "ringfence", None), 1);
+    }
+
+    #[test]
+    fn libraries_of_others_are_listed() {
+        assert_eq!(findings("ringfence-check", "oxc_parser", None), 0);
+        assert_eq!(findings("ringfence-types", "tokio", None), 1);
+        assert_eq!(findings("ringfence", "assert_cmd", Some("dev")), 0);
+        assert_eq!(findings("ringfence", "assert_cmd", None), 1);
+        assert_eq!(findings("ringfence", "cc", Some("build")), 1);
+    }
+
+    #[test]
+    fn a_crate_that_nobody_decided_about_is_found() {
+        assert_eq!(check(&[json!({"name": "ringfence-extra", "dependencies": []})]).len(), 1);
+    }
+}

@@ -1,0 +1,214 @@
+//! Rules about single files.
+
+use super::Finding;
+use crate::{
+    scan::{code_only, words},
+    workspace::TextFile,
+};
+use std::path::Path;
+
+/// Lines of a file, its tests not counted.
+const LINES_MAX: usize = 700;
+
+/// Words that name nothing of this domain.
+const BANNED: [&str; 8] = ["Manager", "Service", "Helper", "Util", "Utils", "Common", "Misc", "Helpers"];
+
+/// The one process of the design that has the name of a banned word.
+const HELPER_CRATE: &str = "crates/ringfence-jail/src/";
+
+/// The only crate with the keyword.
+const UNSAFE_CRATE: &str = "crates/ringfence-sys/src/";
+
+/// Written in a comment on the line or on the line above, this lets a machine's path stand, with its reason.
+const PATH_EXCUSE: &str = "tidy: machine path, because ";
+
+/// Directories of one machine; `{}` stands for a name.
+const MACHINE_PATHS: [&str; 3] = ["/work/", "/root/", "/home/{}"];
+
+/// Names below `/home` that are the sandbox's own.
+const HOMES: [&str; 1] = ["sandbox"];
+
+/// Every rule on every file.
+pub fn check(files: &[TextFile]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        findings.extend(machine_paths(file));
+        if file.path.ends_with(".rs") {
+            let code = code_only(&file.text);
+            findings.extend(opening(file));
+            findings.extend(length(file));
+            findings.extend(file_name(file));
+            findings.extend(type_names(file, &code));
+            findings.extend(unsafe_place(file, &code));
+        }
+    }
+    findings
+}
+
+fn opening(file: &TextFile) -> Option<Finding> {
+    let first = file.text.lines().next().unwrap_or("");
+    let says_why = first.strip_prefix("//!").is_some_and(|words| words.trim().len() > 10);
+    (!says_why).then(|| Finding::new(&file.path, 1, "opening", "a file begins with `//!` and why it exists"))
+}
+
+/// Files of `tests/` are tests from end to end; elsewhere the tests are the tail.
+fn length(file: &TextFile) -> Option<Finding> {
+    if file.path.contains("/tests/") {
+        return None;
+    }
+    let lines: Vec<&str> = file.text.lines().collect();
+    let is_tail = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ");
+    let counted = lines.windows(2).position(is_tail).unwrap_or(lines.len());
+    let what = format!("{counted} lines without tests; {LINES_MAX} are the most: a file is one idea");
+    (counted > LINES_MAX).then(|| Finding::new(&file.path, LINES_MAX, "length", what))
+}
+
+fn excused(path: &str, word: &str) -> bool {
+    word == "Helper" && path.starts_with(HELPER_CRATE)
+}
+
+fn file_name(file: &TextFile) -> Option<Finding> {
+    let parts = Path::new(&file.path).iter().filter_map(|part| part.to_str());
+    let stems: Vec<String> = parts.map(|part| capitalised(part.trim_end_matches(".rs"))).collect();
+    let banned = stems.iter().find(|stem| BANNED.contains(&stem.as_str()) && !excused(&file.path, stem))?;
+    let what = format!("`{}` names no idea of this domain", banned.to_lowercase());
+    Some(Finding::new(&file.path, 1, "file name", what))
+}
+
+fn capitalised(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn type_names(file: &TextFile, code: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut before = "";
+    for (line, word) in words(code) {
+        let declares = matches!(before, "struct" | "enum" | "trait" | "type" | "union");
+        let banned = camel_words(word).find(|part| BANNED.contains(part) && !excused(&file.path, part));
+        if let Some(part) = banned.filter(|_| declares) {
+            let what = format!("`{word}`: {part} says nothing of what it is");
+            findings.push(Finding::new(&file.path, line, "type name", what));
+        }
+        before = word;
+    }
+    findings
+}
+
+fn camel_words(name: &str) -> impl Iterator<Item = &str> {
+    let starts: Vec<usize> = name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).collect();
+    let ends = starts.iter().copied().skip(1).chain([name.len()]).collect::<Vec<_>>();
+    starts.into_iter().zip(ends).map(|(from, to)| &name[from..to])
+}
+
+fn unsafe_place(file: &TextFile, code: &str) -> Vec<Finding> {
+    if file.path.starts_with(UNSAFE_CRATE) {
+        return Vec::new();
+    }
+    let found = words(code).filter(|(_, word)| *word == "unsafe");
+    found.map(|(line, _)| Finding::new(&file.path, line, "unsafe", "only ringfence-sys has it")).collect()
+}
+
+fn machine_paths(file: &TextFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut above = "";
+    for (number, line) in file.text.lines().enumerate() {
+        let excuse = [line, above].iter().any(|line| line.contains(PATH_EXCUSE));
+        if let Some(path) = machine_path(line).filter(|_| !excuse) {
+            let what = format!("`{path}` is a directory of one machine (or say `{PATH_EXCUSE}...` in a comment)");
+            findings.push(Finding::new(&file.path, number + 1, "machine path", what));
+        }
+        above = line;
+    }
+    findings
+}
+
+fn machine_path(line: &str) -> Option<&'static str> {
+    MACHINE_PATHS.into_iter().find(|pattern| {
+        let fixed = pattern.trim_end_matches("{}");
+        line.match_indices(fixed).any(|(at, _)| {
+            let begins = !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}>)*/]".contains(c));
+            begins && (*pattern == fixed || is_home(&line[at + fixed.len()..]))
+        })
+    })
+}
+
+fn is_home(rest: &str) -> bool {
+    let name: &str = rest.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c))).next().unwrap_or("");
+    !name.is_empty() && !HOMES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::file, *};
+
+    /// The rules that a file breaks.
+    fn broken(path: &str, text: &str) -> Vec<&'static str> {
+        check(&[file(path, text)]).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    const GOOD: &str = "//! Why this file exists.\n";
+
+    #[test]
+    fn a_good_file_breaks_no_rule() {
+        assert!(broken("crates/ringfence-types/src/good.rs", &format!("{GOOD}pub struct Grant;\n")).is_empty());
+    }
+
+    #[test]
+    fn a_file_says_why_it_exists() {
+        assert_eq!(broken("crates/x/src/a.rs", "use std::io;\n"), ["opening"]);
+        assert_eq!(broken("crates/x/src/a.rs", "//!\nuse std::io;\n"), ["opening"]);
+        assert_eq!(broken("crates/x/src/a.rs", ""), ["opening"]);
+    }
+
+    #[test]
+    fn a_file_is_not_too_long_and_its_tests_do_not_count() {
+        let long = format!("{GOOD}{}", "// line\n".repeat(700));
+        assert_eq!(broken("crates/x/src/a.rs", &long), ["length"]);
+        let tested = format!("{GOOD}{}#[cfg(test)]\nmod tests {{\n{}}}\n", "// l\n".repeat(600), "// t\n".repeat(600));
+        assert!(broken("crates/x/src/a.rs", &tested).is_empty());
+        assert!(broken("crates/x/tests/all.rs", &long).is_empty());
+    }
+
+    #[test]
+    fn files_are_not_named_after_nothing() {
+        assert_eq!(broken("crates/x/src/utils.rs", GOOD), ["file name"]);
+        assert_eq!(broken("crates/x/src/common/mod.rs", GOOD), ["file name"]);
+        assert_eq!(broken("crates/x/src/helper.rs", GOOD), ["file name"]);
+        assert!(broken("crates/ringfence-jail/src/helper.rs", GOOD).is_empty());
+    }
+
+    #[test]
+    fn types_are_not_named_after_nothing() {
+        let check = |line: &str, expect: &[&str]| assert_eq!(broken("crates/x/src/a.rs", &format!("{GOOD}{line}\n")), expect, "{line}");
+        check("struct PoolManager;", &["type name"]);
+        check("pub enum ServiceKind { A }", &["type name"]);
+        check("trait Helper {}", &["type name"]);
+        check("// struct PoolManager", &[]);
+        check("use rmcp::ServiceExt;", &[]);
+        check("struct Commonwealth;", &[]);
+    }
+
+    #[test]
+    fn only_one_crate_is_unsafe() {
+        let text = format!("{GOOD}fn f() {{ unsafe {{ g() }} }}\n");
+        assert_eq!(broken("crates/ringfence-jail/src/a.rs", &text), ["unsafe"]);
+        assert!(broken("crates/ringfence-sys/src/a.rs", &text).is_empty());
+        assert!(broken("crates/x/src/a.rs", &format!("{GOOD}#![forbid(unsafe_code)] // unsafe\n")).is_empty());
+    }
+
+    #[test]
+    fn paths_of_one_machine_do_not_stand_anywhere() {
+        let check = |line: &str, bad: bool| {
+            let expect: &[&str] = if bad { &["machine path"] } else { &[] };
+            assert_eq!(broken("docs/a.md", line), expect, "{line}");
+        };
+        check("see /work/main", true); // tidy: machine path, because the rule is tried on it
+        check("`/root/.cargo`", true); // tidy: machine path, because the rule is tried on it
+        check("HOME=/home/anna", true); // tidy: machine path, because the rule is tried on it
+        check("/home/sandbox and /home/NAME and /home/*", false);
+        check("/workspace/a, /proc/<pid>/root/etc, crates/x/root/", false);
+        check("# tidy: machine path, because it is the target of an attack: /root/.ssh", false);
+        assert!(broken("docs/a.md", "# tidy: machine path, because of X\n/root/.ssh\n").is_empty());
+    }
+}

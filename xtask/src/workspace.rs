@@ -1,0 +1,101 @@
+//! Where things are: the checkout, its build directory, its files.
+
+use crate::command::{capture, command};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The checkout and what cargo knows of it.
+pub struct Workspace {
+    /// Its directory.
+    pub root: PathBuf,
+    /// Build directory.
+    pub target: PathBuf,
+    /// The workspace's packages as `cargo metadata` describes them.
+    pub packages: Vec<Value>,
+}
+
+/// A text file of the checkout.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    /// Relative to the root.
+    pub path: String,
+    /// Content.
+    pub text: String,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub fn open() -> Result<Self, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned);
+        let root = root.ok_or("xtask has no parent directory")?;
+        let mut ask = cargo(&root);
+        ask.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let metadata: Value = serde_json::from_str(&capture(ask)?).map_err(|error| format!("cargo metadata: {error}"))?;
+        let target = metadata["target_directory"].as_str().map(PathBuf::from).ok_or("cargo metadata: no target")?;
+        let packages = metadata["packages"].as_array().cloned().ok_or("cargo metadata: no packages")?;
+        Ok(Self { root, target, packages })
+    }
+
+    /// Cargo, in the checkout.
+    pub fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut cargo = cargo(&self.root);
+        cargo.args(arguments);
+        cargo
+    }
+
+    /// Every text file that is tracked or about to be, in a fixed order.
+    pub fn text_files(&self) -> Result<Vec<TextFile>, String> {
+        let mut git = command("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        git.current_dir(&self.root);
+        let mut paths: Vec<String> = capture(git)?.split_terminator('\0').map(str::to_owned).collect();
+        paths.sort();
+        paths.dedup();
+        let read = |path: String| match fs::read(self.root.join(&path)) {
+            Ok(bytes) => String::from_utf8(bytes).ok().map(|text| TextFile { path, text }),
+            Err(_) => None, // deleted, and not yet committed as such
+        };
+        Ok(paths.into_iter().filter_map(read).collect())
+    }
+
+    /// The release build of the product.
+    pub fn binary(&self) -> PathBuf {
+        self.target.join("release/ringfence")
+    }
+
+    /// Names of the test programs (files of `tests/`) of all packages, each with its package.
+    pub fn test_programs(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for package in &self.packages {
+            let targets = package["targets"].as_array().into_iter().flatten();
+            let tests = targets.filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
+            let names = tests.filter_map(|target| target["name"].as_str());
+            found.extend(names.map(|name| (package["name"].as_str().unwrap_or_default().to_owned(), name.to_owned())));
+        }
+        found
+    }
+
+    /// The machine's triple, as rustc says it.
+    pub fn host_triple(&self) -> Result<String, String> {
+        let mut rustc = command("rustc", ["-vV"]);
+        rustc.current_dir(&self.root);
+        let said = capture(rustc)?;
+        said.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned).ok_or("rustc names no host".to_owned())
+    }
+}
+
+/// The cargo that started us, in the checkout. What it told us about our own package must not reach the builds that
+/// we start.
+fn cargo(root: &Path) -> Command {
+    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), [""; 0]);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.current_dir(root);
+    cargo
+}
