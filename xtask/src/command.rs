@@ -3,12 +3,15 @@
 use crate::tally::Tally;
 use std::{
     ffi::OsStr,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader},
     process::{Command, Stdio},
 };
 
 /// A program with its arguments.
-pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = S>) -> Command {
+pub fn command<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = S>,
+) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     command
@@ -17,18 +20,32 @@ pub fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl Into
 /// Runs it with its output where ours goes; anything but success is an error.
 pub fn show(mut command: Command) -> Result<(), String> {
     let said = describe(&command);
-    let status = command.stdin(Stdio::null()).status().map_err(|error| format!("{said}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{said}: {status}")) }
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| format!("{said}: {error}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{said}: {status}"))
+    }
 }
 
 /// Runs it and gives back what it wrote to standard output.
 pub fn capture(mut command: Command) -> Result<String, String> {
     let said = describe(&command);
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{said}: {error}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{said}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(format!("{said}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()))
+    Err(format!(
+        "{said}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    ))
 }
 
 /// Runs it, shows its standard output as it comes, and adds up the tests that it says it ran. The tally counts even
@@ -37,7 +54,13 @@ pub fn count_tests(mut command: Command) -> (Tally, Result<(), String>) {
     let said = describe(&command);
     let mut tally = Tally::default();
     let result = follow(&mut command, &mut tally).map_err(|error| format!("{said}: {error}"));
-    let result = result.and_then(|status| if status.success() { Ok(()) } else { Err(format!("{said}: {status}")) });
+    let result = result.and_then(|status| {
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{said}: {status}"))
+        }
+    });
     (tally, result)
 }
 
@@ -47,8 +70,9 @@ fn follow(command: &mut Command, tally: &mut Tally) -> io::Result<std::process::
         let mut lines = BufReader::new(stdout);
         let mut line = Vec::new();
         while lines.read_until(b'\n', &mut line)? > 0 {
-            io::stdout().write_all(&line)?;
-            tally.read_line(&String::from_utf8_lossy(&line));
+            let text = String::from_utf8_lossy(&line);
+            print!("{text}");
+            tally.read_line(&text);
             line.clear();
         }
     }

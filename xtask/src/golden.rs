@@ -17,7 +17,11 @@ pub enum Mode {
 /// Runs them; that none was found is an error too.
 pub fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
     let mut cargo = workspace.cargo(&["test", "--workspace", "--release", "--lib", "--bins"]);
-    for (_, program) in workspace.test_programs().iter().filter(|(_, program)| program != crate::ci::ESCAPE) {
+    for (_, program) in workspace
+        .test_programs()
+        .iter()
+        .filter(|(_, program)| program != crate::ci::ESCAPE)
+    {
         cargo.args(["--test", program]);
     }
     cargo.arg("golden");
@@ -30,6 +34,14 @@ pub fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
     if tally.passed == 0 {
         return Err("no test whose name holds `golden` was found".to_owned());
     }
-    println!("{} golden tests {}", tally.passed, if mode == Mode::Bless { "written; look at the difference" } else { "compared" });
+    println!(
+        "{} golden tests {}",
+        tally.passed,
+        if mode == Mode::Bless {
+            "written; look at the difference"
+        } else {
+            "compared"
+        }
+    );
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! The project's own chores, in Rust so that they need nothing but the toolchain: `tidy`, `golden`, `bench`, and `ci`,
 //! which is exactly what the continuous integration runs.
 #![forbid(unsafe_code)]
-#![expect(clippy::disallowed_methods, reason = "starting cargo and reading CI's variables is what this program is for")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starting cargo and reading CI's variables is what this program is for"
+)]
 #![expect(clippy::print_stdout, reason = "its standard output is its report")]
 
 mod bench;
@@ -24,7 +27,7 @@ use workspace::Workspace;
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  ci                                  everything that CI runs, in its order
+  ci [--only PART]                    everything that CI runs, in its order, or the steps whose name holds PART
   tidy                                the rules that no compiler holds
   golden [--bless]                    compare the golden files, or write them anew
   bench cold [--runs N] [--json] [--write]
@@ -51,14 +54,17 @@ fn run(words: &[&str]) -> Result<(), String> {
     }
     let workspace = Workspace::open()?;
     match words {
-        ["ci"] => ci::run(&workspace),
+        ["ci"] => ci::run(&workspace, ""),
+        ["ci", "--only", part] => ci::run(&workspace, part),
         ["tidy"] => tidy::run(&workspace),
         ["golden"] => golden::run(&workspace, golden::Mode::Compare),
         ["golden", "--bless"] => golden::run(&workspace, golden::Mode::Bless),
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
         ["fuzz"] => fuzz::run(&workspace, fuzz::SECONDS).map(drop),
         ["fuzz", "--seconds", seconds] => {
-            let seconds = seconds.parse().map_err(|_| format!("--seconds {seconds}: not a whole number"))?;
+            let seconds = seconds
+                .parse()
+                .map_err(|_| format!("--seconds {seconds}: not a whole number"))?;
             fuzz::run(&workspace, seconds).map(drop)
         }
         _ => Err(format!("unknown chore: {}\n\n{USAGE}", words.join(" "))),

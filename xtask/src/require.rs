@@ -29,7 +29,10 @@ pub fn names(list: &str, capability: &str) -> bool {
 /// Do we run as root.
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or("");
+    let uids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .unwrap_or("");
     uids.split_whitespace().nth(1) == Some("0")
 }
 

@@ -22,7 +22,9 @@ pub fn code_only(text: &str) -> String {
 /// Words of code: identifiers and keywords, each with its line number from 1.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.lines().enumerate().flat_map(|(number, line)| {
-        line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).map(move |word| (number + 1, word))
+        line.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .filter(|word| !word.is_empty())
+            .map(move |word| (number + 1, word))
     })
 }
 
@@ -41,7 +43,9 @@ fn literal_end(chars: &[char], at: usize) -> usize {
 }
 
 fn find(chars: &[char], from: usize, is_it: impl Fn(char) -> bool) -> usize {
-    (from..chars.len()).find(|at| is_it(chars[*at])).unwrap_or(chars.len())
+    (from..chars.len())
+        .find(|at| is_it(chars[*at]))
+        .unwrap_or(chars.len())
 }
 
 fn block_comment_end(chars: &[char], from: usize) -> usize {
@@ -103,7 +107,13 @@ mod tests {
 
     #[test]
     fn comments_and_literals_are_blanked_and_code_is_not() {
-        let check = |text: &str, expect: &str| assert_eq!(code_only(text).split_whitespace().collect::<Vec<_>>().join(" "), expect, "{text}");
+        let check = |text: &str, expect: &str| {
+            assert_eq!(
+                code_only(text).split_whitespace().collect::<Vec<_>>().join(" "),
+                expect,
+                "{text}"
+            )
+        };
         check("let a = 1; // unsafe", "let a = 1;");
         check("/* unsafe /* nested */ still */ b", "b");
         check("f(\"unsafe \\\" more\") + c", "f( ) + c");

@@ -37,7 +37,13 @@ mod tests {
     #[test]
     fn percentiles_are_by_nearest_rank() {
         let samples = Samples::new((1..=100).rev().map(f64::from).collect()).unwrap();
-        let check = |percent, expect: f64| assert_eq!(samples.percentile(percent).to_bits(), expect.to_bits(), "{percent}");
+        let check = |percent, expect: f64| {
+            assert_eq!(
+                samples.percentile(percent).to_bits(),
+                expect.to_bits(),
+                "{percent}"
+            )
+        };
         check(50, 50.0);
         check(90, 90.0);
         check(99, 99.0);

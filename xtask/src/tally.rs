@@ -50,8 +50,14 @@ mod tests {
             tally.read_line(line);
             assert_eq!((tally.passed, tally.failed), expect, "{line}");
         };
-        check("test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s", (5, 0));
-        check("test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out", (2, 3));
+        check(
+            "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            (5, 0),
+        );
+        check(
+            "test result: FAILED. 2 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out",
+            (2, 3),
+        );
         check("12 passed, 1 failed\n", (12, 1));
         check("as root: 12 held, 0 escaped", (0, 0));
         check("the 5 passed, 2 failed of yesterday", (0, 0));

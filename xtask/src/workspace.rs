@@ -34,10 +34,21 @@ impl Workspace {
         let root = root.ok_or("xtask has no parent directory")?;
         let mut ask = cargo(&root);
         ask.args(["metadata", "--no-deps", "--format-version", "1"]);
-        let metadata: Value = serde_json::from_str(&capture(ask)?).map_err(|error| format!("cargo metadata: {error}"))?;
-        let target = metadata["target_directory"].as_str().map(PathBuf::from).ok_or("cargo metadata: no target")?;
-        let packages = metadata["packages"].as_array().cloned().ok_or("cargo metadata: no packages")?;
-        Ok(Self { root, target, packages })
+        let metadata: Value =
+            serde_json::from_str(&capture(ask)?).map_err(|error| format!("cargo metadata: {error}"))?;
+        let target = metadata["target_directory"]
+            .as_str()
+            .map(PathBuf::from)
+            .ok_or("cargo metadata: no target")?;
+        let packages = metadata["packages"]
+            .as_array()
+            .cloned()
+            .ok_or("cargo metadata: no packages")?;
+        Ok(Self {
+            root,
+            target,
+            packages,
+        })
     }
 
     /// Cargo, in the checkout.
@@ -49,7 +60,10 @@ impl Workspace {
 
     /// Every text file that is tracked or about to be, in a fixed order.
     pub fn text_files(&self) -> Result<Vec<TextFile>, String> {
-        let mut git = command("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let mut git = command(
+            "git",
+            ["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        );
         git.current_dir(&self.root);
         let mut paths: Vec<String> = capture(git)?.split_terminator('\0').map(str::to_owned).collect();
         paths.sort();
@@ -71,9 +85,18 @@ impl Workspace {
         let mut found = Vec::new();
         for package in &self.packages {
             let targets = package["targets"].as_array().into_iter().flatten();
-            let tests = targets.filter(|target| target["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into())));
+            let tests = targets.filter(|target| {
+                target["kind"]
+                    .as_array()
+                    .is_some_and(|kinds| kinds.contains(&"test".into()))
+            });
             let names = tests.filter_map(|target| target["name"].as_str());
-            found.extend(names.map(|name| (package["name"].as_str().unwrap_or_default().to_owned(), name.to_owned())));
+            found.extend(names.map(|name| {
+                (
+                    package["name"].as_str().unwrap_or_default().to_owned(),
+                    name.to_owned(),
+                )
+            }));
         }
         found
     }
@@ -83,16 +106,25 @@ impl Workspace {
         let mut rustc = command("rustc", ["-vV"]);
         rustc.current_dir(&self.root);
         let said = capture(rustc)?;
-        said.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned).ok_or("rustc names no host".to_owned())
+        said.lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .map(str::to_owned)
+            .ok_or("rustc names no host".to_owned())
     }
 }
 
 /// The cargo that started us, in the checkout. What it told us about our own package must not reach the builds that
 /// we start.
 fn cargo(root: &Path) -> Command {
-    let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()), [""; 0]);
+    let mut cargo = command(
+        std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+        [""; 0],
+    );
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+        if name
+            .to_str()
+            .is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
+        {
             cargo.env_remove(&name);
         }
     }

@@ -119,7 +119,13 @@ fn edit(code: &str, question: &Question) -> Result<String, Objection> {
     let allocator = Allocator::default();
     let parsed = parse(&allocator, code, SourceType::mjs())?;
     let text = |span: Span| code.get(span.start as usize..span.end as usize).unwrap_or("");
-    let mut edits = Vec::new();
+    let names = serde_json::to_string(&declared(&parsed.program)).unwrap_or_else(|_| "[]".to_owned());
+    let begin = parsed.program.hashbang.as_ref().map_or(0, |line| line.span.end);
+    let separator = if begin > 0 { "\n" } else { "" };
+    let prologue = format!("{separator}globalThis[Symbol.for('ringfence.names')] = {names};");
+    // After a hashbang the rest of its own line break follows; the prologue takes that place.
+    let end = if begin > 0 && code[begin as usize..].starts_with('\n') { begin + 1 } else { begin };
+    let mut edits = vec![Edit { span: Span::new(begin, end), text: prologue }];
     for (name, requests) in &parsed.module_record.requested_modules {
         if let Some(url) = relative(name.as_str(), &question.workspace) {
             edits.extend(requests.iter().map(|request| Edit { span: request.span, text: quoted(&url) }));
@@ -139,13 +145,6 @@ fn edit(code: &str, question: &Question) -> Result<String, Objection> {
         edits.push(Edit { span: Span::empty(span.start), text: "globalThis[Symbol.for('ringfence.result')] = (".to_owned() });
         edits.push(Edit { span: Span::empty(span.end), text: ")".to_owned() });
     }
-    let names = serde_json::to_string(&declared(&parsed.program)).unwrap_or_else(|_| "[]".to_owned());
-    let begin = parsed.program.hashbang.as_ref().map_or(0, |line| line.span.end);
-    let separator = if begin > 0 { "\n" } else { "" };
-    let prologue = format!("{separator}globalThis[Symbol.for('ringfence.names')] = {names};");
-    // After a hashbang the rest of its own line break follows; the prologue takes that place.
-    let end = if begin > 0 && code[begin as usize..].starts_with('\n') { begin + 1 } else { begin };
-    edits.push(Edit { span: Span::new(begin, end), text: prologue });
     Ok(apply(code, edits))
 }
 
@@ -158,7 +157,7 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
 }
 
-/// Later places first, so that earlier offsets stay true; of two insertions at one place the later pushed goes outside.
+/// In the order of their places; of two insertions at one place the earlier pushed comes first.
 fn apply(code: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
     let mut result = String::with_capacity(code.len() + 256);

@@ -123,15 +123,13 @@ const OUTPUT_CHUNKS_WAITING: usize = 16;
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Starts the helper, sweeps what an earlier server left, and proves by running one that a sandbox of the tier can
-    /// be made. `BelowFloor` when the host lacks a layer.
-    pub async fn start(settings: EngineSettings) -> Result<Self, RequestError> {
-        let engine = Self::open(settings)?;
-        sandbox::prove(&engine.house).await?;
-        Ok(engine)
+    /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
+    pub async fn prove(&self) -> Result<(), RequestError> {
+        sandbox::prove(&self.house).await
     }
 
-    /// The same without the proof: for a caller whose first request is the proof.
+    /// Starts the helper and sweeps what an earlier server left. Whether the host gives the tier is told by the first
+    /// run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
         let host = Host::inspect();
         let failed = |what: &str, error: std::io::Error| {

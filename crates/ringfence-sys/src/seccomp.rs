@@ -1,12 +1,14 @@
-//! System call filters: compiled by seccompiler from plain rules, installed on this process for good.
+//! System call filters: rules on arguments compiled by seccompiler, answers by number by ourselves; installed for good.
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-    sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
 };
 use std::{collections::BTreeMap, io};
 
-/// A compiled filter. Every filter kills a process that uses the system calls of another architecture.
+pub use libc::{EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM};
+
+/// A compiled filter. Each kills a process that uses the system calls of another architecture.
 #[derive(Clone, Debug)]
 pub struct Program(BpfProgram);
 
@@ -17,6 +19,8 @@ pub enum Answer {
     Allow,
     /// Fails it with this error.
     Errno(i32),
+    /// Ends the process, as by SIGSYS.
+    KillProcess,
 }
 
 /// A test of one argument. 32-bit tests look at the low half only, as the kernel does with an `int`, so that bits above
@@ -49,12 +53,14 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
 /// Compiles a filter: a call that any of the rules matches gets `matched`, any other `otherwise`.
 pub fn compile(rules: &[Rule], matched: Answer, otherwise: Answer) -> io::Result<Program> {
     let mut by_number: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for rule in rules {
-        let entry = by_number.entry(rule.number).or_default();
-        if !rule.tests.is_empty() {
-            let conditions: Result<Vec<_>, _> = rule.tests.iter().map(|test| condition(*test)).collect();
-            entry.push(SeccompRule::new(conditions.map_err(failed)?).map_err(failed)?);
-        }
+    for rule in rules.iter().filter(|rule| !rule.tests.is_empty()) {
+        let conditions: Result<Vec<_>, _> = rule.tests.iter().map(|test| condition(*test)).collect();
+        let compiled = SeccompRule::new(conditions.map_err(failed)?).map_err(failed)?;
+        by_number.entry(rule.number).or_default().push(compiled);
+    }
+    // To seccompiler a call without rules matches always; rules beside it would take that away.
+    for rule in rules.iter().filter(|rule| rule.tests.is_empty()) {
+        by_number.insert(rule.number, Vec::new());
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let filter = SeccompFilter::new(by_number, action(otherwise), action(matched), arch).map_err(failed)?;
@@ -62,57 +68,120 @@ pub fn compile(rules: &[Rule], matched: Answer, otherwise: Answer) -> io::Result
 }
 
 fn condition(test: Test) -> Result<SeccompCondition, seccompiler::BackendError> {
-    let (argument, width, operator, value) = match test {
-        Test::Is(argument, value) => (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(value)),
-        Test::IsNot(argument, value) => (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(value)),
-        Test::MaskIs(argument, mask, value) => {
-            (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(u64::from(mask)), u64::from(value))
+    use SeccompCmpArgLen::{Dword, Qword};
+    match test {
+        Test::Is(argument, value) => SeccompCondition::new(argument, Dword, SeccompCmpOp::Eq, value.into()),
+        Test::IsNot(argument, value) => {
+            SeccompCondition::new(argument, Dword, SeccompCmpOp::Ne, value.into())
         }
-        Test::Above(argument, value) => (argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, value),
-    };
-    SeccompCondition::new(argument, width, operator, value)
+        Test::MaskIs(argument, mask, value) => {
+            SeccompCondition::new(argument, Dword, SeccompCmpOp::MaskedEq(mask.into()), value.into())
+        }
+        Test::Above(argument, value) => SeccompCondition::new(argument, Qword, SeccompCmpOp::Gt, value),
+    }
 }
 
 fn action(answer: Answer) -> SeccompAction {
     match answer {
         Answer::Allow => SeccompAction::Allow,
         Answer::Errno(errno) => SeccompAction::Errno(errno.unsigned_abs()),
+        Answer::KillProcess => SeccompAction::KillProcess,
     }
 }
 
-/// Kills a process that uses the x32 system calls, which pass for x86-64 in the kernel's architecture word
-/// (seccomp(2), "Caveats"). -1 stays what it is: no call.
-pub fn refuse_x32() -> Program {
-    const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-    const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-    const X32_BIT: u32 = 0x4000_0000;
-    const ALLOW: u32 = 0x7fff_0000;
-    const KILL_PROCESS: u32 = 0x8000_0000;
-    let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    Program(vec![
-        line(LOAD_WORD, 0, 0, 0), // seccomp_data.nr
-        line(JUMP_EQUAL, 2, 0, u32::MAX),
-        line(JUMP_AT_LEAST, 0, 1, X32_BIT),
-        line(RETURN, 0, 0, KILL_PROCESS),
-        line(RETURN, 0, 0, ALLOW),
-    ])
+/// Compiles a filter that looks at nothing but architecture and number: each number gets its answer, all others
+/// `otherwise`. It searches by halves, since the kernel tries every number when a filter is installed, and a long chain
+/// of comparisons (which is what seccompiler makes) costs each start of a sandbox most of a millisecond.
+///
+/// It kills a process that uses the system calls of another architecture, or the x32 ones, which pass for x86-64 in the
+/// kernel's architecture word (seccomp(2), "Caveats"). Number -1 stays what it is: no call.
+pub fn compile_numbers(answers: &BTreeMap<u32, Answer>, otherwise: Answer) -> io::Result<Program> {
+    let mut starts = vec![(0, otherwise)];
+    for (number, answer) in answers {
+        starts.push((*number, *answer));
+        starts.push((number + 1, otherwise));
+    }
+    if cfg!(target_arch = "x86_64") {
+        starts.push((X32_FIRST, Answer::KillProcess));
+        starts.push((u32::MAX, otherwise));
+    }
+    // Where two ranges begin at one number, the later one is meant; where neighbours answer alike, they are one.
+    starts.reverse();
+    starts.sort_by_key(|(start, _)| *start);
+    starts.dedup_by_key(|(start, _)| *start);
+    starts.dedup_by_key(|(_, answer)| *answer);
+    let mut lines = vec![
+        line(LOAD_WORD, 0, 0, ARCHITECTURE_OFFSET),
+        line(JUMP_EQUAL, 1, 0, architecture()?),
+        line(RETURN, 0, 0, SeccompAction::KillProcess.into()),
+        line(LOAD_WORD, 0, 0, NUMBER_OFFSET),
+    ];
+    lines.extend(search(&starts));
+    Ok(Program(lines))
 }
 
-/// Installs the filters in this order on this process, for good. Among equally strict answers that of the last one
-/// counts. `no_new_privs` is set by it, if it was not.
+/// Finds the range that the number is in. Jumps by condition reach 255 lines, so a far half is reached by one without.
+fn search(starts: &[(u32, Answer)]) -> BpfProgram {
+    let (lower, upper) = starts.split_at(starts.len() / 2);
+    let [(first, answer), ..] = upper else {
+        return Vec::new();
+    };
+    if lower.is_empty() {
+        return vec![line(RETURN, 0, 0, action(*answer).into())];
+    }
+    let (below, above) = (search(lower), search(upper));
+    let mut lines = match u8::try_from(below.len()) {
+        Ok(near) => vec![line(JUMP_AT_LEAST, near, 0, *first)],
+        Err(_) => {
+            let far = u32::try_from(below.len()).unwrap_or(u32::MAX); // the kernel refuses what leads outside
+            vec![line(JUMP_AT_LEAST, 0, 1, *first), line(JUMP_ALWAYS, 0, 0, far)]
+        }
+    };
+    lines.extend(below);
+    lines.extend(above);
+    lines
+}
+
+const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const JUMP_ALWAYS: u16 = 0x05; // BPF_JMP | BPF_JA
+const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const NUMBER_OFFSET: u32 = 0; // seccomp_data.nr
+const ARCHITECTURE_OFFSET: u32 = 4; // seccomp_data.arch
+const X32_FIRST: u32 = 0x4000_0000; // __X32_SYSCALL_BIT
+
+fn line(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+/// `AUDIT_ARCH_*` of linux/audit.h.
+fn architecture() -> io::Result<u32> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok(0xc000_003e),
+        "aarch64" => Ok(0xc000_00b7),
+        other => Err(failed(format!("there is no table of system calls for {other}"))),
+    }
+}
+
+/// Installs the filters in this order on the calling thread and on what it starts, for good. Among equally strict
+/// answers that of the filter installed last counts (seccomp(2)). `no_new_privs` is set by it, if it was not. An error is
+/// the kernel's own; filters installed before it stay.
 pub fn install(programs: &[Program]) -> io::Result<()> {
-    programs.iter().try_for_each(|program| seccompiler::apply_filter(&program.0).map_err(failed))
+    programs.iter().try_for_each(|program| {
+        seccompiler::apply_filter(&program.0).map_err(|error| match error {
+            seccompiler::Error::Prctl(refusal) | seccompiler::Error::Seccomp(refusal) => refusal,
+            other => failed(other),
+        })
+    })
 }
 
 impl Program {
     /// The instructions as (code, jump if true, jump if false, operand), for those who check the compiled filter.
     pub fn instructions(&self) -> Vec<(u16, u8, u8, u32)> {
-        self.0.iter().map(|line| (line.code, line.jt, line.jf, line.k)).collect()
+        self.0
+            .iter()
+            .map(|line| (line.code, line.jt, line.jf, line.k))
+            .collect()
     }
 }
-
-pub use libc::{
-    EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM,
-};

@@ -2,7 +2,7 @@
 //!
 //! In `SECURITY.md` a claim is `**[FS-1]** what is promised`, followed, before the next claim, by a line
 //! ``tests: `name`, `name` ``. Beside a test it is a comment `claim: [FS-1]` (or `claim: [FS-1] [NET-2]`); the test is
-//! the next function below, or the next string where tests are rows of a table.
+//! the next function below. In the catalogue of attacks it is the second word of a row: `attack("C01", "FS-1", ...`.
 
 use super::{Finding, text_of};
 use crate::workspace::TextFile;
@@ -38,21 +38,41 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
     let mut seen: BTreeMap<(String, String), bool> = BTreeMap::new();
     for claim in &claims {
         if claim.tests.is_empty() {
-            findings.push(Finding::new(DOCUMENT, claim.line, RULE, format!("[{}] names no test", claim.id)));
+            findings.push(Finding::new(
+                DOCUMENT,
+                claim.line,
+                RULE,
+                format!("[{}] names no test", claim.id),
+            ));
         }
-        seen.extend(claim.tests.iter().map(|test| ((claim.id.clone(), test.clone()), false)));
+        seen.extend(
+            claim
+                .tests
+                .iter()
+                .map(|test| ((claim.id.clone(), test.clone()), false)),
+        );
     }
-    for witness in files.iter().filter(|file| may_hold_tests(&file.path)).flat_map(witnesses) {
+    for witness in files
+        .iter()
+        .filter(|file| may_hold_tests(&file.path))
+        .flat_map(witnesses)
+    {
         match seen.get_mut(&(witness.claim.clone(), witness.test.clone())) {
             Some(met) => *met = true,
             None => {
-                let what = format!("`{}` names [{}], and {DOCUMENT} does not name it there", witness.test, witness.claim);
+                let what = format!(
+                    "`{}` names [{}], and {DOCUMENT} does not name it there",
+                    witness.test, witness.claim
+                );
                 findings.push(Finding::new(witness.path, witness.line, RULE, what));
             }
         }
     }
     for ((claim, test), _) in seen.iter().filter(|(_, met)| !**met) {
-        let line = claims.iter().find(|known| known.id == *claim).map_or(1, |known| known.line);
+        let line = claims
+            .iter()
+            .find(|known| known.id == *claim)
+            .map_or(1, |known| known.line);
         let what = format!("[{claim}] names `{test}`, and no test of that name says `{MARK}{claim}]`");
         findings.push(Finding::new(DOCUMENT, line, RULE, what));
     }
@@ -60,23 +80,37 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
 }
 
 fn may_hold_tests(path: &str) -> bool {
-    (path.starts_with("crates/") || path.starts_with("tests/")) && (path.ends_with(".rs") || path.ends_with(".py"))
+    (path.starts_with("crates/") || path.starts_with("tests/"))
+        && (path.ends_with(".rs") || path.ends_with(".py"))
 }
 
 fn read_claims(document: &str) -> (Vec<Claim>, Vec<Finding>) {
     let mut claims: Vec<Claim> = Vec::new();
     let mut findings = Vec::new();
     for (number, line) in document.lines().enumerate() {
-        if let Some(id) = line.split_once("**[").and_then(|(_, rest)| rest.split_once("]**")).map(|(id, _)| id) {
+        if let Some(id) = line
+            .split_once("**[")
+            .and_then(|(_, rest)| rest.split_once("]**"))
+            .map(|(id, _)| id)
+        {
             if !is_id(id) || claims.iter().any(|claim| claim.id == id) {
                 let what = format!("[{id}] is not a new id of the form AREA-1");
                 findings.push(Finding::new(DOCUMENT, number + 1, RULE, what));
             }
-            claims.push(Claim { id: id.to_owned(), line: number + 1, tests: BTreeSet::new() });
+            claims.push(Claim {
+                id: id.to_owned(),
+                line: number + 1,
+                tests: BTreeSet::new(),
+            });
         }
-        let names = line.trim_start().strip_prefix("tests:").or_else(|| line.trim_start().strip_prefix("test:"));
+        let names = line
+            .trim_start()
+            .strip_prefix("tests:")
+            .or_else(|| line.trim_start().strip_prefix("test:"));
         if let (Some(names), Some(claim)) = (names, claims.last_mut()) {
-            claim.tests.extend(names.split('`').skip(1).step_by(2).map(str::to_owned));
+            claim
+                .tests
+                .extend(names.split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
     (claims, findings)
@@ -93,29 +127,52 @@ fn witnesses(file: &TextFile) -> Vec<Witness<'_>> {
     let lines: Vec<&str> = file.text.lines().collect();
     let mut found = Vec::new();
     for (number, line) in lines.iter().enumerate() {
-        let Some((_, ids)) = line.split_once("claim: ") else { continue };
-        let below = lines.iter().skip(number + 1).take(LINES_BELOW);
-        let test = below.filter(|line| !is_aside(line)).find_map(|line| test_name(line)).unwrap_or("nothing");
-        for id in ids.split(['[', ']']).filter(|id| is_id(id)) {
-            let (claim, test) = (id.to_owned(), test.to_owned());
-            found.push(Witness { claim, test, path: &file.path, line: number + 1 });
+        let mut add = |claim: &str, test: &str| {
+            let (claim, test) = (claim.to_owned(), test.to_owned());
+            found.push(Witness {
+                claim,
+                test,
+                path: &file.path,
+                line: number + 1,
+            });
+        };
+        if let Some((test, claim)) = row(line) {
+            add(claim, test);
+        } else if let Some((_, ids)) = line.split_once(MARK) {
+            let below = lines.iter().skip(number + 1).take(LINES_BELOW);
+            let test = below
+                .filter(|line| !is_aside(line))
+                .find_map(|line| test_name(line))
+                .unwrap_or("nothing");
+            ids.split(['[', ']'])
+                .filter(|id| is_id(id))
+                .for_each(|claim| add(claim, test));
         }
     }
     found
 }
 
-fn is_aside(line: &str) -> bool {
-    ["//", "#", "@"].iter().any(|mark| line.trim_start().starts_with(mark))
+/// `attack("C01", "FS-1", "...` or `fact("C01", "FS-1", "...`.
+fn row(line: &str) -> Option<(&str, &str)> {
+    let (before, rest) = line.split_once("(\"")?;
+    let mut words = rest.split('"');
+    let (test, comma, claim) = (words.next()?, words.next()?, words.next()?);
+    let is_row = before.ends_with("attack") || before.ends_with("fact");
+    (is_row && comma == ", " && is_id(claim)).then_some((test, claim))
 }
 
-/// `fn name(`, `def name(`, or the first string of the line.
+fn is_aside(line: &str) -> bool {
+    ["//", "#", "@"]
+        .iter()
+        .any(|mark| line.trim_start().starts_with(mark))
+}
+
+/// `fn name(` or `def name(`.
 fn test_name(line: &str) -> Option<&str> {
-    for keyword in ["fn ", "def "] {
-        if let Some((_, rest)) = line.split_once(keyword) {
-            return rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next();
-        }
-    }
-    line.split('"').nth(1)
+    let (_, rest) = ["fn ", "def "]
+        .iter()
+        .find_map(|keyword| line.split_once(keyword))?;
+    rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
 }
 
 #[cfg(test)]
@@ -123,7 +180,10 @@ mod tests {
     use super::{super::file, *};
 
     fn findings(document: &str, tests: &str) -> Vec<String> {
-        let files = [file("SECURITY.md", document), file("crates/x/tests/all.rs", tests)];
+        let files = [
+            file("SECURITY.md", document),
+            file("crates/x/tests/all.rs", tests),
+        ];
         check(&files).into_iter().map(|finding| finding.what).collect()
     }
 
@@ -137,8 +197,9 @@ mod tests {
 
     #[test]
     fn rows_of_a_table_are_tests_too() {
-        let row = "    // claim: [FS-1]\n    Attack {\n        id: \"nothing_is_seen\",\n";
+        let row = "    with(fact(\"nothing_is_seen\", \"FS-1\", \"nothing is seen\", \"\nprobe\"), RO),\n";
         assert!(findings(CLAIM, row).is_empty());
+        assert_eq!(findings(CLAIM, &row.replace("FS-1", "FS-2")).len(), 2);
     }
 
     #[test]
@@ -149,12 +210,18 @@ mod tests {
 
     #[test]
     fn a_test_of_another_name_is_found_from_both_sides() {
-        assert_eq!(findings(CLAIM, "// claim: [FS-1]\nfn something_else() {}\n").len(), 2);
+        assert_eq!(
+            findings(CLAIM, "// claim: [FS-1]\nfn something_else() {}\n").len(),
+            2
+        );
     }
 
     #[test]
     fn a_test_that_names_no_known_claim_is_found() {
-        assert_eq!(findings(CLAIM, &format!("{TEST}// claim: [NET-9]\nfn other() {{}}\n")).len(), 1);
+        assert_eq!(
+            findings(CLAIM, &format!("{TEST}// claim: [NET-9]\nfn other() {{}}\n")).len(),
+            1
+        );
     }
 
     #[test]

@@ -48,13 +48,23 @@ pub fn check(packages: &[Value]) -> Vec<Finding> {
         let name = package["name"].as_str().unwrap_or_default();
         let place = format!("{name}/Cargo.toml");
         let Some(allowed) = TABLE.iter().find(|allowed| allowed.name == name) else {
-            findings.push(Finding::new(&place, 1, "dependencies", "the crate is not in xtask's table of dependencies"));
+            findings.push(Finding::new(
+                &place,
+                1,
+                "dependencies",
+                "the crate is not in xtask's table of dependencies",
+            ));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let used = dependency["name"].as_str().unwrap_or_default();
             if let Some(why) = refused(allowed, used, dependency["kind"].as_str()) {
-                findings.push(Finding::new(&place, 1, "dependencies", format!("`{name}` may not use `{used}`: {why}")));
+                findings.push(Finding::new(
+                    &place,
+                    1,
+                    "dependencies",
+                    format!("`{name}` may not use `{used}`: {why}"),
+                ));
             }
         }
     }
@@ -70,13 +80,16 @@ fn refused(allowed: &Allowed, used: &str, kind: Option<&str>) -> Option<&'static
     }
     match kind {
         None => (!listed(allowed.others)).then_some("it is not in xtask's table; say there what it earns"),
-        Some("dev") => (!listed(allowed.tests) && !listed(allowed.others)).then_some("not even in tests, by xtask's table"),
+        Some("dev") => (!listed(allowed.tests) && !listed(allowed.others))
+            .then_some("not even in tests, by xtask's table"),
         Some(_) => Some("nothing of this house has a build script"),
     }
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |prefix| name.starts_with(prefix))
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == name, |prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -108,6 +121,9 @@ mod tests {
 
     #[test]
     fn a_crate_that_nobody_decided_about_is_found() {
-        assert_eq!(check(&[json!({"name": "ringfence-extra", "dependencies": []})]).len(), 1);
+        assert_eq!(
+            check(&[json!({"name": "ringfence-extra", "dependencies": []})]).len(),
+            1
+        );
     }
 }

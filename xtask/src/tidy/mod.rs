@@ -20,7 +20,12 @@ pub struct Finding {
 
 impl Finding {
     fn new(path: &str, line: usize, rule: &'static str, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, rule, what: what.into() }
+        Self {
+            path: path.to_owned(),
+            line,
+            rule,
+            what: what.into(),
+        }
     }
 }
 
@@ -51,11 +56,17 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
 }
 
 fn text_of<'a>(files: &'a [TextFile], path: &str) -> Option<&'a str> {
-    files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    files
+        .iter()
+        .find(|file| file.path == path)
+        .map(|file| file.text.as_str())
 }
 
 /// A file for the tests of the rules.
 #[cfg(test)]
 fn file(path: &str, text: &str) -> TextFile {
-    TextFile { path: path.to_owned(), text: text.to_owned() }
+    TextFile {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
 }

@@ -21,8 +21,15 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let codes = text_of(files, ERRORS).map(error_codes).unwrap_or_default();
-    findings.extend(compare("error code", ERRORS, &codes, &documented_codes(reference)));
-    let helps = files.iter().filter(|file| file.path.starts_with(GOLDEN) && file.path.contains("help"));
+    findings.extend(compare(
+        "error code",
+        ERRORS,
+        &codes,
+        &documented_codes(reference),
+    ));
+    let helps = files
+        .iter()
+        .filter(|file| file.path.starts_with(GOLDEN) && file.path.contains("help"));
     let flags: BTreeSet<String> = helps.flat_map(|file| flags(&file.text)).collect();
     let documented: BTreeSet<String> = flags_of_reference(reference);
     findings.extend(compare("flag", GOLDEN, &flags, &documented));
@@ -31,18 +38,33 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
 
 fn compare(kind: &str, source: &str, real: &BTreeSet<String>, documented: &BTreeSet<String>) -> Vec<Finding> {
     if real.is_empty() {
-        return vec![Finding::new(source, 1, RULE, format!("no {kind} was found here, so the reference cannot be held to it"))];
+        return vec![Finding::new(
+            source,
+            1,
+            RULE,
+            format!("no {kind} was found here, so the reference cannot be held to it"),
+        )];
     }
-    let missing = real.difference(documented).map(|name| format!("the {kind} `{name}` is not in {REFERENCE}"));
-    let invented = documented.difference(real).map(|name| format!("the {kind} `{name}` is documented and does not exist"));
+    let missing = real
+        .difference(documented)
+        .map(|name| format!("the {kind} `{name}` is not in {REFERENCE}"));
+    let invented = documented
+        .difference(real)
+        .map(|name| format!("the {kind} `{name}` is documented and does not exist"));
     let missing = missing.map(|what| Finding::new(source, 1, RULE, what));
-    missing.chain(invented.map(|what| Finding::new(REFERENCE, 1, RULE, what))).collect()
+    missing
+        .chain(invented.map(|what| Finding::new(REFERENCE, 1, RULE, what)))
+        .collect()
 }
 
 /// `Self::Busy => "busy"`.
 fn error_codes(source: &str) -> BTreeSet<String> {
-    let arms = source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""));
-    arms.filter_map(|(_, rest)| rest.split_once('"')).map(|(code, _)| code.to_owned()).collect()
+    let arms = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""));
+    arms.filter_map(|(_, rest)| rest.split_once('"'))
+        .map(|(code, _)| code.to_owned())
+        .collect()
 }
 
 /// First cells of the table below the heading.
@@ -53,7 +75,11 @@ fn documented_codes(reference: &str) -> BTreeSet<String> {
         if line.starts_with('#') {
             inside = line.to_lowercase().contains(ERRORS_HEADING);
         }
-        if let Some(code) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')).filter(|_| inside) {
+        if let Some(code) = line
+            .strip_prefix("| `")
+            .and_then(|rest| rest.split_once('`'))
+            .filter(|_| inside)
+        {
             codes.insert(code.0.to_owned());
         }
     }
@@ -62,19 +88,33 @@ fn documented_codes(reference: &str) -> BTreeSet<String> {
 
 /// Long flags that a help text defines: those that begin a line, after their short form.
 fn flags(help: &str) -> BTreeSet<String> {
-    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-    lines.filter_map(|line| line.split_once("--")).filter_map(|(_, rest)| flag(rest)).collect()
+    let lines = help
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| line.starts_with('-'));
+    lines
+        .filter_map(|line| line.split_once("--"))
+        .filter_map(|(_, rest)| flag(rest))
+        .collect()
 }
 
 fn flags_of_reference(reference: &str) -> BTreeSet<String> {
-    let all = reference.match_indices("--").filter(|(at, _)| !reference[..*at].ends_with(['-', '|']));
+    let all = reference
+        .match_indices("--")
+        .filter(|(at, _)| !reference[..*at].ends_with(['-', '|']));
     let named = all.filter_map(|(at, _)| flag(&reference[at + 2..]));
-    named.filter(|flag| !OTHERS_FLAGS.contains(&flag.as_str())).collect()
+    named
+        .filter(|flag| !OTHERS_FLAGS.contains(&flag.as_str()))
+        .collect()
 }
 
 fn flag(rest: &str) -> Option<String> {
-    let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-').collect();
-    name.starts_with(|c: char| c.is_ascii_lowercase()).then(|| format!("--{}", name.trim_end_matches('-')))
+    let name: String = rest
+        .chars()
+        .take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-')
+        .collect();
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        .then(|| format!("--{}", name.trim_end_matches('-')))
 }
 
 #[cfg(test)]
@@ -86,7 +126,11 @@ mod tests {
     const BOOK: &str = "# Reference\n`--language`, `--json`\n|---|---|\n## Error codes\n| `busy` | full |\n## Else\n| `x` | y |\n";
 
     fn findings(reference: &str, code: &str, help: &str) -> Vec<String> {
-        let files = [file(REFERENCE, reference), file(ERRORS, code), file(&format!("{GOLDEN}help-run.txt"), help)];
+        let files = [
+            file(REFERENCE, reference),
+            file(ERRORS, code),
+            file(&format!("{GOLDEN}help-run.txt"), help),
+        ];
         check(&files).into_iter().map(|finding| finding.what).collect()
     }
 

@@ -88,7 +88,9 @@
       url: pathToFileURL(apparent).href, filename: apparent, dirname: path.dirname(apparent),
       resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : pathToFileURL(require_here.resolve(name)).href),
     });
-    import(pathToFileURL(module_file)).then(() => follow(globalThis[RESULT]));
+    // Thrown anew outside the promise, so that node tells it as it tells any uncaught error.
+    const thrown = (error) => process.nextTick(() => { throw error; });
+    import(pathToFileURL(module_file)).then(() => follow(globalThis[RESULT]), thrown);
     return;
   }
   globalThis.module = { exports: {}, filename: apparent, id: '.', loaded: false, children: [], paths: require_here.resolve.paths('x') };

@@ -1,9 +1,106 @@
 //! Rules that look at arguments. A filter sees numbers, never what a pointer leads to; what hides behind a pointer
-//! (`clone3`) is refused as a whole.
+//! (`clone3`, `sched_setattr`) is refused as a whole. All tests look at the half of an argument that the kernel reads.
 
+use super::{Profile, table::Call};
 use ringfence_sys::seccomp::{Rule, Test};
 
-/// `CLONE_NEW*` of clone(2).
+/// A use of an allowed call that is refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Which call.
+    pub(super) call: Call,
+    /// Refused where all of these hold.
+    pub(super) tests: Vec<Test>,
+    /// The tests in words; empty: any use.
+    pub(super) when: &'static str,
+    /// Why.
+    pub(super) why: &'static str,
+}
+
+impl Refusal {
+    pub(super) fn rule(self) -> Rule {
+        Rule {
+            number: self.call.1,
+            tests: self.tests,
+        }
+    }
+}
+
+/// Values of an argument that are allowed, for one reason.
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// Why.
+    pub(super) why: &'static str,
+    /// Name and value.
+    pub(super) values: &'static [(&'static str, u32)],
+}
+
+macro_rules! choice {
+    ($why:literal: $($value:ident $(= $number:literal)?)*) => {
+        Choice { why: $why, values: &[$((stringify!($value), choice!(@ $value $($number)?))),*] }
+    };
+    (@ $value:ident) => { libc::$value as u32 };
+    (@ $value:ident $number:literal) => { $number };
+}
+
+macro_rules! call {
+    ($call:ident) => {
+        (stringify!($call), libc::$call)
+    };
+}
+
+/// Requests of ioctl(2). The rest speaks to drivers; `TIOCSTI` and `TIOCLINUX` type into a terminal, `TIOCSETD` loads line
+/// disciplines, and are not here.
+#[rustfmt::skip]
+pub(super) const IOCTLS: &[Choice] = &[
+    choice!("terminal settings: isatty, stty, readline, pagers":
+        TCGETS TCSETS TCSETSW TCSETSF TCGETS2 TCSETS2 TCSETSW2 TCSETSF2 TCGETA TCSETA TCSETAW TCSETAF),
+    choice!("flow of a terminal: tcsendbreak, tcflow, tcflush, tcdrain":
+        TCSBRK TCSBRKP TCXONC TCFLSH TIOCOUTQ TIOCEXCL TIOCNXCL TIOCGEXCL),
+    choice!("who holds a terminal: job control, setsid, pexpect":
+        TIOCSCTTY TIOCNOTTY TIOCGPGRP TIOCSPGRP TIOCGSID),
+    choice!("size of a terminal: ls, progress bars, editors":
+        TIOCGWINSZ TIOCSWINSZ),
+    choice!("making pseudo-terminals: openpty, script, tmux":
+        TIOCGPTN TIOCSPTLCK TIOCGPTLCK TIOCGPTPEER TIOCPKT),
+    choice!("descriptors: event loops, Python, libuv":
+        FIONREAD FIONBIO FIOASYNC FIOCLEX FIONCLEX FIOQSIZE SIOCATMARK = 0x8905),
+    choice!("files: cp --reflink, lsattr":
+        FICLONE FICLONERANGE FS_IOC_GETFLAGS),
+    choice!("network interfaces, reading: getifaddrs, uuid.getnode, psutil":
+        SIOCGIFCONF SIOCGIFNAME SIOCGIFINDEX SIOCGIFFLAGS SIOCGIFADDR SIOCGIFNETMASK SIOCGIFBRDADDR SIOCGIFDSTADDR
+        SIOCGIFMTU SIOCGIFTXQLEN SIOCGIFHWADDR),
+];
+
+/// Operations of prctl(2). The numbers without a name in `libc` are those of linux/prctl.h.
+#[rustfmt::skip]
+pub(super) const PRCTLS: &[Choice] = &[
+    choice!("names of threads and of memory: pthread_setname_np, Node, Android's allocator":
+        PR_SET_NAME PR_GET_NAME PR_SET_VMA),
+    choice!("children: supervisors, test runners":
+        PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_SET_CHILD_SUBREAPER PR_GET_CHILD_SUBREAPER),
+    choice!("dumps and debuggers of oneself, which cannot reach further: ssh-agent, crash handlers":
+        PR_SET_DUMPABLE PR_GET_DUMPABLE PR_SET_PTRACER),
+    choice!("giving up rights: sandboxes in the sandbox":
+        PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS PR_SET_SECCOMP PR_GET_SECCOMP PR_SET_MDWE PR_GET_MDWE = 66),
+    choice!("capabilities, of which there are none to raise: libcap, setpriv":
+        PR_CAPBSET_READ PR_CAPBSET_DROP PR_CAP_AMBIENT PR_GET_SECUREBITS PR_GET_KEEPCAPS PR_SET_KEEPCAPS),
+    choice!("timers and pages of oneself: event loops, databases, Go":
+        PR_SET_TIMERSLACK PR_GET_TIMERSLACK PR_GET_TIMING PR_SET_THP_DISABLE PR_GET_THP_DISABLE),
+    choice!("facts about oneself: allocators, the loader":
+        PR_GET_TID_ADDRESS PR_GET_AUXV = 0x4155_5856),
+    choice!("speculation of oneself: browsers, Java":
+        PR_GET_SPECULATION_CTRL PR_SET_SPECULATION_CTRL),
+    choice!("vector lengths on aarch64: the C library":
+        PR_SVE_SET_VL = 50 PR_SVE_GET_VL = 51 PR_SME_SET_VL = 63 PR_SME_GET_VL = 64),
+    choice!("signed and tagged pointers on aarch64: the C library, allocators":
+        PR_PAC_RESET_KEYS = 54 PR_SET_TAGGED_ADDR_CTRL = 55 PR_GET_TAGGED_ADDR_CTRL = 56 PR_PAC_SET_ENABLED_KEYS = 60
+        PR_PAC_GET_ENABLED_KEYS = 61),
+    choice!("shadow stacks on aarch64: the C library":
+        PR_GET_SHADOW_STACK_STATUS = 74 PR_SET_SHADOW_STACK_STATUS = 75 PR_LOCK_SHADOW_STACK_STATUS = 76),
+];
+
+/// `CLONE_NEW*` of clone(2). `CLONE_NEWTIME` is no flag of this call: its bit belongs to the exit signal.
 const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -14,100 +111,256 @@ const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Terminals, non-blocking modes, file flags, interface names: what C libraries ask for. Everything else speaks to
-/// drivers. `TIOCSTI` and `TIOCLINUX`, which type into a terminal, are not here.
-const IOCTLS: &[u64] = &[
-    libc::TCGETS, libc::TCSETS, libc::TCSETSW, libc::TCSETSF, libc::TCGETA, libc::TCSETA, libc::TCSETAW, libc::TCSETAF,
-    libc::TCSBRK, libc::TCXONC, libc::TCFLSH, libc::TCSBRKP, libc::TIOCEXCL, libc::TIOCNXCL, libc::TIOCSCTTY,
-    libc::TIOCNOTTY, libc::TIOCGPGRP, libc::TIOCSPGRP, libc::TIOCGSID, libc::TIOCOUTQ, libc::TIOCGWINSZ, libc::TIOCSWINSZ,
-    libc::TIOCPKT, libc::TIOCGPTN, libc::TIOCSPTLCK, libc::TIOCGPTPEER, libc::TIOCGPTLCK, libc::TCGETS2, libc::TCSETS2,
-    libc::TCSETSW2, libc::TCSETSF2, libc::FIONREAD, libc::FIONBIO, libc::FIOASYNC, libc::FIOCLEX, libc::FIONCLEX,
-    libc::FICLONE, libc::FICLONERANGE, libc::FS_IOC_GETFLAGS, libc::SIOCGIFCONF, libc::SIOCGIFNAME, libc::SIOCGIFFLAGS,
-    libc::SIOCGIFADDR, libc::SIOCGIFNETMASK, libc::SIOCGIFMTU, libc::SIOCGIFINDEX, libc::SIOCGIFHWADDR,
-    0x5460, // FIOQSIZE
-    0x8905, // SIOCATMARK
-];
-
-/// Operations of prctl(2) that concern the caller alone.
-const PRCTLS: &[i32] = &[
-    libc::PR_SET_PDEATHSIG, libc::PR_GET_PDEATHSIG, libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE, libc::PR_GET_KEEPCAPS,
-    libc::PR_SET_KEEPCAPS, libc::PR_GET_TIMING, libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_GET_SECCOMP,
-    libc::PR_SET_SECCOMP, libc::PR_CAPBSET_READ, libc::PR_CAPBSET_DROP, libc::PR_GET_SECUREBITS, libc::PR_SET_TIMERSLACK,
-    libc::PR_GET_TIMERSLACK, libc::PR_SET_CHILD_SUBREAPER, libc::PR_GET_CHILD_SUBREAPER, libc::PR_SET_NO_NEW_PRIVS,
-    libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_TID_ADDRESS, libc::PR_SET_THP_DISABLE, libc::PR_GET_THP_DISABLE,
-    libc::PR_CAP_AMBIENT, libc::PR_GET_SPECULATION_CTRL, libc::PR_SET_SPECULATION_CTRL, libc::PR_SET_VMA,
-    libc::PR_SET_PTRACER,
-    54, 55, 56, 60, 61, // PAC, tagged addresses (aarch64)
-    50, 51, 63, 64,     // SVE, SME vector lengths (aarch64)
-    65, 66,             // memory-deny-write-execute: a program may tighten itself
-    0x4155_5856,        // PR_GET_AUXV
-];
-
+const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+/// Schedulers that never displace others.
+const MEEK_SCHEDULERS: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
 const SOCK_PACKET: i32 = 10;
-const SECCOMP_SET_MODE_FILTER: u32 = 1;
+const IOPRIO_WHO_PROCESS: u32 = 1;
 const SECCOMP_FLAG_NEW_LISTENER: u32 = 8;
-const SHARED_ANONYMOUS: u32 = 0x21; // MAP_SHARED (and MAP_SHARED_VALIDATE) with MAP_ANONYMOUS
+const MFD_HUGETLB: u32 = 4;
+/// `MAP_SHARED` (and `MAP_SHARED_VALIDATE`) with `MAP_ANONYMOUS`.
+const SHARED_ANONYMOUS: u32 = 0x21;
 /// The sampler counts a visible piece of shared memory as this much, because more cannot hide behind it.
 const SHARED_ANONYMOUS_BYTES_MAX: u64 = 1 << 20;
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the kernel reads 32 bits of these")]
-fn word(number: impl Into<i128>) -> u32 {
-    number.into() as u32
+/// The 32 bits of a C `int` that the kernel reads.
+fn word(number: i32) -> u32 {
+    u32::from_ne_bytes(number.to_ne_bytes())
+}
+
+fn bits(argument: u8, mask: u32) -> Test {
+    Test::MaskIs(argument, mask, mask)
+}
+
+fn none_of(argument: u8, choices: &[Choice]) -> Vec<Test> {
+    let values = choices.iter().flat_map(|choice| choice.values);
+    values.map(|(_, value)| Test::IsNot(argument, *value)).collect()
 }
 
 /// Answered "not permitted".
-pub(super) fn refused() -> Vec<Rule> {
-    let mut rules = Vec::new();
-    let mut refuse = |number: i64, tests: Vec<Test>| rules.push(Rule { number, tests });
-    for flag in NAMESPACE_FLAGS {
-        refuse(libc::SYS_clone, vec![Test::MaskIs(0, word(flag), word(flag))]);
+pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
+    let mut all: Vec<Refusal> = namespaces().collect();
+    all.extend(unlisted());
+    all.extend(kernel_doors());
+    all.extend(devices());
+    if let Profile::Landlock { .. } = profile {
+        all.extend(others_of_the_user());
     }
-    refuse(libc::SYS_ioctl, IOCTLS.iter().map(|request| Test::IsNot(1, word(*request))).collect());
-    refuse(libc::SYS_prctl, PRCTLS.iter().map(|operation| Test::IsNot(0, word(*operation))).collect());
-    // Only asking, and the ordinary personality: others switch off address randomisation and checks.
-    refuse(libc::SYS_personality, vec![Test::IsNot(0, 0), Test::IsNot(0, u32::MAX)]);
-    refuse(
-        libc::SYS_seccomp,
-        vec![Test::Is(0, SECCOMP_SET_MODE_FILTER), Test::MaskIs(1, SECCOMP_FLAG_NEW_LISTENER, SECCOMP_FLAG_NEW_LISTENER)],
-    );
-    for policy in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE] {
-        refuse(libc::SYS_sched_setscheduler, vec![Test::MaskIs(1, 0xff, word(policy))]);
-    }
-    for device in [libc::S_IFCHR, libc::S_IFBLK] {
-        refuse(libc::SYS_mknodat, vec![Test::MaskIs(2, libc::S_IFMT, device)]);
-        #[cfg(target_arch = "x86_64")]
-        refuse(libc::SYS_mknod, vec![Test::MaskIs(1, libc::S_IFMT, device)]);
-    }
-    rules
+    all
+}
+
+fn namespaces() -> impl Iterator<Item = Refusal> {
+    NAMESPACE_FLAGS.into_iter().map(|flag| Refusal {
+        call: call!(SYS_clone),
+        tests: vec![bits(0, word(flag))],
+        when: "with a CLONE_NEW* flag",
+        why: "makes a namespace",
+    })
+}
+
+/// Calls whose one argument is on a list or refused.
+fn unlisted() -> [Refusal; 4] {
+    let meek = MEEK_SCHEDULERS.map(word).into_iter();
+    let meek = meek.flat_map(|policy| [policy, policy | SCHED_RESET_ON_FORK]);
+    [
+        Refusal {
+            call: call!(SYS_ioctl),
+            tests: none_of(1, IOCTLS),
+            when: "any other request",
+            why: "speaks to drivers, or types into a terminal",
+        },
+        Refusal {
+            call: call!(SYS_prctl),
+            tests: none_of(0, PRCTLS),
+            when: "any other operation",
+            why: "reaches beyond the caller, or is needed by nothing",
+        },
+        Refusal {
+            call: call!(SYS_personality),
+            tests: vec![Test::IsNot(0, 0), Test::IsNot(0, u32::MAX)],
+            when: "other than 0 and the question",
+            why: "switches off address randomisation and checks",
+        },
+        Refusal {
+            call: call!(SYS_sched_setscheduler),
+            tests: meek.map(|policy| Test::IsNot(1, policy)).collect(),
+            when: "other than normal, batch, idle",
+            why: "realtime displaces every other program",
+        },
+    ]
+}
+
+fn kernel_doors() -> [Refusal; 2] {
+    let (filter, listener) = (libc::SECCOMP_SET_MODE_FILTER, SECCOMP_FLAG_NEW_LISTENER);
+    let (level, option) = (word(libc::IPPROTO_TCP), word(libc::TCP_ULP));
+    [
+        Refusal {
+            call: call!(SYS_seccomp),
+            tests: vec![Test::Is(0, filter), bits(1, listener)],
+            when: "a filter with a listener",
+            why: "a listener answers calls in the kernel's name",
+        },
+        Refusal {
+            call: call!(SYS_setsockopt),
+            tests: vec![Test::Is(1, level), Test::Is(2, option)],
+            when: "TCP_ULP",
+            why: "puts protocols of the kernel on top of TCP; TLS libraries do without",
+        },
+    ]
+}
+
+fn devices() -> impl Iterator<Item = Refusal> {
+    let refusal = |call, mode, device| Refusal {
+        call,
+        tests: vec![Test::MaskIs(mode, libc::S_IFMT, device)],
+        when: "a device",
+        why: "a door to a driver",
+    };
+    [libc::S_IFCHR, libc::S_IFBLK]
+        .into_iter()
+        .flat_map(move |device| {
+            [
+                refusal(call!(SYS_mknodat), 2, device),
+                #[cfg(target_arch = "x86_64")]
+                refusal(call!(SYS_mknod), 1, device),
+            ]
+        })
+}
+
+/// What a pid namespace would keep from the user's other processes, and Landlock does not.
+fn others_of_the_user() -> [Refusal; 6] {
+    let refusal = |call, test, when| Refusal {
+        call,
+        tests: vec![test],
+        when,
+        why: "no pid namespace keeps it from the user's other processes",
+    };
+    [
+        refusal(call!(SYS_prlimit64), Test::IsNot(0, 0), "of another pid than 0"),
+        refusal(
+            call!(SYS_setpriority),
+            Test::IsNot(0, libc::PRIO_PROCESS),
+            "of a group or user",
+        ),
+        refusal(call!(SYS_setpriority), Test::IsNot(1, 0), "of another pid than 0"),
+        refusal(
+            call!(SYS_ioprio_set),
+            Test::IsNot(0, IOPRIO_WHO_PROCESS),
+            "of a group or user",
+        ),
+        refusal(call!(SYS_ioprio_set), Test::IsNot(1, 0), "of another pid than 0"),
+        refusal(
+            call!(SYS_sched_setscheduler),
+            Test::IsNot(0, 0),
+            "of another pid than 0",
+        ),
+    ]
 }
 
 /// Answered "address family not supported".
-pub(super) fn sockets(network: bool) -> Vec<Rule> {
-    let (unix, inet, inet6, netlink) =
-        (word(libc::AF_UNIX), word(libc::AF_INET), word(libc::AF_INET6), word(libc::AF_NETLINK));
-    let mut rules = vec![Rule { number: libc::SYS_socketpair, tests: vec![Test::IsNot(0, unix)] }];
-    let mut refuse = |tests: Vec<Test>| rules.push(Rule { number: libc::SYS_socket, tests });
-    if !network {
-        refuse(Vec::new());
-        return rules;
+pub(super) fn families(profile: Profile) -> Vec<Refusal> {
+    let [unix, inet, inet6, netlink] =
+        [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(word);
+    let mut all = vec![Refusal {
+        call: call!(SYS_socketpair),
+        tests: vec![Test::IsNot(0, unix)],
+        when: "other than AF_UNIX",
+        why: "no other family has pairs",
+    }];
+    let mut refuse = |tests, when, why| {
+        all.push(Refusal {
+            call: call!(SYS_socket),
+            tests,
+            when,
+            why,
+        })
+    };
+    if let Profile::Landlock { .. } = profile {
+        refuse(
+            Vec::new(),
+            "",
+            "no network namespace: every socket would be the host's",
+        );
+        return all;
     }
-    refuse([unix, inet, inet6, netlink].map(|family| Test::IsNot(0, family)).into());
-    // getifaddrs(3) asks the routing family; the others (audit, netfilter, xfrm, generic) reach into the kernel.
-    refuse(vec![Test::Is(0, netlink), Test::IsNot(2, word(libc::NETLINK_ROUTE))]);
+    refuse(
+        [unix, inet, inet6, netlink]
+            .map(|family| Test::IsNot(0, family))
+            .into(),
+        "other than AF_UNIX, AF_INET, AF_INET6, AF_NETLINK",
+        "families that ordinary programs do without, and kernel exploits do not: AF_ALG, AF_VSOCK, AF_PACKET, ...",
+    );
+    refuse(
+        vec![Test::Is(0, netlink), Test::IsNot(2, word(libc::NETLINK_ROUTE))],
+        "AF_NETLINK, other than NETLINK_ROUTE",
+        "only routing is asked, by getifaddrs; the others reach into the kernel: audit, netfilter, xfrm, ...",
+    );
     for family in [inet, inet6] {
-        // streams and datagrams by TCP and UDP: no ICMP, SCTP, UDP-Lite, MPTCP, no raw packets
-        let protocols = [0, word(libc::IPPROTO_TCP), word(libc::IPPROTO_UDP)].map(|protocol| Test::IsNot(2, protocol));
-        refuse(std::iter::once(Test::Is(0, family)).chain(protocols).collect());
-        for kind in [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, libc::SOCK_DCCP, SOCK_PACKET] {
-            refuse(vec![Test::Is(0, family), Test::MaskIs(1, 0xf, word(kind))]);
+        let protocols =
+            [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP].map(|protocol| Test::IsNot(2, word(protocol)));
+        refuse(
+            [Test::Is(0, family)].into_iter().chain(protocols).collect(),
+            "AF_INET, AF_INET6, other than TCP and UDP",
+            "ICMP, SCTP, UDP-Lite, MPTCP: past the egress rules",
+        );
+        for kind in [
+            libc::SOCK_RAW,
+            libc::SOCK_RDM,
+            libc::SOCK_SEQPACKET,
+            libc::SOCK_DCCP,
+            SOCK_PACKET,
+        ] {
+            refuse(
+                vec![Test::Is(0, family), Test::MaskIs(1, 0xf, word(kind))],
+                "AF_INET, AF_INET6, other than streams and datagrams",
+                "raw packets: past the egress rules",
+            );
         }
     }
-    rules
+    all
 }
 
-/// Answered "out of memory" where no cgroup counts it: large shared anonymous mappings, whose pages can be hidden by
-/// unmapping them.
-pub(super) fn uncounted_memory() -> Vec<Rule> {
-    let tests = vec![Test::MaskIs(3, SHARED_ANONYMOUS, SHARED_ANONYMOUS), Test::Above(1, SHARED_ANONYMOUS_BYTES_MAX)];
-    vec![Rule { number: libc::SYS_mmap, tests }]
+/// Answered "out of memory".
+pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
+    const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
+    let mut all = Vec::new();
+    let mut refuse = |call, tests, when, why| {
+        all.push(Refusal {
+            call,
+            tests,
+            when,
+            why,
+        })
+    };
+    refuse(
+        call!(SYS_mmap),
+        vec![bits(3, word(libc::MAP_HUGETLB))],
+        "MAP_HUGETLB",
+        HUGE,
+    );
+    if profile.memory_cgroup() {
+        refuse(
+            call!(SYS_memfd_create),
+            vec![bits(1, MFD_HUGETLB)],
+            "MFD_HUGETLB",
+            HUGE,
+        );
+        refuse(
+            call!(SYS_shmget),
+            vec![bits(2, word(libc::SHM_HUGETLB))],
+            "SHM_HUGETLB",
+            HUGE,
+        );
+    } else {
+        refuse(
+            call!(SYS_mmap),
+            vec![
+                bits(3, SHARED_ANONYMOUS),
+                Test::Above(1, SHARED_ANONYMOUS_BYTES_MAX),
+            ],
+            "MAP_SHARED | MAP_ANONYMOUS, over 1 MiB",
+            "its pages hide from a look at the tree by being unmapped",
+        );
+    }
+    all
 }

@@ -1,14 +1,18 @@
 //! Which system calls a program may make. An allowlist with a reason beside every group; what is not on it answers "no
 //! such system call", so that libraries fall back to what is, and what is known to be dangerous answers "not
-//! permitted". The tables are in [`table`], the argument rules in [`arguments`].
+//! permitted". The tables are in [`table`], the argument rules in [`arguments`]; [`describe`] reads them aloud.
 
 mod arguments;
+mod describe;
 mod table;
 
+pub use describe::{Row, Verdict, describe};
 
+use arguments::Refusal;
 use ringfence_sys::seccomp::{self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM, Program, Rule};
 use serde::{Deserialize, Serialize};
-use std::{io, sync::OnceLock};
+use std::{collections::BTreeMap, io, sync::OnceLock};
+use table::Group;
 
 /// Which filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +22,8 @@ pub enum Profile {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
     },
-    /// Tier `landlock`: there is no network namespace, so there are no sockets.
+    /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System V
+    /// and no message queue; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
@@ -30,6 +35,10 @@ impl Profile {
         match self {
             Self::Full { memory_cgroup } | Self::Landlock { memory_cgroup } => memory_cgroup,
         }
+    }
+
+    fn own_ipc(self) -> bool {
+        matches!(self, Self::Full { .. })
     }
 
     fn number(self) -> usize {
@@ -51,34 +60,74 @@ pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
     }
 }
 
-/// Install order matters: among refusals the kernel takes the errno of the filter that was installed last, so the
-/// general "no such call" comes first and the particular answers after it.
+/// Install order matters: among refusals the kernel takes the errno of the filter that was installed last. The first
+/// filter answers by number; those after it refuse uses of what it allows, and do not overlap.
 fn compile(profile: Profile) -> io::Result<Vec<Program>> {
-    let mut programs = Vec::new();
-    if cfg!(target_arch = "x86_64") {
-        programs.push(seccomp::refuse_x32());
-    }
-    programs.push(seccomp::compile(&allowed(profile), Answer::Allow, Answer::Errno(ENOSYS))?);
-    programs.push(seccomp::compile(&refused(), Answer::Errno(EPERM), Answer::Allow)?);
-    let families = arguments::sockets(matches!(profile, Profile::Full { .. }));
-    programs.push(seccomp::compile(&families, Answer::Errno(EAFNOSUPPORT), Answer::Allow)?);
-    if !profile.memory_cgroup() {
-        programs.push(seccomp::compile(&arguments::uncounted_memory(), Answer::Errno(ENOMEM), Answer::Allow)?);
+    let mut programs = vec![seccomp::compile_numbers(
+        &by_number(profile)?,
+        Answer::Errno(ENOSYS),
+    )?];
+    let by_argument = [
+        (arguments::refused(profile), EPERM),
+        (arguments::families(profile), EAFNOSUPPORT),
+        (arguments::uncounted_memory(profile), ENOMEM),
+    ];
+    for (refusals, errno) in by_argument {
+        let rules: Vec<Rule> = refusals.into_iter().map(Refusal::rule).collect();
+        programs.push(seccomp::compile(&rules, Answer::Errno(errno), Answer::Allow)?);
     }
     Ok(programs)
 }
 
-fn any(number: i64) -> Rule {
-    Rule { number, tests: Vec::new() }
+fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
+    let allowed = allowed(profile).map(|group| (group, Answer::Allow));
+    let refused = table::REFUSED.iter().map(|group| (group, Answer::Errno(EPERM)));
+    let mut answers = BTreeMap::new();
+    for (group, answer) in allowed.chain(refused) {
+        for (_, number) in group.calls {
+            answers.insert(u32::try_from(*number).map_err(io::Error::other)?, answer);
+        }
+    }
+    Ok(answers)
 }
 
-fn allowed(profile: Profile) -> Vec<Rule> {
-    let counted = if profile.memory_cgroup() { table::COUNTED_MEMORY } else { &[] };
-    let groups = table::ALLOWED.iter().chain(counted);
-    groups.flat_map(|group| group.calls).map(|(_, number)| any(*number)).collect()
+/// Groups that depend on what the profile's walls divide and count.
+struct Conditional {
+    groups: &'static [Group],
+    present: bool,
+    /// Why they are absent, where they are.
+    lacking: &'static str,
 }
 
-fn refused() -> Vec<Rule> {
-    let whole = table::REFUSED.iter().flat_map(|group| group.calls).map(|(_, number)| any(*number));
-    whole.chain(arguments::refused()).collect()
+fn conditional(profile: Profile) -> [Conditional; 3] {
+    let (counted, own) = (profile.memory_cgroup(), profile.own_ipc());
+    let own_counted = match own {
+        true => "no cgroup counts its memory",
+        false => "no ipc namespace: it would be the host's",
+    };
+    [
+        Conditional {
+            groups: table::COUNTED,
+            present: counted,
+            lacking: "no cgroup counts its memory",
+        },
+        Conditional {
+            groups: table::OWN_IPC,
+            present: own,
+            lacking: "no ipc namespace: it would be the host's",
+        },
+        Conditional {
+            groups: table::OWN_COUNTED_IPC,
+            present: own && counted,
+            lacking: own_counted,
+        },
+    ]
+}
+
+fn allowed(profile: Profile) -> impl Iterator<Item = &'static Group> {
+    let conditional = conditional(profile)
+        .into_iter()
+        .filter(|c| c.present)
+        .flat_map(|c| c.groups);
+    table::ALLOWED.iter().chain(conditional)
 }

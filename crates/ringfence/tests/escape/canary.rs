@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Read,
     net::{TcpListener, UdpSocket},
+    os::linux::net::SocketAddrExt,
     os::unix::{
         fs::PermissionsExt,
         net::{SocketAddr, UnixDatagram, UnixListener},
@@ -44,8 +45,8 @@ impl Canaries {
         let unix = UnixListener::bind(home.join("host.sock")).unwrap();
         let datagram = UnixDatagram::bind(home.join("host.dgram")).unwrap();
         let abstract_name = format!("ringfence-{}", random());
-        let address = std::os::linux::net::SocketAddrExt::from_abstract_name(abstract_name.as_bytes());
-        let abstract_socket = UnixListener::bind_addr(&<SocketAddr as Clone>::clone(&address.unwrap())).unwrap();
+        let address = <SocketAddr as SocketAddrExt>::from_abstract_name(abstract_name.as_bytes()).unwrap();
+        let abstract_socket = UnixListener::bind_addr(&address).unwrap();
         for socket in ["host.sock", "host.dgram"] {
             fs::set_permissions(home.join(socket), fs::Permissions::from_mode(0o777)).unwrap();
         }

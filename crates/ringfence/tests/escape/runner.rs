@@ -89,13 +89,14 @@ impl Runner {
         for (name, value) in canaries.variables() {
             command.args(["--env", &format!("{name}={value}")]);
         }
-        command.args(attack.flags).env("HOME", &canaries.home).env("CANARY_IN_ENVIRONMENT", &canaries.token);
+        for flag in attack.flags {
+            command.arg(flag.replace("{home}", &canaries.home.display().to_string()));
+        }
+        command.env("HOME", &canaries.home).env("CANARY_IN_ENVIRONMENT", &canaries.token);
         let script = canaries.home.join("probe.py");
         fs::write(&script, attack.program()).unwrap();
         command.arg(&script).stdin(Stdio::null());
-        let output = text(&command.output().unwrap());
-        // The isolation block lists names; the program's own words and the exit are what counts.
-        output
+        text(&command.output().unwrap())
     }
 
     fn command(&self, program: &std::path::Path) -> Command {

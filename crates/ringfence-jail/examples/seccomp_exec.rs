@@ -1,0 +1,58 @@
+//! Runs a command behind the filters and nothing else, to see what a program makes of them:
+//! `cargo build -p ringfence-jail --example seccomp_exec && strace -f target/debug/examples/seccomp_exec full python3 -c pass`
+#![expect(clippy::disallowed_methods, reason = "it exists to start a command")]
+
+use ringfence_jail::seccomp::{Profile, programs};
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+    time::Instant,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let profile = match arguments.first().map(String::as_str) {
+        Some("full") => Profile::Full { memory_cgroup: true },
+        Some("full-uncounted") => Profile::Full { memory_cgroup: false },
+        Some("landlock") => Profile::Landlock { memory_cgroup: true },
+        Some("landlock-uncounted") => Profile::Landlock { memory_cgroup: false },
+        _ => {
+            eprintln!(
+                "usage: seccomp_exec full|full-uncounted|landlock|landlock-uncounted [COMMAND [ARGUMENT]...]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let error = match arguments.get(1) {
+        Some(command) => confine(profile)
+            .err()
+            .unwrap_or_else(|| Command::new(command).args(&arguments[2..]).exec()),
+        None => match measure(profile) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
+    };
+    eprintln!("seccomp_exec: {error}");
+    ExitCode::from(126)
+}
+
+fn confine(profile: Profile) -> io::Result<()> {
+    ringfence_sys::identity::refuse_new_privileges()?;
+    ringfence_sys::seccomp::install(programs(profile)?)
+}
+
+/// Without a command: what the filters cost.
+fn measure(profile: Profile) -> io::Result<()> {
+    let begun = Instant::now();
+    let programs = programs(profile)?;
+    let compiled = begun.elapsed();
+    confine(profile)?;
+    let instructions: usize = programs.iter().map(|program| program.instructions().len()).sum();
+    let installed = begun.elapsed().saturating_sub(compiled);
+    eprintln!(
+        "{} filters, {instructions} instructions, compiled in {compiled:?}, installed in {installed:?}",
+        programs.len()
+    );
+    Ok(())
+}

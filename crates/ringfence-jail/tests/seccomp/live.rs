@@ -1,0 +1,244 @@
+//! The filters in the kernel: installed on a thread, whose children inherit them. What the kernel answers must be what
+//! the tests' machine computes, and ordinary programs must not notice.
+
+use crate::{
+    ALL, FULL, FULL_UNCOUNTED, LANDLOCK, arguments,
+    machine::{self, Answer, Call, plain},
+};
+use ringfence_jail::seccomp::{Profile, programs};
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{Command, Output},
+};
+
+/// Refuses to go on unless as many filters are in force as its first argument says: without them, some of the calls
+/// would be made.
+const GUARD: &str = "
+import ctypes, os, sys
+status = dict(line.split(':', 1) for line in open('/proc/self/status'))
+assert int(status['Seccomp_filters']) >= int(sys.argv[1]), 'the filters are not in force'
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(a) for a in arguments))
+    return ctypes.get_errno() if result == -1 else 0
+";
+
+fn run(command: &mut Command) -> Output {
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", "/tmp")
+        .output()
+        .unwrap()
+}
+
+/// A program started by a thread that is behind the filters.
+fn confined(profile: Profile, argv: &[&str]) -> Output {
+    let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
+    let thread = std::thread::spawn(move || {
+        ringfence_sys::seccomp::install(programs(profile).unwrap()).unwrap();
+        run(Command::new(&argv[0]).args(&argv[1..]))
+    });
+    thread.join().unwrap()
+}
+
+fn python(profile: Profile, program: &str) -> Output {
+    let filters = programs(profile).unwrap().len().to_string();
+    confined(
+        profile,
+        &["python3", "-c", &format!("{GUARD}\n{program}"), &filters],
+    )
+}
+
+fn text(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Makes each call in one process; what the kernel said, in order.
+fn errnos(profile: Profile, calls: &[Call]) -> Vec<i32> {
+    let listed: Vec<String> = calls
+        .iter()
+        .map(|call| {
+            let arguments = call.arguments.map(|argument| argument.to_string()).join(",");
+            format!("({},{arguments})", call.number)
+        })
+        .collect();
+    let program = format!("for c in [{}]: print(call(*c))", listed.join(","));
+    let output = python(profile, &program);
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn the_kernel_refuses_what_the_golden_table_says_with_the_same_errno() {
+    for profile in ALL {
+        let numbers = (0..=600).map(plain);
+        let calls = numbers.chain(arguments::cases().into_iter().map(|case| case.call));
+        let refused: Vec<(Call, i32)> = calls
+            .filter_map(|call| match machine::answer(profile, call) {
+                Answer::Errno(errno) => Some((call, errno)),
+                _ => None,
+            })
+            .collect();
+        assert!(refused.len() > 250, "{}", refused.len());
+        let calls: Vec<Call> = refused.iter().map(|(call, _)| *call).collect();
+        let answers = errnos(profile, &calls);
+        assert_eq!(answers.len(), refused.len());
+        for ((call, expect), answer) in refused.iter().zip(answers) {
+            assert_eq!(answer, *expect, "{profile:?}: {call:x?}");
+        }
+    }
+}
+
+/// Refused uses that are harmless where they are not refused: outside, at least some must get another answer, or the
+/// test above proves nothing.
+#[test]
+fn outside_the_filters_the_same_calls_get_other_answers() {
+    let harmless = [
+        libc::SYS_unshare,
+        libc::SYS_clone3,
+        libc::SYS_pidfd_open,
+        libc::SYS_io_uring_setup,
+    ];
+    let program = format!("print(*(call(n, 0, 0) for n in {harmless:?}))");
+    let output = run(Command::new("python3").args(["-c", &format!("{GUARD}\n{program}"), "0"]));
+    let outside: Vec<i32> = text(&output)
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let calls: Vec<Call> = harmless.iter().map(|number| plain(*number)).collect();
+    let inside = errnos(FULL, &calls);
+    println!("outside {outside:?}, inside {inside:?}");
+    assert_eq!(outside.len(), inside.len());
+    assert_ne!(outside, inside);
+}
+
+#[cfg(target_arch = "x86_64")]
+const I386_GETPID: &str = "
+import mmap
+page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=7)
+page.write(b'\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3')   # mov eax, 20; int 0x80; ret
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+print(ctypes.CFUNCTYPE(ctypes.c_int)(address)() == os.getpid())
+";
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_call_of_the_i386_table_kills_the_process() {
+    let outside = run(Command::new("python3").args(["-c", &format!("{GUARD}\n{I386_GETPID}"), "0"]));
+    if !text(&outside).contains("True") {
+        // The kernel has no such table; the program dies by the interrupt itself.
+        println!(
+            "not applicable: int 0x80 does not work outside either ({})",
+            outside.status
+        );
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        assert!(
+            !required.split(',').any(|word| word == "ia32"),
+            "RINGFENCE_REQUIRE asks for ia32"
+        );
+        return;
+    }
+    for profile in ALL {
+        let inside = python(profile, I386_GETPID);
+        assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{}", text(&inside));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_x32_number_kills_the_process_and_minus_one_does_not() {
+    let x32_getpid = 0x4000_0000 + libc::SYS_getpid;
+    let program = format!("call({x32_getpid})\nprint('alive')");
+    let outside = run(Command::new("python3").args(["-c", &format!("{GUARD}\n{program}"), "0"]));
+    assert!(text(&outside).contains("alive"), "{}", text(&outside));
+    for profile in ALL {
+        let inside = python(profile, &program);
+        assert_eq!(inside.status.signal(), Some(libc::SIGSYS), "{}", text(&inside));
+        let no_call = python(profile, "print(call(2**64 - 1))");
+        assert_eq!(text(&no_call).trim(), libc::ENOSYS.to_string());
+    }
+}
+
+#[test]
+fn a_program_may_tighten_itself_and_cannot_loosen() {
+    // SECCOMP_RET_ALLOW for everything, then a call that was refused before
+    let program = "
+import struct
+instruction = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))
+filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', 1, ctypes.addressof(instruction)))
+SECCOMP, UNSHARE = int(sys.argv[2]), int(sys.argv[3])
+print(call(SECCOMP, 1, 0, ctypes.addressof(filter)), call(SECCOMP, 1, 8, ctypes.addressof(filter)), call(UNSHARE, 0))
+";
+    let filters = programs(FULL).unwrap().len().to_string();
+    let numbers = [libc::SYS_seccomp, libc::SYS_unshare].map(|number| number.to_string());
+    let program = format!("{GUARD}\n{program}");
+    let output = confined(
+        FULL,
+        &["python3", "-c", &program, &filters, &numbers[0], &numbers[1]],
+    );
+    assert_eq!(text(&output).trim(), "0 1 1", "allowed, EPERM, EPERM");
+}
+
+const ORDINARY: &str = "
+import asyncio, concurrent.futures, fcntl, multiprocessing, os, pty, resource, select, signal, sqlite3
+import subprocess, tempfile, threading, time, uuid, socket, mmap, sys
+def square(n): return n * n
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        database = sqlite3.connect('a.db')
+        database.execute('pragma journal_mode=wal')
+        database.execute('create table t(x)')
+        with database: database.executemany('insert into t values (?)', [(i,) for i in range(100)])
+        assert database.execute('select sum(x) from t').fetchone() == (4950,)
+        os.mkfifo('fifo'); os.symlink('a.db', 'link'); os.rename('fifo', 'pipe'); os.chmod('a.db', 0o600)
+        os.utime('a.db'); fcntl.flock(open('a.db'), fcntl.LOCK_SH); os.posix_fallocate(os.open('x', 66), 0, 4096)
+        with open('x', 'r+b') as f: mmap.mmap(f.fileno(), 4096)[:3] = b'abc'
+        assert subprocess.run(['git', 'init', '-q', 'repository'], stdin=-3).returncode == 0
+    with concurrent.futures.ThreadPoolExecutor(8) as pool: assert sum(pool.map(square, range(9))) == 204
+    with multiprocessing.Pool(2) as pool: assert pool.map(square, [2, 3]) == [4, 9]
+    async def child():
+        process = await asyncio.create_subprocess_exec('sh', '-c', 'ls / | sort | wc -l', stdout=-1)
+        return await process.communicate()
+    if 'sockets' in sys.argv:
+        assert int(asyncio.run(child())[0]) > 3
+        server = socket.create_server(('127.0.0.1', 0))
+        client = socket.create_connection(server.getsockname()); server.accept()[0].sendall(b'x')
+        assert client.recv(1) == b'x' and socket.if_nameindex() and uuid.getnode()
+        a, b = socket.socketpair(); socket.send_fds(a, [b'y'], [0]); assert socket.recv_fds(b, 1, 1)[1]
+    pid, terminal = pty.fork()
+    if not pid: os.execvp('sh', ['sh', '-c', 'test -t 0 && stty size && exit 7'])
+    try:
+        while os.read(terminal, 100): pass
+    except OSError: pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    signal.sigwait({signal.SIGALRM}) if signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM}) else None
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.nice(1); os.sched_yield(); os.getrandom(8)
+    assert subprocess.run(['bash', '-c', 'set -o pipefail; seq 1000 | sort -R | head -n 1000 | wc -l'],
+        capture_output=True).stdout.strip() == b'1000'
+    print('ordinary')
+main()
+";
+
+#[test]
+fn ordinary_programs_do_not_notice() {
+    for (profile, sockets) in [(FULL, "sockets"), (FULL_UNCOUNTED, "sockets"), (LANDLOCK, "none")] {
+        let output = confined(profile, &["python3", "-c", ORDINARY, sockets]);
+        assert!(
+            text(&output).contains("ordinary"),
+            "{profile:?}: {}",
+            text(&output)
+        );
+    }
+}

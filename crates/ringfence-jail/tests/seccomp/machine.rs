@@ -1,0 +1,130 @@
+//! Classic BPF as seccomp runs it (kernel/seccomp.c, `seccomp_run_filters`), so that tests judge the compiled filters
+//! and not the tables that they were made from.
+
+use ringfence_jail::seccomp::{Profile, programs};
+use std::{collections::BTreeSet, fmt};
+
+#[cfg(target_arch = "x86_64")]
+pub const NATIVE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+pub const NATIVE: u32 = 0xc000_00b7;
+pub const I386: u32 = 0x4000_0003;
+
+/// `struct seccomp_data`, without the instruction pointer, which no filter of ours may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub arch: u32,
+    pub number: i64,
+    pub arguments: [u64; 6],
+}
+
+/// What the kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Allow,
+    Errno(i32),
+    KillProcess,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allow => f.pad("allow"),
+            Self::KillProcess => f.pad("KILL"),
+            Self::Errno(libc::EPERM) => f.pad("EPERM"),
+            Self::Errno(libc::ENOSYS) => f.pad("ENOSYS"),
+            Self::Errno(libc::ENOMEM) => f.pad("ENOMEM"),
+            Self::Errno(libc::EAFNOSUPPORT) => f.pad("EAFNOSUPPORT"),
+            Self::Errno(other) => f.pad(&other.to_string()),
+        }
+    }
+}
+
+/// The answer of all filters together, and the words of `seccomp_data` that they looked at.
+pub struct Judgement {
+    pub answer: Answer,
+    pub offsets: BTreeSet<u32>,
+}
+
+pub fn plain(number: i64) -> Call {
+    Call {
+        arch: NATIVE,
+        number,
+        arguments: [0; 6],
+    }
+}
+
+/// From the newest filter to the oldest; an older one counts only where it is stricter.
+pub fn judge(profile: Profile, call: Call) -> Judgement {
+    let mut offsets = BTreeSet::new();
+    let mut strictest = 0x7fff_0000;
+    for program in programs(profile).unwrap().iter().rev() {
+        let value = run(&program.instructions(), &call, &mut offsets);
+        if severity(value) < severity(strictest) {
+            strictest = value;
+        }
+    }
+    let answer = match (strictest & 0xffff_0000, strictest & 0xffff) {
+        (0x7fff_0000, _) => Answer::Allow,
+        (0x0005_0000, errno) => Answer::Errno(i32::try_from(errno).unwrap()),
+        (0x8000_0000, _) => Answer::KillProcess,
+        (action, _) => panic!("no filter of ours answers {action:#x}"),
+    };
+    Judgement { answer, offsets }
+}
+
+pub fn answer(profile: Profile, call: Call) -> Answer {
+    judge(profile, call).answer
+}
+
+/// Actions in the kernel's order: as signed numbers, so that killing the process comes before everything.
+fn severity(value: u32) -> i32 {
+    i32::from_ne_bytes((value & 0xffff_0000).to_ne_bytes())
+}
+
+fn run(program: &[(u16, u8, u8, u32)], call: &Call, offsets: &mut BTreeSet<u32>) -> u32 {
+    let (mut at, mut accumulator) = (0, 0);
+    loop {
+        let (code, jump_true, jump_false, operand) = program[at];
+        at += 1;
+        let holds = match code {
+            0x20 => {
+                offsets.insert(operand);
+                accumulator = word(call, operand);
+                continue;
+            }
+            0x54 => {
+                accumulator &= operand;
+                continue;
+            }
+            0x05 => {
+                at += operand as usize;
+                continue;
+            }
+            0x06 => return operand,
+            0x15 => accumulator == operand,
+            0x25 => accumulator > operand,
+            0x35 => accumulator >= operand,
+            0x45 => accumulator & operand != 0,
+            other => panic!("instruction {other:#x} is not one that these filters use"),
+        };
+        at += usize::from(if holds { jump_true } else { jump_false });
+    }
+}
+
+fn word(call: &Call, offset: u32) -> u32 {
+    let low = |value: u64| u32::try_from(value & 0xffff_ffff).unwrap();
+    match offset {
+        0 => low(u64::from_ne_bytes(call.number.to_ne_bytes())),
+        4 => call.arch,
+        16..64 if offset.is_multiple_of(4) => {
+            let argument = call.arguments[(offset as usize - 16) / 8];
+            low(if offset.is_multiple_of(8) {
+                argument
+            } else {
+                argument >> 32
+            })
+        }
+        other => panic!("no filter of ours may look at offset {other}"),
+    }
+}

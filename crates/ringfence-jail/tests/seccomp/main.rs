@@ -1,0 +1,20 @@
+//! The filters as compiled: their golden table, their rules on arguments, what they look at, and, in a live process,
+//! whether the kernel reads them as we do.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts programs and reads its environment"
+)]
+
+mod arguments;
+mod golden;
+mod live;
+mod machine;
+mod shape;
+
+use ringfence_jail::seccomp::Profile;
+
+const FULL: Profile = Profile::Full { memory_cgroup: true };
+const FULL_UNCOUNTED: Profile = Profile::Full { memory_cgroup: false };
+const LANDLOCK: Profile = Profile::Landlock { memory_cgroup: true };
+const LANDLOCK_UNCOUNTED: Profile = Profile::Landlock { memory_cgroup: false };
+const ALL: [Profile; 4] = [FULL, FULL_UNCOUNTED, LANDLOCK, LANDLOCK_UNCOUNTED];

@@ -1,0 +1,388 @@
+//! `ringfence run`: one script, its output as it comes, its exit code.
+
+use super::{Context, FAILED, below_floor, fault, log_to_stderr, request, set};
+use crate::{
+    settings::{Layer, LogLevel},
+    terminal::{Raw, Terminal},
+};
+use clap::Args;
+use ringfence_engine::{Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission};
+use ringfence_types::{ExecuteRequest, ExecutionResult, ExitKind, RequestError};
+use serde_json::json;
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    pin::pin,
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    /// Script to run, or `-` for standard input
+    pub(super) script: PathBuf,
+    /// Language: python, node, typescript or shell [default: by the file's ending, else its first line]
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) language: Option<String>,
+    /// Wall-clock limit in seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) timeout: Option<f64>,
+    /// What makes the sandbox
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
+    /// A host that the script may reach
+    #[arg(long, value_name = "HOST", hide = true)]
+    pub(super) allow: Vec<String>,
+    /// The session to run in
+    #[arg(long, value_name = "ID", hide = true)]
+    pub(super) session: Option<String>,
+    /// Directory of the host to work in, and how: read-only, read-write, or with changes thrown away
+    #[arg(long, value_name = "DIR:ro|rw|overlay")]
+    pub(super) workspace: Option<String>,
+    /// Print one JSON document with everything about the run, instead of streaming its output
+    #[arg(long)]
+    json: bool,
+    /// Copy the files that the script leaves into this directory
+    #[arg(long, value_name = "DIR")]
+    artifacts: Option<PathBuf>,
+    /// Memory limit, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory: Option<String>,
+    /// Processor cores; fractions are allowed
+    #[arg(long, value_name = "CORES")]
+    pub(super) cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT")]
+    pub(super) processes: Option<u32>,
+    /// Private disk, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(super) disk: Option<String>,
+    /// A variable for the script, whose environment is otherwise built from nothing
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(super) env: Vec<String>,
+    /// Pass control characters of the output through to a terminal
+    #[arg(long)]
+    raw: bool,
+    /// The script's own arguments
+    #[arg(last = true, value_name = "ARGS")]
+    pub(super) args: Vec<String>,
+}
+
+/// Broken pipe, as a shell shows it: 128 + SIGPIPE.
+const READER_LEFT: u8 = 141;
+/// How long a run may take to end after a signal.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode, RequestError> {
+    let json = arguments.json;
+    let prepared = prepare(context, arguments);
+    let floor = prepared.as_ref().ok().map(|job| job.settings.tier);
+    let done = prepared.and_then(|job| job.perform(context.terminal));
+    done.or_else(|error| {
+        if json {
+            context
+                .terminal
+                .print_json(&json!({"error": error}))
+                .map_err(|error| fault("print", &error))?;
+        }
+        let error = match floor {
+            Some(floor) => below_floor::tell_about(error, floor),
+            None => error,
+        };
+        if json {
+            Ok(ExitCode::from(FAILED))
+        } else {
+            Err(error)
+        }
+    })
+}
+
+/// Everything that a run needs, read and checked.
+struct Job {
+    settings: EngineSettings,
+    request: ExecuteRequest,
+    script: PathBuf,
+    artifacts: Option<PathBuf>,
+    shown: Shown,
+}
+
+/// What of the run is printed.
+#[derive(Clone, Copy)]
+enum Shown {
+    Document,
+    Streams(Raw),
+}
+
+fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestError> {
+    let mut layer = Layer::default();
+    if let Some(backend) = &arguments.backend {
+        set(&mut layer, "backend", backend, "--backend")?;
+    }
+    let config = context.settings(layer, LogLevel::Error)?;
+    log_to_stderr(config.log);
+    let request = request::from_arguments(&arguments)?;
+    let raw = if arguments.raw {
+        Raw::AsWritten
+    } else {
+        Raw::Neutralised
+    };
+    let shown = if arguments.json {
+        Shown::Document
+    } else {
+        Shown::Streams(raw)
+    };
+    let RunArguments {
+        script, artifacts, ..
+    } = arguments;
+    Ok(Job {
+        settings: config.engine,
+        request,
+        script,
+        artifacts,
+        shown,
+    })
+}
+
+impl Job {
+    fn perform(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| fault("start", &error))?;
+        let done = runtime.block_on(self.live(terminal));
+        // A read of our standard input may still wait for bytes that nobody needs any more.
+        runtime.shutdown_background();
+        done
+    }
+
+    async fn live(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
+        let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
+        let engine = Engine::open(self.settings)?;
+        let stdin = input(&self.script);
+        let live = matches!(self.shown, Shown::Streams(_));
+        let kept = if self.artifacts.is_some() {
+            Kept::Copied
+        } else {
+            Kept::Nowhere
+        };
+        let execution = engine.submit(Submission {
+            request: self.request,
+            stdin,
+            live,
+            artifacts_to: self.artifacts,
+        });
+        let canceller = execution.canceller();
+        let raw = if let Shown::Streams(raw) = self.shown {
+            raw
+        } else {
+            Raw::Neutralised
+        };
+        let mut following = pin!(follow(execution, canceller.clone(), terminal, raw));
+        let (signal, followed) = tokio::select! {
+            followed = &mut following => (None, Some(followed)),
+            signal = signals.next() => {
+                canceller.cancel();
+                (Some(signal), tokio::time::timeout(PATIENCE, following).await.ok())
+            }
+        };
+        engine.shutdown().await;
+        match (signal, followed) {
+            (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept),
+            (Some(signal), Some(Ok(Followed::Ended(result)))) if !live => {
+                conclude(terminal, self.shown, Followed::Ended(result), kept)?;
+                Ok(ExitCode::from(signal))
+            }
+            (signal, _) => Ok(ExitCode::from(signal.unwrap_or(FAILED))),
+        }
+    }
+}
+
+/// How following a run ended.
+enum Followed {
+    Ended(Box<ExecutionResult>),
+    ReaderLeft,
+}
+
+/// Copies the output as it comes, until the result is there.
+async fn follow(
+    mut execution: Execution,
+    canceller: Canceller,
+    terminal: Terminal,
+    raw: Raw,
+) -> Result<Followed, RequestError> {
+    let (mut out, mut err) = terminal.guest(raw);
+    let mut left = false;
+    while let Some(chunk) = execution.next_output().await {
+        let written = match chunk.stream {
+            OutputStream::Stdout => out.write(&chunk.bytes).await,
+            OutputStream::Stderr => ignore_lost(err.write(&chunk.bytes).await),
+        };
+        if let Err(error) = written {
+            canceller.cancel();
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                return Err(fault("write the script's output", &error));
+            }
+            left = true;
+            break;
+        }
+    }
+    let ended = out.end().await;
+    ignore_lost(err.end().await).map_err(|error| fault("write the script's output", &error))?;
+    let result = execution.finish().await;
+    match ended {
+        _ if left => Ok(Followed::ReaderLeft),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
+        Err(error) => Err(fault("write the script's output", &error)),
+        Ok(()) => result.map(|result| Followed::Ended(Box::new(result))),
+    }
+}
+
+/// Nobody reads our stderr any more: the run goes on for the sake of its stdout.
+fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Where the files go that the script leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Copied,
+    Nowhere,
+}
+
+fn conclude(
+    terminal: Terminal,
+    shown: Shown,
+    followed: Followed,
+    kept: Kept,
+) -> Result<ExitCode, RequestError> {
+    let Followed::Ended(result) = followed else {
+        return Ok(ExitCode::from(READER_LEFT));
+    };
+    match shown {
+        Shown::Document => terminal
+            .print_json(&result)
+            .map_err(|error| fault("print", &error))?,
+        Shown::Streams(_) => {
+            explain_end(terminal, &result);
+            if kept == Kept::Nowhere && !result.artifacts.is_empty() {
+                terminal.dim(&left_behind(&result));
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::try_from(result.exit_code).unwrap_or(FAILED)))
+}
+
+/// An end that the script's own output cannot explain.
+fn explain_end(terminal: Terminal, result: &ExecutionResult) {
+    let (message, hint) = match result.exit.kind {
+        ExitKind::Timeout => (
+            "the script ran out of time and was stopped.",
+            "Allow more with --timeout SECONDS.",
+        ),
+        ExitKind::OutOfMemory => (
+            "the script ran out of memory and was stopped.",
+            "Allow more with --memory SIZE.",
+        ),
+        ExitKind::Limit => match result.exit.limit.as_deref() {
+            Some("disk") => (
+                "the script filled its disk and was stopped.",
+                "Allow more with --disk SIZE.",
+            ),
+            _ => (
+                "the script passed a limit and was stopped.",
+                "`--json` says which.",
+            ),
+        },
+        ExitKind::Code | ExitKind::Signal | ExitKind::Cancelled => return,
+    };
+    terminal.complain(message, hint);
+}
+
+const NAMES_SHOWN: usize = 5;
+
+fn left_behind(result: &ExecutionResult) -> String {
+    let names: Vec<&str> = result
+        .artifacts
+        .iter()
+        .take(NAMES_SHOWN)
+        .map(|artifact| artifact.name.as_str())
+        .collect();
+    let more = result.artifacts.len().saturating_sub(NAMES_SHOWN);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "left behind: {}{more} (keep such files with --artifacts DIR)",
+        names.join(", ")
+    )
+}
+
+/// The script's standard input. When the script itself came from there, nothing is left of it.
+fn input(script: &Path) -> Stdin {
+    if script == Path::new(request::STDIN) || (io::stdin().is_terminal() && in_background()) {
+        return Stdin::FromRequest;
+    }
+    Stdin::Stream(Box::new(tokio::io::stdin()))
+}
+
+/// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
+fn in_background() -> bool {
+    fs::read_to_string("/proc/self/stat").is_ok_and(|stat| background_in(&stat))
+}
+
+/// Fields 5 (process group) and 8 (foreground group of the terminal) of proc_pid_stat(5); the name in field 2 may hold
+/// anything, so counting starts behind it.
+fn background_in(stat: &str) -> bool {
+    let mut fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(2);
+    let group = fields.next();
+    let foreground = fields.nth(2);
+    group.is_some() && foreground.is_some() && group != foreground
+}
+
+/// The signals that ask us to stop, with the exit code that each gives.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => 143,
+            _ = self.hangup.recv() => 129,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_background_job_is_told_from_its_process_groups() {
+        assert!(!background_in("17 (ringfence) S 1 17 17 34816 17 4194304 0"));
+        assert!(background_in("17 (ringfence) S 1 17 17 34816 99 4194304 0"));
+        assert!(background_in("17 (a) b) (c) S 1 17 17 34816 99 4194304 0"));
+        assert!(!background_in(""));
+    }
+}

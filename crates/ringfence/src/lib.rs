@@ -1,0 +1,14 @@
+//! The binary's inside: command line, MCP server and configuration, in front of the engine.
+#![forbid(unsafe_code)]
+
+mod cli;
+#[cfg(test)]
+mod golden;
+mod mcp;
+mod nearest;
+mod settings;
+mod terminal;
+mod utf8;
+
+pub use cli::main;
+pub use settings::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, Environment, parse_config};

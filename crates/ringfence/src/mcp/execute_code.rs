@@ -1,0 +1,405 @@
+//! `execute_code`: from a stranger's JSON to a request, and from a result to an answer.
+
+use super::{
+    Answer, Offer,
+    arguments::{Absent, Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
+    progress,
+};
+use crate::nearest::suggestion;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::{Engine, Stdin, Submission};
+use ringfence_types::{
+    Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX, InputFile,
+    Language, LimitsRequest, RequestError, WorkspacePath, parse_size,
+};
+use rmcp::{RoleServer, service::RequestContext};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use tokio_util::sync::CancellationToken;
+
+pub(super) const CODE: Name = ("code", &[]);
+pub(super) const LANGUAGE: Name = ("language", &[]);
+pub(super) const TIMEOUT: Name = ("timeout_seconds", &["timeout", "timeout_sec"]);
+pub(super) const FILES: Name = ("files", &[]);
+pub(super) const ENV: Name = ("env", &["env_vars"]);
+pub(super) const ARGS: Name = ("args", &[]);
+pub(super) const STDIN: Name = ("stdin", &[]);
+pub(super) const CAPTURE: Name = ("capture_output", &[]);
+pub(super) const MEMORY: Name = ("memory_limit", &[]);
+pub(super) const LIMITS: Name = ("resource_limits", &[]);
+pub(super) const PROFILE: Name = ("profile", &[]);
+pub(super) const CONTAINER: Name = ("use_container", &[]);
+pub(super) const BACKEND: Name = ("backend", &[]);
+pub(super) const VALIDATE: Name = ("validate", &[]);
+
+const KNOWN: &[Name] = &[
+    CODE, LANGUAGE, TIMEOUT, FILES, ENV, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER, BACKEND,
+    VALIDATE, NAMESPACE,
+];
+const ABSENT: &[Absent] = &[
+    Absent {
+        name: "session_id",
+        hint: "Each call is a fresh sandbox: send everything that the program needs.",
+    },
+    Absent {
+        name: "packages",
+        hint: "Use what `list_runtimes` shows, or send modules as `files`.",
+    },
+    Absent {
+        name: "secrets",
+        hint: "Give the program no secrets; nothing in this version keeps them from its output.",
+    },
+    Absent {
+        name: "allowed_domains",
+        hint: "Sandboxes have no network: fetch the data first and send it as `files`.",
+    },
+    Absent {
+        name: "allowed_imports",
+        hint: "Imports are not restricted; the kernel is the wall.",
+    },
+];
+pub(super) const LIMIT_NAMES: [&str; 6] = [
+    "max_ram_mb",
+    "max_cpu_cores",
+    "timeout_seconds",
+    "max_processes",
+    "max_output_bytes",
+    "max_disk_mb",
+];
+
+const MEBIBYTE: u64 = 1 << 20;
+
+/// The request, with each part checked.
+pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<ExecuteRequest, RequestError> {
+    let mut arguments = Arguments::open(arguments, "", KNOWN, ABSENT)?;
+    only_values_that_work(&mut arguments)?;
+    let code = arguments.text(CODE)?.ok_or_else(|| {
+        invalid(
+            "`code` is missing.".to_owned(),
+            "Send the program's text in `code`.",
+        )
+    })?;
+    let mut request = ExecuteRequest::new(language(&mut arguments)?, code);
+    request.namespace = arguments.namespace(offer.namespaces)?;
+    request.files = files(arguments.list(FILES)?.unwrap_or_default())?;
+    request.env = env(arguments.object(ENV)?.unwrap_or_default())?;
+    request.args = args(arguments.list(ARGS)?.unwrap_or_default())?;
+    request.stdin = arguments.text(STDIN)?.unwrap_or_default().into_bytes();
+    request.capture_output = arguments.flag(CAPTURE)?.unwrap_or(true);
+    request.limits = limits(&mut arguments, offer)?;
+    request.check()?;
+    Ok(request)
+}
+
+/// Arguments of the contract that have one true value in this version.
+fn only_values_that_work(arguments: &mut Arguments) -> Result<(), RequestError> {
+    let mut only = |name: Name, value: &str, hint: &str| match arguments.text(name)? {
+        Some(given) if given != value => Err(unsupported(
+            &format!("{} = {}", name.0, given.escape_default()),
+            hint,
+        )),
+        _ => Ok(()),
+    };
+    only(
+        PROFILE,
+        "unrestricted",
+        "Leave it out: the kernel is the wall, imports are not restricted.",
+    )?;
+    only(BACKEND, "native", "Leave it out.")?;
+    only(
+        VALIDATE,
+        "off",
+        "Leave it out: code is not checked before it runs, and `validation` in the result is null.",
+    )?;
+    match arguments.flag(CONTAINER)? {
+        Some(true) => Err(unsupported(
+            "use_container = true",
+            "Leave it out: the native sandbox needs no container.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn language(arguments: &mut Arguments) -> Result<Language, RequestError> {
+    let Some(name) = arguments.text(LANGUAGE)? else {
+        return Ok(Language::Python);
+    };
+    name.parse().map_err(|_| {
+        let shown: String = name.chars().take(64).collect();
+        let names = Language::NAMES.map(|(name, _)| name);
+        invalid(
+            format!("`{shown}` is not a language.{}", suggestion(&name, names)),
+            format!("Known: {}.", names.join(", ")),
+        )
+    })
+}
+
+fn files(items: Vec<Value>) -> Result<Vec<InputFile>, RequestError> {
+    if items.len() > FILES_MAX {
+        return Err(invalid(
+            format!("more than {FILES_MAX} files."),
+            "Send an archive and unpack it inside.",
+        ));
+    }
+    items.into_iter().map(file).collect()
+}
+
+/// `{path, text}` or `{path, base64}`.
+fn file(item: Value) -> Result<InputFile, RequestError> {
+    const PATH: Name = ("path", &[]);
+    const TEXT: Name = ("text", &[]);
+    const BASE64: Name = ("base64", &[]);
+    let Value::Object(fields) = item else {
+        return Err(wrong_type("files[]", "an object", &item));
+    };
+    let mut fields = Arguments::open(fields, "files[].", &[PATH, TEXT, BASE64], &[])?;
+    let path = fields.text(PATH)?.ok_or_else(|| {
+        invalid(
+            "a file has no `path`.".to_owned(),
+            "Name it below the workspace, as data/in.csv.",
+        )
+    })?;
+    let path = WorkspacePath::try_from(path).map_err(|reason| {
+        invalid(
+            format!("{reason}."),
+            "Name files below the workspace, as data/in.csv.",
+        )
+    })?;
+    let bytes = match (fields.text(TEXT)?, fields.text(BASE64)?) {
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(base64)) => STANDARD.decode(base64).map_err(|reason| {
+            invalid(
+                format!("`base64` of {:?}: {reason}.", path.as_str()),
+                "Send standard base64 with padding.",
+            )
+        })?,
+        _ => {
+            return Err(invalid(
+                format!("the file {:?} needs one of `text` and `base64`.", path.as_str()),
+                "Send text as `text` and anything else as `base64`.",
+            ));
+        }
+    };
+    Ok(InputFile { path, bytes })
+}
+
+fn env(variables: Map<String, Value>) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
+    let variable = |(name, value): (String, Value)| {
+        let shown: String = name.chars().take(64).collect();
+        let Value::String(value) = value else {
+            return Err(wrong_type(&format!("env.{shown}"), "a string", &value));
+        };
+        let invalid =
+            |reason: String| invalid(format!("`env.{shown}`: {reason}."), "Use plain names and text.");
+        Ok((
+            EnvName::try_from(name).map_err(invalid)?,
+            EnvValue::try_from(value).map_err(invalid)?,
+        ))
+    };
+    variables.into_iter().map(variable).collect()
+}
+
+fn args(words: Vec<Value>) -> Result<Vec<Argument>, RequestError> {
+    let word = |word: Value| {
+        let Value::String(word) = word else {
+            return Err(wrong_type("args[]", "a string", &word));
+        };
+        Argument::try_from(word)
+            .map_err(|reason| invalid(format!("`args`: {reason}."), "Send long values as `files`."))
+    };
+    words.into_iter().map(word).collect()
+}
+
+fn limits(arguments: &mut Arguments, offer: &Offer) -> Result<LimitsRequest, RequestError> {
+    let outer = arguments.number(TIMEOUT)?;
+    let memory = arguments.text(MEMORY)?.map(|text| mebibytes(&text)).transpose()?;
+    let known = LIMIT_NAMES.map(|name| (name, [].as_slice()));
+    let mut inner = Arguments::open(
+        arguments.object(LIMITS)?.unwrap_or_default(),
+        "resource_limits.",
+        &known,
+        &[],
+    )?;
+    let [ram, cpu, timeout, processes, output, disk] = known;
+    let seconds = one_of(
+        "timeout_seconds",
+        outer,
+        "resource_limits.timeout_seconds",
+        inner.number(timeout)?,
+    )?;
+    let ram = one_of(
+        "memory_limit",
+        memory,
+        "resource_limits.max_ram_mb",
+        inner.whole(ram)?,
+    )?;
+    let cap_ms = offer.policy.caps.timeout_ms;
+    Ok(LimitsRequest {
+        max_ram_mb: ram,
+        max_cpu_cores: inner.number(cpu)?,
+        timeout_ms: seconds.map(|seconds| milliseconds(seconds, cap_ms)).transpose()?,
+        // the policy refuses what is more than its cap, which no u32 exceeds
+        max_processes: inner
+            .whole(processes)?
+            .map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+        max_output_bytes: inner.whole(output)?,
+        max_disk_mb: inner.whole(disk)?,
+    })
+}
+
+/// Two ways to say one thing must say the same.
+fn one_of<N: PartialEq>(
+    name: &str,
+    value: Option<N>,
+    other: &str,
+    same: Option<N>,
+) -> Result<Option<N>, RequestError> {
+    match (value, same) {
+        (Some(value), Some(same)) if value != same => Err(invalid(
+            format!("`{name}` and `{other}` say different things."),
+            "Give one of them.",
+        )),
+        (value, same) => Ok(value.or(same)),
+    }
+}
+
+fn mebibytes(text: &str) -> Result<u64, RequestError> {
+    let bytes = parse_size(text)
+        .map_err(|reason| invalid(format!("`memory_limit`: {reason}."), "Write 256m or 1g."))?;
+    Ok(bytes.div_ceil(MEBIBYTE))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "checked to be between 0 and the cap, which is days at most"
+)]
+fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestError> {
+    let cap = cap_ms as f64 / 1000.0;
+    if !(seconds > 0.0 && seconds <= cap) {
+        return Err(invalid(
+            format!("timeout_seconds = {seconds} is outside 0.1..={cap}."),
+            format!("Ask for at most {cap} seconds, or have the operator raise caps.timeout_seconds."),
+        ));
+    }
+    Ok((seconds * 1000.0).round() as u64)
+}
+
+/// Runs the request; a caller who cancels or leaves takes the run with it.
+pub(super) async fn call(
+    engine: &Engine,
+    request: ExecuteRequest,
+    context: &RequestContext<RoleServer>,
+    gone: &CancellationToken,
+) -> Result<Answer, RequestError> {
+    let reporter = progress::Reporter::for_call(context);
+    let live = reporter.is_some();
+    let execution = engine.submit(Submission {
+        request,
+        stdin: Stdin::FromRequest,
+        live,
+        artifacts_to: None,
+    });
+    let canceller = execution.canceller();
+    let following = progress::follow(execution, reporter);
+    tokio::pin!(following);
+    let result = tokio::select! {
+        result = &mut following => result,
+        () = context.ct.cancelled() => { canceller.cancel(); following.await }
+        () = gone.cancelled() => { canceller.cancel(); following.await }
+    }?;
+    answer(&result)
+}
+
+fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
+    let structured = serde_json::to_value(result).map_err(|error| {
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("the result cannot be written: {error}."),
+            "Report this.",
+        )
+        .for_execution(&result.execution_id)
+    })?;
+    Ok(Answer {
+        text: text(result),
+        structured,
+    })
+}
+
+/// What of each stream stands in the text for people; all of it stands in the structured result.
+const SHOWN_BYTES_MAX: usize = 32 << 10;
+
+fn text(result: &ExecutionResult) -> String {
+    let mut text = headline(result);
+    for (name, stream, total) in [
+        ("stdout", &result.stdout, result.stdout_bytes),
+        ("stderr", &result.stderr, result.stderr_bytes),
+    ] {
+        if !stream.is_empty() {
+            let shown = beginning(stream, SHOWN_BYTES_MAX);
+            text += &format!("\n\n{name}:\n{}", shown.trim_end_matches('\n'));
+            if (shown.len() as u64) < total {
+                text += &format!("\n[{} of {total} bytes shown]", shown.len());
+            }
+        }
+    }
+    if let Some(repr) = &result.result_repr {
+        text += &format!("\n\nresult: {}", beginning(repr, SHOWN_BYTES_MAX));
+    }
+    if let Some(error) = &result.error {
+        let line = error
+            .line
+            .map_or_else(String::new, |line| format!(" (line {line})"));
+        text += &format!(
+            "\n\nerror: {}: {}{line}",
+            error.kind,
+            beginning(&error.message, SHOWN_BYTES_MAX)
+        );
+    }
+    for artifact in &result.artifacts {
+        text += &format!(
+            "\nartifact: {} ({}, {} bytes)",
+            artifact.name, artifact.mime, artifact.size_bytes
+        );
+    }
+    for denial in &result.denials {
+        text += &format!("\nrefused: {}: {} {}", denial.rule, denial.what, denial.hint);
+    }
+    text
+}
+
+fn headline(result: &ExecutionResult) -> String {
+    let end = match result.exit.kind {
+        ExitKind::Code if result.success => "finished".to_owned(),
+        ExitKind::Code => format!("failed with exit code {}", result.exit_code),
+        ExitKind::Signal => format!("ended by signal {}", result.exit.signal.unwrap_or_default()),
+        ExitKind::Timeout => "stopped: out of time".to_owned(),
+        ExitKind::OutOfMemory => "stopped: out of memory".to_owned(),
+        ExitKind::Limit => format!(
+            "stopped: limit {}",
+            result.exit.limit.as_deref().unwrap_or("passed")
+        ),
+        ExitKind::Cancelled => "cancelled".to_owned(),
+    };
+    format!(
+        "{} {end} after {:.0} ms, isolation {}",
+        result.language, result.duration_ms, result.isolation.tier
+    )
+}
+
+/// At most so many bytes, cut between characters.
+fn beginning(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let end = (0..=bytes)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+#[path = "execute_code_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,313 @@
+//! A tool call's arguments, good and hostile; and what an answer says.
+
+use super::*;
+use crate::{
+    mcp::schemas::{self, tests::conforms},
+    settings::{Namespaces, Toolset},
+};
+use ringfence_engine::PolicySettings;
+use ringfence_types::{
+    Artifact, Exit, Isolation, Limits, Lossy, Phases, ProgramError, ResourceUsage, Tier, Truncated,
+};
+use serde_json::json;
+
+pub(in crate::mcp) fn offer() -> Offer {
+    let defaults = Limits {
+        memory_bytes: 512 << 20,
+        cpu_millicores: 1000,
+        timeout_ms: 60_000,
+        processes: 64,
+        output_bytes: 1_000_000,
+        disk_bytes: 512 << 20,
+    };
+    let caps = Limits {
+        memory_bytes: 8192 << 20,
+        cpu_millicores: 4000,
+        timeout_ms: 3_600_000,
+        processes: 1024,
+        output_bytes: 64 << 20,
+        disk_bytes: 16384 << 20,
+    };
+    let policy = PolicySettings { defaults, caps };
+    Offer {
+        toolsets: vec![Toolset::Execute],
+        namespaces: Namespaces::CallerChooses,
+        policy,
+    }
+}
+
+fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {
+    let Value::Object(arguments) = arguments else {
+        panic!("an object")
+    };
+    parse(arguments, &offer())
+}
+
+fn with(name: &str, value: Value) -> Result<ExecuteRequest, RequestError> {
+    read(json!({"code": "1", name: value}))
+}
+
+#[test]
+fn a_full_request_is_read() {
+    let request = read(json!({
+        "code": "print(1)", "language": "js", "timeout": 1.5, "env_vars": {"A": "b"}, "args": ["x"], "stdin": "in",
+        "files": [{"path": "a/b.txt", "text": "é"}, {"path": "c.bin", "base64": "AAEC"}], "capture_output": false,
+        "memory_limit": "1g", "resource_limits": {"max_cpu_cores": 0.5, "max_processes": 9, "max_disk_mb": 7},
+        "namespace": "team", "profile": "unrestricted", "use_container": false, "backend": "native", "validate": "off",
+        "session_id": null,
+    }))
+    .unwrap();
+    assert_eq!(request.language, Language::Node);
+    assert_eq!(request.namespace.as_str(), "team");
+    assert_eq!(request.files[1].bytes, [0, 1, 2]);
+    assert_eq!(request.stdin, b"in");
+    assert!(!request.capture_output);
+    let limits = &request.limits;
+    assert_eq!(
+        (limits.timeout_ms, limits.max_ram_mb, limits.max_cpu_cores),
+        (Some(1500), Some(1024), Some(0.5))
+    );
+    assert_eq!(
+        (limits.max_processes, limits.max_disk_mb, limits.max_output_bytes),
+        (Some(9), Some(7), None)
+    );
+}
+
+#[test]
+fn little_is_enough() {
+    let request = read(json!({"code": "1"})).unwrap();
+    assert_eq!(
+        (request.language, request.capture_output),
+        (Language::Python, true)
+    );
+    assert_eq!(request.namespace.as_str(), "default");
+    assert_eq!(request.limits, LimitsRequest::default());
+}
+
+#[test]
+fn what_does_not_exist_yet_is_refused_by_name() {
+    let check = |name: &str, value: Value| {
+        let error = with(name, value).unwrap_err();
+        assert_eq!(error.code, ErrorCode::UnsupportedArgument, "{name}: {error}");
+        assert!(error.message.contains(name) && !error.hint.is_empty(), "{error}");
+    };
+    check("session_id", json!("s"));
+    check("packages", json!(["numpy"]));
+    check("secrets", json!(["KEY"]));
+    check("allowed_domains", json!(["example.com"]));
+    check("allowed_imports", json!(["math"]));
+    check("profile", json!("strict"));
+    check("use_container", json!(true));
+    check("backend", json!("docker"));
+    check("validate", json!("warn"));
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_nearest() {
+    let check = |arguments: Value, near: &str| {
+        let error = read(arguments).unwrap_err();
+        assert_eq!(error.code, ErrorCode::UnknownArgument, "{error}");
+        assert!(
+            error.message.contains(&format!("Did you mean `{near}`?")),
+            "{error}"
+        );
+    };
+    check(json!({"code": "1", "langage": "python"}), "language");
+    check(
+        json!({"code": "1", "resource_limits": {"max_ram": 5}}),
+        "max_ram_mb",
+    );
+    check(
+        json!({"code": "1", "files": [{"path": "a", "tekst": "x"}]}),
+        "text",
+    );
+}
+
+#[test]
+fn malformed_values_are_refused() {
+    let check = |name: &str, value: Value| {
+        let error = with(name, value.clone()).unwrap_err();
+        assert_eq!(
+            error.code,
+            ErrorCode::InvalidArgument,
+            "{name} = {value}: {error}"
+        );
+    };
+    assert_eq!(read(json!({})).unwrap_err().code, ErrorCode::InvalidArgument);
+    check("code", json!(""));
+    check("code", json!(5));
+    check("code", json!("a\0b"));
+    check("code", json!("x".repeat(CODE_TOO_LONG)));
+    check("language", json!("pyton"));
+    check("timeout_seconds", json!(0));
+    check("timeout_seconds", json!(-1));
+    check("timeout_seconds", json!(1e300));
+    check("timeout_seconds", json!("60"));
+    check("files", json!("x"));
+    check("files", json!([5]));
+    check("files", json!([{"path": "a"}]));
+    check("files", json!([{"text": "a"}]));
+    check("files", json!([{"path": "a", "text": "x", "base64": "AA=="}]));
+    check("files", json!([{"path": "a", "base64": "AA"}]));
+    check("files", json!([{"path": "a", "base64": "A A="}]));
+    check("files", json!([{"path": "a", "base64": "AB=="}]));
+    check("files", json!([{"path": "../a", "text": "x"}]));
+    check("files", json!([{"path": "/etc/passwd", "text": "x"}]));
+    check(
+        "files",
+        json!([{"path": "a", "text": "x"}, {"path": "a", "text": "y"}]),
+    );
+    check("env", json!({"1A": "x"}));
+    check("env", json!({"A": 1}));
+    check("env", json!({"RINGFENCE_X": "x"}));
+    check("args", json!(["a", 1]));
+    check("args", json!(["a\0"]));
+    check("memory_limit", json!("lots"));
+    check("resource_limits", json!({"max_ram_mb": -1}));
+    check("resource_limits", json!({"max_processes": 1.5}));
+    check("resource_limits", json!([]));
+    check("capture_output", json!("yes"));
+    check("namespace", json!("../x"));
+}
+
+const CODE_TOO_LONG: usize = ringfence_types::CODE_BYTES_MAX + 1;
+
+#[test]
+fn a_timeout_over_the_cap_names_the_cap() {
+    let error = with("timeout_seconds", json!(3601)).unwrap_err();
+    assert_eq!(error.code, ErrorCode::InvalidArgument);
+    assert!(error.message.contains("3600"), "{error}");
+    assert!(with("timeout_seconds", json!(3600)).is_ok());
+}
+
+#[test]
+fn saying_one_thing_in_two_ways_must_agree() {
+    let check =
+        |arguments: Value, good: bool| assert_eq!(read(arguments.clone()).is_ok(), good, "{arguments}");
+    check(json!({"code": "1", "timeout": 5, "timeout_seconds": 5}), false);
+    check(json!({"code": "1", "env": {}, "env_vars": {}}), false);
+    check(
+        json!({"code": "1", "timeout_seconds": 5, "resource_limits": {"timeout_seconds": 5}}),
+        true,
+    );
+    check(
+        json!({"code": "1", "timeout_seconds": 5, "resource_limits": {"timeout_seconds": 6}}),
+        false,
+    );
+    check(
+        json!({"code": "1", "memory_limit": "1g", "resource_limits": {"max_ram_mb": 1024}}),
+        true,
+    );
+    check(
+        json!({"code": "1", "memory_limit": "1g", "resource_limits": {"max_ram_mb": 512}}),
+        false,
+    );
+}
+
+#[test]
+fn every_name_that_is_accepted_is_in_the_schema_and_the_other_way_round() {
+    let schema = schemas::execute_code(&offer());
+    let mut offered: Vec<&str> = schema["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let mut accepted: Vec<&str> = KNOWN
+        .iter()
+        .flat_map(|(name, aliases)| [*name].into_iter().chain(aliases.iter().copied()))
+        .collect();
+    offered.sort_unstable();
+    accepted.sort_unstable();
+    assert_eq!(offered, accepted);
+}
+
+fn result() -> ExecutionResult {
+    ExecutionResult {
+        execution_id: "id".into(),
+        request_id: "id".into(),
+        namespace: "default".into(),
+        session_id: None,
+        language: Language::Python,
+        backend: "native".into(),
+        success: false,
+        exit: Exit {
+            kind: ExitKind::Code,
+            code: Some(1),
+            signal: None,
+            limit: None,
+        },
+        exit_code: 1,
+        stdout: "out\n".into(),
+        stderr: String::new(),
+        stdout_bytes: 4,
+        stderr_bytes: 0,
+        truncated: Truncated::default(),
+        lossy: Lossy::default(),
+        result: Some(json!({"a": [1]})),
+        result_repr: Some("{'a': [1]}".into()),
+        variables: vec!["x".into()],
+        error: Some(ProgramError {
+            kind: "ValueError".into(),
+            message: "no".into(),
+            traceback: "Traceback".into(),
+            line: Some(3),
+        }),
+        artifacts: vec![Artifact {
+            name: "a.png".into(),
+            size_bytes: 3,
+            sha256: "00".into(),
+            mime: "image/png".into(),
+            content_b64: Some("AAEC".into()),
+        }],
+        duration_ms: 12.4,
+        phases: Phases::default(),
+        resource_usage: ResourceUsage::default(),
+        isolation: Isolation {
+            tier: Tier::Full,
+            layers: BTreeMap::new(),
+        },
+        denials: Vec::new(),
+        security_events: Vec::new(),
+        validation: None,
+    }
+}
+
+#[test]
+fn a_result_is_as_its_schema_says() {
+    conforms(
+        &schemas::execution_result(),
+        &answer(&result()).unwrap().structured,
+    );
+    let silent = ExecutionResult {
+        result: None,
+        result_repr: None,
+        error: None,
+        artifacts: Vec::new(),
+        exit: Exit {
+            kind: ExitKind::OutOfMemory,
+            code: None,
+            signal: Some(9),
+            limit: Some("memory".into()),
+        },
+        ..result()
+    };
+    conforms(&schemas::execution_result(), &answer(&silent).unwrap().structured);
+}
+
+#[test]
+fn the_text_says_what_a_person_wants_to_know() {
+    let text = answer(&result()).unwrap().text;
+    assert_eq!(
+        text,
+        "python failed with exit code 1 after 12 ms, isolation full\n\nstdout:\nout\n\nresult: {'a': [1]}\n\nerror: \
+         ValueError: no (line 3)\nartifact: a.png (image/png, 3 bytes)"
+    );
+    let long = ExecutionResult {
+        stdout: "é".repeat(SHOWN_BYTES_MAX),
+        stdout_bytes: 5_000_000,
+        ..result()
+    };
+    let text = answer(&long).unwrap().text;
+    assert!(text.len() < SHOWN_BYTES_MAX + 1000 && text.contains("of 5000000 bytes shown"));
+}

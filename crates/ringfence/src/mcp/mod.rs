@@ -1,0 +1,260 @@
+//! The MCP server on standard input and output. `rmcp` speaks both eras of the protocol on one stream: the handshake up
+//! to 2025-11-25, and the stateless revision 2026-07-28, whose requests carry everything themselves. Nothing outside
+//! this module knows it.
+//!
+//! Standard output carries the protocol and nothing else. A client that is gone (end of file on our input, or nobody at
+//! the other end of our output) takes its runs with it.
+
+mod arguments;
+mod execute_code;
+mod listings;
+mod progress;
+mod schemas;
+mod tools;
+mod wires;
+
+use crate::settings::{Namespaces, Toolset};
+use ringfence_engine::{Engine, EngineSettings, PolicySettings};
+use ringfence_types::{ErrorCode, RequestError};
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    },
+    service::{RequestContext, ServerInitializeError},
+};
+use serde_json::{Value, json};
+use std::{future::pending, sync::Arc, time::Duration};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+/// What the tools are told of the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) toolsets: Vec<Toolset>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) policy: PolicySettings,
+}
+
+/// How long answers that are ready may take to leave after the client has.
+const FAREWELL: Duration = Duration::from_millis(700);
+
+const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a fresh sandbox that the Linux kernel \
+    enforces: no network, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
+    programs; nothing is kept between calls. A program that fails is a result with success = false; a call that is \
+    refused is an error with a code and a hint.";
+
+/// The engine, as soon as it has started.
+type Starting = watch::Receiver<Option<Result<Engine, RequestError>>>;
+
+/// Serves one client until it leaves or we are told to stop. The protocol is spoken while the engine still starts.
+pub(crate) async fn serve_stdio(settings: EngineSettings, offer: Offer) -> Result<(), RequestError> {
+    let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
+    let (started, engine) = watch::channel(None);
+    let starter = tokio::spawn(async move {
+        started.send_replace(Some(start(settings).await));
+        // the value is read as long as the channel lives
+        started.closed().await;
+    });
+    let server = Server {
+        tools: tools::list(&offer).into(),
+        offer,
+        engine: engine.clone(),
+        gone: gone.clone(),
+    };
+    let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
+    let outcome = tokio::select! {
+        error = start_failure(engine.clone()) => { stop.cancel(); Err(error) }
+        spoken = &mut service => spoken.unwrap_or(Ok(())),
+        () = gone.cancelled() => Ok(()),
+        () = told_to_stop() => { stop.cancel(); Ok(()) }
+    };
+    gone.cancel();
+    farewell(&engine, service).await;
+    starter.abort();
+    outcome
+}
+
+/// The engine, with the proof that it can make a sandbox of the tier.
+async fn start(settings: EngineSettings) -> Result<Engine, RequestError> {
+    let engine = Engine::open(settings)?;
+    engine.prove().await?;
+    Ok(engine)
+}
+
+/// The last answers leave while the runs of a client that is gone are killed.
+async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError>>) {
+    let engine = match &*engine.borrow() {
+        Some(Ok(engine)) => Some(engine.clone()),
+        _ => None,
+    };
+    let stop = async {
+        if let Some(engine) = engine {
+            engine.shutdown().await;
+        }
+    };
+    let abort = service.abort_handle();
+    let both = async {
+        tokio::join!(stop, async {
+            if !service.is_finished() {
+                drop(service.await);
+            }
+        })
+    };
+    if tokio::time::timeout(FAREWELL, both).await.is_err() {
+        tracing::warn!("the last answers could not be delivered in time");
+        abort.abort();
+    }
+}
+
+async fn start_failure(mut engine: Starting) -> RequestError {
+    if engine.wait_for(Option::is_some).await.is_ok()
+        && let Some(Err(error)) = &*engine.borrow()
+    {
+        return error.clone();
+    }
+    pending().await
+}
+
+async fn told_to_stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("cannot listen for signals");
+        return pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// From the first message to the last. What a client sent is never repeated in an error: it may hold code.
+async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken) -> Result<(), RequestError> {
+    let refused = |message: &str| {
+        Err(RequestError::invalid(
+            message,
+            "Speak MCP: `initialize` first, or requests of revision 2026-07-28.",
+        ))
+    };
+    match server.serve_with_ct(wires::stdio(gone), stop).await {
+        Ok(service) => service
+            .waiting()
+            .await
+            .map(drop)
+            .or_else(|_| refused("the protocol's task died.")),
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(ServerInitializeError::TransportError { .. }) => Ok(()),
+        Err(ServerInitializeError::ExpectedInitializeRequest(_)) => {
+            refused("the first message is not a request.")
+        }
+        Err(_) => refused("the handshake failed."),
+    }
+}
+
+/// What answers requests.
+struct Server {
+    offer: Offer,
+    tools: Arc<[Tool]>,
+    engine: Starting,
+    gone: CancellationToken,
+}
+
+/// A tool's answer: the same facts for a person and for a program.
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) structured: Value,
+}
+
+impl Server {
+    /// The engine, once it has started.
+    async fn engine(&self) -> Result<Engine, RequestError> {
+        let stopping =
+            || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
+        let mut engine = self.engine.clone();
+        let started = tokio::select! {
+            started = engine.wait_for(Option::is_some) => started.map_err(|_| stopping())?.clone(),
+            () = self.gone.cancelled() => None,
+        };
+        started.unwrap_or_else(|| Err(stopping()))
+    }
+
+    async fn answer(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Answer, RequestError> {
+        let arguments = request.arguments.unwrap_or_default();
+        match request.name.as_ref() {
+            tools::EXECUTE_CODE => {
+                let request = execute_code::parse(arguments, &self.offer)?;
+                execute_code::call(&self.engine().await?, request, context, &self.gone).await
+            }
+            tools::LIST_RUNTIMES => {
+                arguments::no_arguments(arguments, self.offer.namespaces)?;
+                Ok(listings::runtimes(&self.engine().await?.runtimes().await))
+            }
+            _ => {
+                arguments::no_arguments(arguments, self.offer.namespaces)?;
+                Ok(listings::sandbox(&self.engine().await?.info()?))
+            }
+        }
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(
+                Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence"),
+            )
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.tools.to_vec()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if !self.tools.iter().any(|tool| tool.name == request.name) {
+            let names = self.tools.iter().map(|tool| tool.name.as_ref());
+            let near = crate::nearest::suggestion(&request.name, names);
+            let name: String = request.name.chars().take(64).collect();
+            return Err(ErrorData::invalid_params(
+                format!("there is no tool `{name}`.{near}"),
+                None,
+            ));
+        }
+        let result = match self.answer(request, &context).await {
+            Ok(answer) => {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
+                result.structured_content = Some(answer.structured);
+                result
+            }
+            Err(error) => refusal(&error),
+        };
+        Ok(result.into())
+    }
+}
+
+/// A refusal of ours, as a result that the model sees.
+fn refusal(error: &RequestError) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(error.to_string())]);
+    result.structured_content = Some(serde_json::to_value(error).unwrap_or_else(
+        |_| json!({"code": error.code.as_str(), "message": error.message, "hint": error.hint}),
+    ));
+    result
+}

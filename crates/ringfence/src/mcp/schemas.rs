@@ -1,0 +1,420 @@
+//! JSON Schemas of what the tools take and give. Written by hand, because a model reads them: every field has a word of
+//! explanation, every bound is the operator's, and nothing is allowed that is not named.
+
+use super::{Offer, execute_code::LIMIT_NAMES, listings::PROFILES};
+use crate::settings::Namespaces;
+use ringfence_types::{CODE_BYTES_MAX, FILES_MAX, Language};
+use serde_json::{Map, Value, json};
+
+/// An object in which every field is required and no other is allowed.
+fn record(fields: Value) -> Value {
+    let required: Vec<String> = fields
+        .as_object()
+        .map(|fields| fields.keys().cloned().collect())
+        .unwrap_or_default();
+    json!({"type": "object", "properties": fields, "required": required, "additionalProperties": false})
+}
+
+fn or_null(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn list(items: Value) -> Value {
+    json!({"type": "array", "items": items})
+}
+
+fn said(about: &str, mut schema: Value) -> Value {
+    schema["description"] = json!(about);
+    schema
+}
+
+fn string() -> Value {
+    json!({"type": "string"})
+}
+
+fn whole() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn number() -> Value {
+    json!({"type": "number", "minimum": 0})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+/// The tenant's argument, where callers may choose.
+fn namespace(offer: &Offer, properties: &mut Map<String, Value>) {
+    if offer.namespaces == Namespaces::CallerChooses {
+        let schema =
+            json!({"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$", "default": "default"});
+        properties.insert(
+            "namespace".to_owned(),
+            said("Tenant; callers of one namespace share its queue.", schema),
+        );
+    }
+}
+
+/// Input of a tool that takes nothing.
+pub(super) fn nothing(offer: &Offer) -> Value {
+    let mut properties = Map::new();
+    namespace(offer, &mut properties);
+    json!({"type": "object", "properties": properties, "additionalProperties": false})
+}
+
+/// Input of `execute_code`.
+pub(super) fn execute_code(offer: &Offer) -> Value {
+    let mut properties = Map::new();
+    for (name, about, schema) in program().into_iter().chain(bounds(offer)).chain(single_values()) {
+        properties.insert(name.to_owned(), said(about, schema));
+    }
+    for (alias, name) in [
+        ("timeout", "timeout_seconds"),
+        ("timeout_sec", "timeout_seconds"),
+        ("env_vars", "env"),
+    ] {
+        let mut schema = said(&format!("The same as {name}."), properties[name].clone());
+        if let Some(fields) = schema.as_object_mut() {
+            fields.remove("default");
+        }
+        properties.insert(alias.to_owned(), schema);
+    }
+    namespace(offer, &mut properties);
+    json!({"type": "object", "properties": properties, "required": ["code"], "additionalProperties": false})
+}
+
+type Property = (&'static str, &'static str, Value);
+
+/// The program and what it is given.
+fn program() -> Vec<Property> {
+    let code = json!({"type": "string", "minLength": 1, "maxLength": CODE_BYTES_MAX});
+    let languages = Language::NAMES.map(|(name, _)| name);
+    let language = json!({"type": "string", "enum": languages, "default": "python"});
+    let env = json!({"type": "object", "additionalProperties": string()});
+    let capture = json!({"type": "boolean", "default": true});
+    vec![
+        ("code", "The complete program.", code),
+        (
+            "language",
+            "javascript and js mean node, ts typescript, bash and sh shell, py python.",
+            language,
+        ),
+        ("files", "Files to put into the working directory first.", files()),
+        (
+            "env",
+            "Environment variables; the environment is otherwise built from nothing.",
+            env,
+        ),
+        ("args", "Command-line arguments of the program.", list(string())),
+        (
+            "stdin",
+            "Text that the program can read from its standard input.",
+            string(),
+        ),
+        (
+            "capture_output",
+            "false: stdout and stderr are counted and not kept.",
+            capture,
+        ),
+    ]
+}
+
+/// What it may use.
+fn bounds(offer: &Offer) -> Vec<Property> {
+    let size = json!({"type": "string", "pattern": "^[0-9]+ ?([kKmMgG]([iI]?[bB])?|[bB])?$"});
+    vec![
+        (
+            "timeout_seconds",
+            "Wall-clock limit. What was printed before it is kept.",
+            seconds(offer),
+        ),
+        (
+            "memory_limit",
+            "Memory limit as 256m or 1g; the same as resource_limits.max_ram_mb.",
+            size,
+        ),
+        (
+            "resource_limits",
+            "Limits that differ from the defaults.",
+            resource_limits(offer),
+        ),
+    ]
+}
+
+/// Arguments that have one value in this version.
+fn single_values() -> Vec<Property> {
+    let only = |value: &str| json!({"type": "string", "enum": [value]});
+    vec![
+        (
+            "profile",
+            "Imports are not restricted in this version.",
+            only("unrestricted"),
+        ),
+        ("backend", "What makes the sandbox.", only("native")),
+        (
+            "validate",
+            "Code is not checked before it runs in this version.",
+            only("off"),
+        ),
+        (
+            "use_container",
+            "Only the native sandbox exists in this version.",
+            json!({"type": "boolean", "enum": [false]}),
+        ),
+    ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
+fn seconds(offer: &Offer) -> Value {
+    let (default, cap) = (offer.policy.defaults.timeout_ms, offer.policy.caps.timeout_ms);
+    json!({"type": "number", "minimum": 0.1, "maximum": plain(cap as f64 / 1000.0), "default": plain(default as f64 / 1000.0)})
+}
+
+/// 60 rather than 60.0.
+#[expect(clippy::cast_possible_truncation, reason = "limits are far below 2^53")]
+fn plain(number: f64) -> Value {
+    if number.fract() == 0.0 {
+        json!(number as i64)
+    } else {
+        json!(number)
+    }
+}
+
+/// One of `text` and `base64` is required; the schema says it in words, because not every client knows `oneOf`.
+fn files() -> Value {
+    let file = json!({
+        "type": "object",
+        "properties": {
+            "path": said("Relative to the working directory, as data/in.csv.", json!({"type": "string", "minLength": 1})),
+            "text": said("Content of a text file. Give either text or base64.", string()),
+            "base64": said("Content of any other file, in standard base64.", string()),
+        },
+        "required": ["path"],
+        "additionalProperties": false,
+    });
+    json!({"type": "array", "maxItems": FILES_MAX, "items": file})
+}
+
+const MEBIBYTE: u64 = 1 << 20;
+
+fn resource_limits(offer: &Offer) -> Value {
+    let (limits, caps) = (&offer.policy.defaults, &offer.policy.caps);
+    let whole = |least: u64, most: u64, default: u64| json!({"type": "integer", "minimum": least, "maximum": most, "default": default});
+    let cores = |millicores: u32| plain(f64::from(millicores) / 1000.0);
+    let fields = [
+        whole(16, caps.memory_bytes / MEBIBYTE, limits.memory_bytes / MEBIBYTE),
+        json!({"type": "number", "minimum": 0.01, "maximum": cores(caps.cpu_millicores), "default": cores(limits.cpu_millicores)}),
+        seconds(offer),
+        whole(1, caps.processes.into(), limits.processes.into()),
+        whole(0, caps.output_bytes, limits.output_bytes),
+        whole(1, caps.disk_bytes / MEBIBYTE, limits.disk_bytes / MEBIBYTE),
+    ];
+    let properties: Map<String, Value> = LIMIT_NAMES.map(str::to_owned).into_iter().zip(fields).collect();
+    json!({"type": "object", "properties": properties, "additionalProperties": false})
+}
+
+/// `isolation` of a result.
+fn isolation() -> Value {
+    let layer = record(json!({"active": flag(), "detail": string()}));
+    record(json!({
+        "tier": said("Strength of the sandbox by name.", json!({"enum": ["full", "landlock"]})),
+        "layers": {"type": "object", "additionalProperties": layer},
+    }))
+}
+
+fn denials() -> Value {
+    list(record(
+        json!({"rule": string(), "layer": string(), "what": string(), "hint": string()}),
+    ))
+}
+
+/// Output of `execute_code`.
+pub(super) fn execution_result() -> Value {
+    let both = |schema: Value| record(json!({"stdout": schema, "stderr": schema}));
+    record(json!({
+        "execution_id": string(),
+        "request_id": string(),
+        "namespace": string(),
+        "session_id": or_null(string()),
+        "language": {"enum": ["python", "node", "typescript", "shell"]},
+        "backend": string(),
+        "success": said("The program ended by itself with status 0 and without an error of its language.", flag()),
+        "exit": exit(),
+        "exit_code": said("Status, or 128 + signal; 124: out of time, 137: out of memory.", json!({"type": "integer"})),
+        "stdout": string(),
+        "stderr": string(),
+        "stdout_bytes": said("Written by the program, kept or not.", whole()),
+        "stderr_bytes": said("Written by the program, kept or not.", whole()),
+        "truncated": said("Was output dropped past the limit.", both(flag())),
+        "lossy": said("Was output not UTF-8; U+FFFD stands in its place.", both(flag())),
+        "result": said("Value of the last expression, else of result, _ or output; JSON where it can be.", json!({})),
+        "result_repr": or_null(string()),
+        "variables": said("Names that the program defined.", list(string())),
+        "error": or_null(record(json!({
+            "type": string(), "message": string(), "traceback": string(), "line": or_null(whole()),
+        }))),
+        "artifacts": said("Files that the program left in its working or output directory.", list(artifact())),
+        "duration_ms": number(),
+        "phases": record(json!({
+            "queued_ms": number(), "start_ms": number(), "run_ms": number(), "finish_ms": number(),
+        })),
+        "resource_usage": record(json!({
+            "cpu_user_ms": number(), "cpu_system_ms": number(), "max_rss_bytes": whole(),
+            "processes_peak": or_null(whole()), "disk_bytes": whole(),
+        })),
+        "isolation": isolation(),
+        "denials": said("What was refused, and the smallest change that would allow it.", denials()),
+        "security_events": denials(),
+        "validation": said("Null: code is not checked in this version.", json!({"type": "null"})),
+    }))
+}
+
+fn exit() -> Value {
+    record(json!({
+        "kind": {"enum": ["code", "signal", "timeout", "out_of_memory", "limit", "cancelled"]},
+        "code": or_null(json!({"type": "integer"})),
+        "signal": or_null(json!({"type": "integer"})),
+        "limit": or_null(string()),
+    }))
+}
+
+/// The content of a large file is left out.
+fn artifact() -> Value {
+    let mut schema = record(json!({
+        "name": string(), "size_bytes": whole(), "sha256": string(), "mime": string(),
+    }));
+    schema["properties"]["content_b64"] = string();
+    schema
+}
+
+/// Output of `list_runtimes`.
+pub(super) fn runtimes() -> Value {
+    let runtime = record(json!({
+        "language": {"enum": ["python", "node", "typescript", "shell"]},
+        "available": flag(),
+        "path": or_null(string()),
+        "version": or_null(string()),
+        "backends": list(string()),
+        "tier": string(),
+        "warm": flag(),
+        "preloaded": said("Packages that are imported ahead.", list(string())),
+        "reason": said("Why it is not available.", or_null(string())),
+    }));
+    record(json!({"success": flag(), "runtimes": list(runtime)}))
+}
+
+/// Output of `get_sandbox_info`.
+pub(super) fn sandbox_info() -> Value {
+    let profile = record(json!({"enabled": flag(), "modules": list(string())}));
+    let profiles: Map<String, Value> = PROFILES
+        .iter()
+        .map(|(name, _)| ((*name).to_owned(), profile.clone()))
+        .collect();
+    let limits: Map<String, Value> = LIMIT_NAMES
+        .iter()
+        .map(|name| ((*name).to_owned(), number()))
+        .collect();
+    let limits = record(Value::Object(limits));
+    record(json!({
+        "success": flag(),
+        "security_profiles": said("Import lists; enabled says whether one is enforced.", record(Value::Object(profiles))),
+        "resource_limits": said("Limits of a call that asks for none.", limits.clone()),
+        "container_mode": record(json!({"available": flag(), "enabled": flag(), "runtimes": list(string())})),
+        "isolation": isolation(),
+        "limits": record(json!({"defaults": limits, "caps": limits})),
+    }))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A small validator of exactly the schema words that are used here; an unknown word fails.
+    pub(crate) fn conforms(schema: &Value, value: &Value) {
+        if let Err(reason) = check(schema, value, "$") {
+            panic!("{reason}\n{value:#}");
+        }
+    }
+
+    fn check(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+        for (word, rule) in schema.as_object().unwrap() {
+            let good = match word.as_str() {
+                "description" | "default" => true,
+                "type" => match rule.as_str().unwrap() {
+                    "object" => value.is_object(),
+                    "array" => value.is_array(),
+                    "string" => value.is_string(),
+                    "integer" => value.is_i64() || value.is_u64(),
+                    "number" => value.is_number(),
+                    "boolean" => value.is_boolean(),
+                    "null" => value.is_null(),
+                    other => panic!("type {other}"),
+                },
+                "enum" => rule.as_array().unwrap().contains(value),
+                "minimum" => value
+                    .as_f64()
+                    .is_none_or(|number| number >= rule.as_f64().unwrap()),
+                "anyOf" => rule
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .any(|rule| check(rule, value, at).is_ok()),
+                "items" => {
+                    for item in value.as_array().into_iter().flatten() {
+                        check(rule, item, &format!("{at}[]"))?;
+                    }
+                    true
+                }
+                "required" => rule
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|name| value.get(name.as_str().unwrap()).is_some()),
+                "properties" => {
+                    for (name, rule) in rule.as_object().unwrap() {
+                        if let Some(value) = value.get(name) {
+                            check(rule, value, &format!("{at}.{name}"))?;
+                        }
+                    }
+                    true
+                }
+                "additionalProperties" => {
+                    let known = |name: &str| schema.get("properties").is_some_and(|p| p.get(name).is_some());
+                    for (name, value) in value
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .filter(|(name, _)| !known(name))
+                    {
+                        if *rule == json!(false) {
+                            return Err(format!("{at}.{name} is not in the schema"));
+                        }
+                        check(rule, value, &format!("{at}.{name}"))?;
+                    }
+                    true
+                }
+                other => panic!("the word {other} is not one that this test knows"),
+            };
+            if !good {
+                return Err(format!("{at} breaks {word}: {rule}, found {value}"));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_validator_itself_can_say_no() {
+        let schema = record(json!({"a": whole()}));
+        assert!(check(&schema, &json!({"a": 1}), "$").is_ok());
+        for bad in [
+            json!({}),
+            json!({"a": -1}),
+            json!({"a": "x"}),
+            json!({"a": 1, "b": 2}),
+            json!([]),
+        ] {
+            assert!(check(&schema, &bad, "$").is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The nearest valid name for a mistyped one: a refusal that says what was probably meant saves a round trip.
+
+/// Longer words than any of our names are not worth comparing.
+const WORD_CHARS_MAX: usize = 64;
+
+/// The known name that `word` most likely stands for, if any is near.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.chars().count() > WORD_CHARS_MAX {
+        return None;
+    }
+    let word_lower = word.to_ascii_lowercase();
+    let scored = known
+        .into_iter()
+        .map(|name| (distance(&word_lower, &name.to_ascii_lowercase()), name));
+    let (distance, name) = scored.min_by_key(|(distance, _)| *distance)?;
+    // A third of the letters may be wrong; more is another word.
+    (distance <= name.chars().count().div_ceil(3)).then_some(name)
+}
+
+/// " Did you mean `x`?", or nothing.
+pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or_else(String::new, |name| format!(" Did you mean `{name}`?"))
+}
+
+/// Levenshtein's distance: one row of the table at a time.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (at, l) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, r) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(l != *r);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_found_and_a_stranger_is_not() {
+        let known = ["timeout_seconds", "language", "code", "files"];
+        let check = |word: &str, expect: Option<&str>| assert_eq!(nearest(word, known), expect, "{word}");
+        check("timeout_second", Some("timeout_seconds"));
+        check("langauge", Some("language"));
+        check("CODE", Some("code"));
+        check("file", Some("files"));
+        check("zebra", None);
+        check("", None);
+        check(&"x".repeat(1000), None);
+    }
+
+    #[test]
+    fn distances_are_levenshteins() {
+        let check = |left: &str, right: &str, expect: usize| {
+            assert_eq!(distance(left, right), expect, "{left} {right}")
+        };
+        check("kitten", "sitting", 3);
+        check("", "abc", 3);
+        check("abc", "", 3);
+        check("same", "same", 0);
+    }
+}

@@ -1,0 +1,259 @@
+//! The one place that reads the process's environment, once, into a value that everything else is given. `RINGFENCE_*`
+//! variables are settings; one that is not known is refused, because a mistyped limit must not be a missing limit.
+
+use super::{
+    aliases,
+    keys::{KEYS, Key, Layer, Origin},
+};
+use crate::nearest::suggestion;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// The configuration file's place.
+pub(crate) const CONFIG_VARIABLE: &str = "RINGFENCE_CONFIG";
+/// Ours by name, but not settings: the sandbox sets the first for the program inside, the tests read the others.
+const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "RINGFENCE_BLESS"];
+
+/// The variables that concern us. An empty one counts as absent.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, OsString>,
+}
+
+impl Environment {
+    /// This process's.
+    pub fn capture() -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the settings module is where the environment is read"
+        )]
+        let all = std::env::vars_os();
+        Self::of(all.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
+    }
+
+    pub(crate) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
+        let ours = |name: &str| {
+            name.starts_with("RINGFENCE_")
+                || aliases::concerns(name)
+                || matches!(
+                    name,
+                    "HOME" | "PATH" | "XDG_CONFIG_HOME" | "XDG_STATE_HOME" | "NO_COLOR"
+                )
+        };
+        let kept = variables
+            .into_iter()
+            .filter(|(name, value)| ours(name) && !value.is_empty());
+        Self {
+            variables: kept.collect(),
+        }
+    }
+
+    /// Does the user want plain text (<https://no-color.org>).
+    pub(crate) fn no_colour(&self) -> bool {
+        self.variables.contains_key("NO_COLOR")
+    }
+
+    /// Directories to look for interpreters in: absolute ones only, a relative one would depend on where we stand.
+    pub(crate) fn search_path(&self) -> Vec<PathBuf> {
+        const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
+        let text = self
+            .variables
+            .get("PATH")
+            .cloned()
+            .unwrap_or_else(|| USUAL.into());
+        std::env::split_paths(&text)
+            .filter(|directory| directory.is_absolute())
+            .collect()
+    }
+
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.absolute("HOME")
+    }
+
+    /// Where a configuration file is looked for when none is named.
+    pub(crate) fn usual_config(&self) -> Option<PathBuf> {
+        let base = self.absolute("XDG_CONFIG_HOME").map(Path::to_owned);
+        let base = base.or_else(|| self.home().map(|home| home.join(".config")))?;
+        Some(base.join("ringfence/config.yaml"))
+    }
+
+    /// Where what must outlive nothing but a run is kept.
+    pub(crate) fn usual_state(&self) -> PathBuf {
+        let base = self.absolute("XDG_STATE_HOME").map(Path::to_owned);
+        let base = base.or_else(|| self.home().map(|home| home.join(".local/state")));
+        base.unwrap_or_else(|| PathBuf::from("/var/lib"))
+            .join("ringfence")
+    }
+
+    pub(crate) fn named_config(&self) -> Option<PathBuf> {
+        self.variables.get(CONFIG_VARIABLE).map(PathBuf::from)
+    }
+
+    /// The XDG specification: a path that is not absolute is to be ignored.
+    fn absolute(&self, name: &str) -> Option<&Path> {
+        self.variables
+            .get(name)
+            .map(Path::new)
+            .filter(|path| path.is_absolute())
+    }
+
+    /// The settings that the environment makes.
+    pub(crate) fn layer(&self) -> Result<Layer, RequestError> {
+        let mut layer = Layer::default();
+        let mut given: BTreeMap<&'static str, (String, String)> = BTreeMap::new();
+        for (name, value) in &self.variables {
+            let Some((path, text)) = self.meaning(name, value)? else {
+                continue;
+            };
+            if let Some((other, same)) = given.get(path) {
+                if *same == text {
+                    continue;
+                }
+                return Err(refusal(
+                    format!("{other} and {name} both set `{path}`, to different values."),
+                    "Unset one of them.",
+                ));
+            }
+            layer
+                .set(path, &text, Origin::Environment(name.clone()))
+                .map_err(|reason| {
+                    refusal(
+                        format!("{name}: {reason}."),
+                        &format!("Correct or unset it; it sets `{path}`."),
+                    )
+                })?;
+            given.insert(path, (name.clone(), text));
+        }
+        Ok(layer)
+    }
+
+    /// Which setting a variable makes, and its value in that setting's own words.
+    fn meaning(&self, name: &str, value: &OsString) -> Result<Option<(&'static str, String)>, RequestError> {
+        let text = value
+            .to_str()
+            .ok_or_else(|| refusal(format!("{name} is not UTF-8."), "Correct or unset it."));
+        if aliases::concerns(name) {
+            return aliases::meaning(name, text?).map_err(|reason| refusal(reason.what, &reason.hint));
+        }
+        if !name.starts_with("RINGFENCE_") || name == CONFIG_VARIABLE || NOT_SETTINGS.contains(&name) {
+            return Ok(None);
+        }
+        let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
+            let names: Vec<String> = KEYS
+                .iter()
+                .map(Key::variable)
+                .chain([CONFIG_VARIABLE.to_owned()])
+                .collect();
+            let near = suggestion(name, names.iter().map(String::as_str));
+            return Err(refusal(
+                format!("the environment variable {name} is not a setting.{near}"),
+                "`ringfence config example` names every setting and its variable.",
+            ));
+        };
+        Ok(Some((key.path, text?.to_owned())))
+    }
+}
+
+fn refusal(message: String, hint: &str) -> RequestError {
+    RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        Environment::of(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), OsString::from(value))),
+        )
+    }
+
+    #[test]
+    fn an_unknown_variable_of_ours_is_refused_with_the_nearest_name() {
+        let error = environment(&[("RINGFENCE_LIMITS_RAM_MBB", "5")])
+            .layer()
+            .unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidConfiguration);
+        assert!(
+            error.message.contains("Did you mean `RINGFENCE_LIMITS_RAM_MB`?"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn variables_set_settings_and_know_their_names() {
+        let set = environment(&[
+            ("RINGFENCE_LIMITS_RAM_MB", "64"),
+            ("RINGFENCE_TOOLSETS", "execute"),
+            ("OTHER", "x"),
+        ]);
+        let layer = set.layer().unwrap();
+        let memory = layer.limits_ram_mb.unwrap();
+        assert_eq!(
+            (memory.value.get(), memory.origin.to_string()),
+            (64, "environment RINGFENCE_LIMITS_RAM_MB".into())
+        );
+        assert!(layer.toolsets.is_some());
+    }
+
+    #[test]
+    fn bad_values_name_the_variable() {
+        let check = |name: &str, value: &str| {
+            let error = environment(&[(name, value)]).layer().unwrap_err();
+            assert!(error.message.contains(name), "{error}");
+        };
+        check("RINGFENCE_LIMITS_RAM_MB", "0");
+        check("RINGFENCE_LIMITS_RAM_MB", "lots");
+        check("RINGFENCE_LIMITS_CPU_CORES", "NaN");
+        check("RINGFENCE_FLOOR", "none");
+        check("RINGFENCE_STATE_DIR", "here");
+    }
+
+    #[test]
+    fn an_empty_variable_is_absent_and_ours_that_are_no_settings_pass() {
+        let layer = environment(&[
+            ("RINGFENCE_FLOOR", ""),
+            ("RINGFENCE_REQUIRE", "x"),
+            ("RINGFENCE_OUTPUT_DIR", "/x"),
+        ]);
+        assert!(layer.layer().unwrap().floor.is_none());
+    }
+
+    #[test]
+    fn two_variables_for_one_setting_must_agree() {
+        let both =
+            |a: &str, b: &str| environment(&[("SANDBOX_TIMEOUT", a), ("SANDBOXMCP_TIMEOUT", b)]).layer();
+        assert!(both("30", "30").is_ok());
+        assert!(both("30", "31").unwrap_err().message.contains("different values"));
+    }
+
+    #[test]
+    fn places_follow_the_xdg_specification() {
+        let home = environment(&[("HOME", "/home/a")]);
+        assert_eq!(
+            home.usual_config().unwrap(),
+            Path::new("/home/a/.config/ringfence/config.yaml")
+        );
+        assert_eq!(home.usual_state(), Path::new("/home/a/.local/state/ringfence"));
+        let xdg = environment(&[
+            ("HOME", "/home/a"),
+            ("XDG_CONFIG_HOME", "/x"),
+            ("XDG_STATE_HOME", "relative"),
+        ]);
+        assert_eq!(xdg.usual_config().unwrap(), Path::new("/x/ringfence/config.yaml"));
+        assert_eq!(xdg.usual_state(), Path::new("/home/a/.local/state/ringfence"));
+        assert_eq!(environment(&[]).usual_config(), None);
+    }
+
+    #[test]
+    fn relative_directories_of_the_search_path_are_dropped() {
+        let path = environment(&[("PATH", "/a:.:bin::/b")]).search_path();
+        assert_eq!(path, [Path::new("/a"), Path::new("/b")]);
+    }
+}

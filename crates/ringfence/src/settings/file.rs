@@ -1,0 +1,270 @@
+//! What an operator typed into the configuration file, before it means anything. The text is a stranger's as far as
+//! the parser is concerned: its size, nesting and aliases are bounded.
+
+use super::{
+    keys::{Concurrency, Disk, Layer, Memory, Origin, Output, Processes, Setting, Waiting},
+    words::{BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, Seconds, Toolset},
+};
+use crate::nearest::suggestion;
+use serde::Deserialize;
+use serde_saphyr::{Error, Spanned};
+use std::{fmt, path::Path, sync::Arc};
+
+/// The longest configuration file, in bytes.
+pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+const EVENTS_MAX: usize = 10_000;
+const ALIASES_MAX: usize = 100;
+const DEPTH_MAX: usize = 32;
+
+/// A configuration file as it was typed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigFile {
+    backend: Option<Spanned<BackendName>>,
+    floor: Option<Spanned<Floor>>,
+    limits: Option<LimitsFile>,
+    caps: Option<LimitsFile>,
+    queue: Option<QueueFile>,
+    runtimes: Option<RuntimesFile>,
+    namespaces: Option<NamespacesFile>,
+    state_dir: Option<Spanned<HostPath>>,
+    toolsets: Option<Spanned<List<Toolset>>>,
+    log: Option<Spanned<LogLevel>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitsFile {
+    ram_mb: Option<Spanned<Memory>>,
+    cpu_cores: Option<Spanned<Cores>>,
+    timeout_seconds: Option<Spanned<Seconds>>,
+    processes: Option<Spanned<Processes>>,
+    output_bytes: Option<Spanned<Output>>,
+    disk_mb: Option<Spanned<Disk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueFile {
+    concurrency: Option<Spanned<Concurrency>>,
+    waiting: Option<Spanned<Waiting>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuntimesFile {
+    python: Option<Spanned<Interpreter>>,
+    node: Option<Spanned<Interpreter>>,
+    shell: Option<Spanned<Interpreter>>,
+    mounts: Option<Spanned<List<HostPath>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamespacesFile {
+    caller_chooses: Option<Spanned<bool>>,
+}
+
+/// Why a configuration file is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// From 1; absent where the text as a whole is at fault.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads a configuration file's text.
+pub fn parse_config(text: &str) -> Result<ConfigFile, ConfigError> {
+    if text.len() > CONFIG_BYTES_MAX {
+        return Err(ConfigError {
+            line: None,
+            message: "the file is longer than 1 MiB".to_owned(),
+        });
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: EVENTS_MAX,
+            max_aliases: ALIASES_MAX,
+            max_anchors: ALIASES_MAX,
+            max_depth: DEPTH_MAX,
+            max_documents: 1,
+        },
+        // comments are read past, whatever their number
+        emit_comments: false,
+        with_snippet: false,
+    };
+    // A file of comments only says nothing, which is fine.
+    let file: Option<ConfigFile> =
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(&error))?;
+    Ok(file.unwrap_or_default())
+}
+
+fn explain(error: &Error) -> ConfigError {
+    let error = error.without_snippet();
+    let line = error.location().map(|location| location.line());
+    let message = match error {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            let known = expected.iter().copied();
+            format!(
+                "`{field}` is not a setting here.{} Known: {}.",
+                suggestion(field, known),
+                expected.join(", ")
+            )
+        }
+        // The parser's own text ends with the place, which is told apart here.
+        other => {
+            let text = other.to_string();
+            text.split(" at line ")
+                .next()
+                .unwrap_or(&text)
+                .trim_end_matches(',')
+                .to_owned()
+        }
+    };
+    ConfigError { line, message }
+}
+
+impl ConfigFile {
+    /// The same as a layer whose values know their lines.
+    pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
+        let (limits, caps) = (self.limits.unwrap_or_default(), self.caps.unwrap_or_default());
+        let (queue, runtimes) = (self.queue.unwrap_or_default(), self.runtimes.unwrap_or_default());
+        Layer {
+            backend: at(path, self.backend),
+            floor: at(path, self.floor),
+            limits_ram_mb: at(path, limits.ram_mb),
+            limits_cpu_cores: at(path, limits.cpu_cores),
+            limits_timeout_seconds: at(path, limits.timeout_seconds),
+            limits_processes: at(path, limits.processes),
+            limits_output_bytes: at(path, limits.output_bytes),
+            limits_disk_mb: at(path, limits.disk_mb),
+            caps_ram_mb: at(path, caps.ram_mb),
+            caps_cpu_cores: at(path, caps.cpu_cores),
+            caps_timeout_seconds: at(path, caps.timeout_seconds),
+            caps_processes: at(path, caps.processes),
+            caps_output_bytes: at(path, caps.output_bytes),
+            caps_disk_mb: at(path, caps.disk_mb),
+            queue_concurrency: at(path, queue.concurrency),
+            queue_waiting: at(path, queue.waiting),
+            runtimes_python: at(path, runtimes.python),
+            runtimes_node: at(path, runtimes.node),
+            runtimes_shell: at(path, runtimes.shell),
+            runtimes_mounts: at(path, runtimes.mounts),
+            namespaces_caller_chooses: at(path, self.namespaces.unwrap_or_default().caller_chooses),
+            state_dir: at(path, self.state_dir),
+            toolsets: at(path, self.toolsets),
+            log: at(path, self.log),
+        }
+    }
+}
+
+fn at<T>(path: &Arc<Path>, typed: Option<Spanned<T>>) -> Option<Setting<T>> {
+    typed.map(|typed| {
+        let line = typed.referenced.line();
+        Setting {
+            value: typed.value,
+            origin: Origin::File {
+                path: path.clone(),
+                line,
+            },
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> ConfigError {
+        parse_config(text).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+        let error = refused("backend: native\nlimits:\n  ram_mbb: 5\n");
+        assert_eq!(error.line, Some(3), "{error}");
+        assert!(error.message.contains("`ram_mbb`"), "{error}");
+        assert!(error.message.contains("Did you mean `ram_mb`?"), "{error}");
+        let error = refused("flor: full\n");
+        assert_eq!(error.line, Some(1), "{error}");
+        assert!(error.message.contains("Did you mean `floor`?"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_with_its_line() {
+        let check = |text: &str, line: u64, part: &str| {
+            let error = refused(text);
+            assert_eq!(error.line, Some(line), "{text}: {error}");
+            assert!(error.message.contains(part), "{text}: {error}");
+        };
+        check("floor: none\n", 1, "full, landlock");
+        check("\nlimits:\n  ram_mb: 0\n", 3, "outside 16");
+        check("limits:\n  cpu_cores: .nan\n", 2, "outside");
+        check("limits:\n  ram_mb: -5\n", 2, "");
+        check("toolsets: [vault]\n", 1, "not in this version");
+        check("state_dir: here\n", 1, "relative");
+        check("floor: full\nfloor: landlock\n", 2, "floor");
+    }
+
+    #[test]
+    fn nothing_means_every_default() {
+        for text in ["", "# only a comment\n", "---\n", "{}\n"] {
+            let layer = parse_config(text).unwrap().into_layer(&Path::new("/c").into());
+            assert!(
+                layer.backend.is_none() && layer.limits_ram_mb.is_none(),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_know_their_lines() {
+        let text = "limits:\n  ram_mb: 1024\n\n  cpu_cores: 2\ntoolsets: all\n";
+        let layer = parse_config(text)
+            .unwrap()
+            .into_layer(&Path::new("/etc/c.yaml").into());
+        let memory = layer.limits_ram_mb.unwrap();
+        assert_eq!(
+            (memory.value.get(), memory.origin.to_string().as_str()),
+            (1024, "/etc/c.yaml:2")
+        );
+        assert_eq!(
+            layer.limits_cpu_cores.unwrap().origin.to_string(),
+            "/etc/c.yaml:4"
+        );
+        assert_eq!(layer.toolsets.unwrap().origin.to_string(), "/etc/c.yaml:5");
+    }
+
+    #[test]
+    fn bombs_and_noise_are_refused_and_do_not_panic() {
+        let laughs = "a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c,*c,*c]\n";
+        let deep = "[".repeat(100_000);
+        let long = format!("log: {}", "x".repeat(CONFIG_BYTES_MAX));
+        for text in [
+            laughs,
+            &deep,
+            &long,
+            "\u{0}",
+            "%",
+            "a: b: c",
+            "- 1\n- 2\n",
+            "limits: 5\n",
+            "!!binary x",
+            "? a\n: b",
+        ] {
+            assert!(parse_config(text).is_err(), "{:?}", &text[..text.len().min(40)]);
+        }
+    }
+}

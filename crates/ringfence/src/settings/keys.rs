@@ -1,0 +1,192 @@
+//! The one table of settings. Layers (file, environment, flags) and the effective values are made from it, so that a
+//! setting cannot exist in one place and be forgotten in another.
+
+use super::words::{
+    BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, Seconds, Toolset, Whole, Word,
+};
+use serde_json::Value;
+use std::{fmt, path::Path, sync::Arc};
+
+/// MiB of memory: 16 MiB to 1 TiB.
+pub(crate) type Memory = Whole<16, 1_048_576>;
+/// MiB of disk: 1 MiB to 1 TiB.
+pub(crate) type Disk = Whole<1, 1_048_576>;
+/// Processes and threads.
+pub(crate) type Processes = Whole<1, 32_768>;
+/// Bytes of one stream: at most 256 MiB.
+pub(crate) type Output = Whole<1, 268_435_456>;
+/// Programs that run at once.
+pub(crate) type Concurrency = Whole<1, 1024>;
+/// Requests that wait at once.
+pub(crate) type Waiting = Whole<0, 65_536>;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { path: Arc<Path>, line: u64 },
+    Environment(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value and its origin.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+impl<T> Setting<T> {
+    pub(crate) fn default_of(value: T) -> Self {
+        Self {
+            value,
+            origin: Origin::Default,
+        }
+    }
+}
+
+/// What the reference says of one setting.
+pub(crate) struct Key {
+    /// `limits.ram_mb`.
+    pub(crate) path: &'static str,
+    /// The default as text, `None` when it depends on the machine.
+    pub(crate) default: Option<&'static str>,
+    /// One line.
+    pub(crate) about: &'static str,
+    /// What a file may say.
+    pub(crate) schema: fn() -> Value,
+}
+
+impl Key {
+    /// `RINGFENCE_LIMITS_RAM_MB`.
+    pub(crate) fn variable(&self) -> String {
+        format!("RINGFENCE_{}", self.path.replace('.', "_").to_ascii_uppercase())
+    }
+}
+
+/// One line of `config show`.
+pub(crate) struct Row<'a> {
+    pub(crate) path: &'static str,
+    pub(crate) value: Value,
+    pub(crate) origin: &'a Origin,
+}
+
+macro_rules! keys {
+    ($($field:ident: $type:ty, $path:literal, $default:expr, $about:literal;)+) => {
+        /// Every setting, in the order of the reference.
+        pub(crate) const KEYS: &[Key] =
+            &[$(Key { path: $path, default: $default, about: $about, schema: <$type as Word>::schema }),+];
+
+        /// What one source says; most of it is usually absent.
+        #[derive(Debug, Default)]
+        pub(crate) struct Layer {
+            $(pub(crate) $field: Option<Setting<$type>>,)+
+        }
+
+        impl Layer {
+            /// Reads the value of the setting `path`; the caller has looked the path up in [`KEYS`].
+            pub(crate) fn set(&mut self, path: &str, text: &str, origin: Origin) -> Result<(), String> {
+                match path {
+                    $($path => self.$field = Some(Setting { value: <$type as Word>::read(text)?, origin }),)+
+                    other => return Err(format!("`{other}` is not a setting")),
+                }
+                Ok(())
+            }
+        }
+
+        /// Every setting with its value.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Effective {
+            $(pub(crate) $field: Setting<$type>,)+
+        }
+
+        impl Effective {
+            /// A layer's values win.
+            #[must_use]
+            pub(crate) fn overlaid(self, layer: Layer) -> Self {
+                Self { $($field: layer.$field.unwrap_or(self.$field),)+ }
+            }
+
+            pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+                vec![$(Row { path: $path, value: self.$field.value.json(), origin: &self.$field.origin }),+]
+            }
+        }
+    };
+}
+
+keys! {
+    backend: BackendName, "backend", Some("native"), "What makes the sandboxes.";
+    floor: Floor, "floor", Some("full"),
+        "The weakest isolation that is allowed. `landlock` gives up namespaces, the own root and the empty network.";
+    limits_ram_mb: Memory, "limits.ram_mb", Some("512"), "Memory of a run that asks for none, in MiB.";
+    limits_cpu_cores: Cores, "limits.cpu_cores", Some("1"), "Processor cores of a run that asks for none.";
+    limits_timeout_seconds: Seconds, "limits.timeout_seconds", Some("60"), "Wall-clock time of a run that asks for none.";
+    limits_processes: Processes, "limits.processes", Some("64"), "Processes and threads of a run that asks for none.";
+    limits_output_bytes: Output, "limits.output_bytes", Some("1000000"), "Kept bytes of each of stdout and stderr.";
+    limits_disk_mb: Disk, "limits.disk_mb", Some("512"), "Private disk of a run that asks for none, in MiB.";
+    caps_ram_mb: Memory, "caps.ram_mb", Some("8192"), "The most memory that a request gets, in MiB.";
+    caps_cpu_cores: Cores, "caps.cpu_cores", None, "The most processor cores that a request gets; default: the machine's.";
+    caps_timeout_seconds: Seconds, "caps.timeout_seconds", Some("3600"), "The longest time that a request gets.";
+    caps_processes: Processes, "caps.processes", Some("1024"), "The most processes and threads that a request gets.";
+    caps_output_bytes: Output, "caps.output_bytes", Some("67108864"), "The most kept bytes per stream that a request gets.";
+    caps_disk_mb: Disk, "caps.disk_mb", Some("16384"), "The most private disk that a request gets, in MiB.";
+    queue_concurrency: Concurrency, "queue.concurrency", None, "Programs that run at once; default: two for each core.";
+    queue_waiting: Waiting, "queue.waiting", Some("256"), "Requests that wait at once; one more is told to come back.";
+    runtimes_python: Interpreter, "runtimes.python", Some("auto"),
+        "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
+    runtimes_node: Interpreter, "runtimes.node", Some("auto"), "Node.js; `auto`: the first node on PATH.";
+    runtimes_shell: Interpreter, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
+    runtimes_mounts: List<HostPath>, "runtimes.mounts", Some("[]"),
+        "More directories of the host that interpreters need, mounted read-only at the same place.";
+    namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
+        "May an MCP caller name its namespace; if not, the tools have no such argument.";
+    state_dir: HostPath, "state_dir", None,
+        "Where short-lived directories of the landlock tier live; default: ringfence below $XDG_STATE_HOME.";
+    toolsets: List<Toolset>, "toolsets", Some("all"), "Tools that `serve` offers.";
+    log: LogLevel, "log", None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_can_be_set_from_text_and_an_unknown_one_cannot() {
+        let mut layer = Layer::default();
+        for key in KEYS {
+            let text = key
+                .default
+                .filter(|text| *text != "[]")
+                .unwrap_or(match key.path {
+                    "state_dir" | "runtimes.mounts" => "/x",
+                    "log" => "info",
+                    _ => "1",
+                });
+            layer.set(key.path, text, Origin::Default).unwrap();
+        }
+        assert!(layer.log.is_some() && layer.runtimes_mounts.is_some() && layer.caps_cpu_cores.is_some());
+        assert!(layer.set("limits.ramm_mb", "1", Origin::Default).is_err());
+    }
+
+    #[test]
+    fn variables_are_named_after_their_keys() {
+        let names: Vec<String> = KEYS.iter().map(Key::variable).collect();
+        assert!(names.contains(&"RINGFENCE_LIMITS_RAM_MB".to_owned()));
+        assert!(names.contains(&"RINGFENCE_STATE_DIR".to_owned()));
+        let mut unique = names.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), names.len());
+    }
+}

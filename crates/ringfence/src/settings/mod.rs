@@ -1,0 +1,323 @@
+//! Configuration: what was typed (a file, the environment, flags) becomes what it means. A flag wins over the
+//! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
+
+mod aliases;
+mod environment;
+mod file;
+mod keys;
+mod render;
+mod words;
+
+pub use environment::Environment;
+pub use file::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, parse_config};
+pub(crate) use keys::{Layer, Origin, Setting};
+pub(crate) use render::{example, schema, table};
+pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
+
+use environment::CONFIG_VARIABLE;
+use keys::{Concurrency, Disk, Effective, Memory, Output, Processes, Waiting};
+use ringfence_engine::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
+use ringfence_types::{ErrorCode, Limits, RequestError};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use words::{Cores, HostPath, Interpreter, Seconds};
+
+/// What the command line says about the configuration.
+#[derive(Debug)]
+pub(crate) struct Flags {
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) layer: Layer,
+    /// The log level of this command where nobody sets one.
+    pub(crate) log: LogLevel,
+}
+
+/// May an MCP caller name its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Namespaces {
+    CallerChooses,
+    Fixed,
+}
+
+/// What the configuration means.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) engine: EngineSettings,
+    pub(crate) floor: Floor,
+    pub(crate) toolsets: List<Toolset>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) log: LogLevel,
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+    effective: Effective,
+}
+
+/// The binary of this process, whatever has been done to its path since.
+const SELF: &str = "/proc/self/exe";
+const MEBIBYTE: u64 = 1 << 20;
+
+/// Reads everything that the configuration is made of.
+pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
+    let (file, typed) = read_file(environment, flags.config)?;
+    let from_file = match &file {
+        Some(path) => typed.into_layer(&Arc::from(path.as_path())),
+        None => Layer::default(),
+    };
+    let effective = defaults(environment, flags.log)
+        .overlaid(from_file)
+        .overlaid(environment.layer()?)
+        .overlaid(flags.layer);
+    let effective = lower_defaults_to_caps(effective);
+    check_against_caps(&effective)?;
+    mean(environment, effective, file)
+}
+
+fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no machine has 2^52 cores")]
+fn defaults(environment: &Environment, log: LogLevel) -> Effective {
+    let machine = Cores::clamped(cores() as f64);
+    Effective {
+        backend: Setting::default_of(BackendName::Native),
+        floor: Setting::default_of(Floor::Full),
+        limits_ram_mb: Setting::default_of(Memory::clamped(512)),
+        limits_cpu_cores: Setting::default_of(Cores::clamped(1.0)),
+        limits_timeout_seconds: Setting::default_of(Seconds::clamped(60.0)),
+        limits_processes: Setting::default_of(Processes::clamped(64)),
+        limits_output_bytes: Setting::default_of(Output::clamped(1_000_000)),
+        limits_disk_mb: Setting::default_of(Disk::clamped(512)),
+        caps_ram_mb: Setting::default_of(Memory::clamped(8192)),
+        caps_cpu_cores: Setting::default_of(machine),
+        caps_timeout_seconds: Setting::default_of(Seconds::clamped(3600.0)),
+        caps_processes: Setting::default_of(Processes::clamped(1024)),
+        caps_output_bytes: Setting::default_of(Output::clamped(64 * MEBIBYTE)),
+        caps_disk_mb: Setting::default_of(Disk::clamped(16384)),
+        queue_concurrency: Setting::default_of(Concurrency::clamped(2 * cores())),
+        queue_waiting: Setting::default_of(Waiting::clamped(256)),
+        runtimes_python: Setting::default_of(Interpreter::Search),
+        runtimes_node: Setting::default_of(Interpreter::Search),
+        runtimes_shell: Setting::default_of(Interpreter::Search),
+        runtimes_mounts: Setting::default_of(List::of(Vec::new())),
+        namespaces_caller_chooses: Setting::default_of(true),
+        state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
+        toolsets: Setting::default_of(List::of(vec![Toolset::Execute])),
+        log: Setting::default_of(log),
+    }
+}
+
+/// A cap below a default that nobody chose lowers the default; below one that somebody chose it is a contradiction.
+fn lower_defaults_to_caps(mut settings: Effective) -> Effective {
+    macro_rules! lower {
+        ($($limit:ident <= $cap:ident),+) => {$(
+            if settings.$limit.origin == Origin::Default && settings.$limit.value.get() > settings.$cap.value.get() {
+                settings.$limit.value = settings.$cap.value;
+            }
+        )+};
+    }
+    lower!(
+        limits_ram_mb <= caps_ram_mb,
+        limits_cpu_cores <= caps_cpu_cores,
+        limits_timeout_seconds <= caps_timeout_seconds,
+        limits_processes <= caps_processes,
+        limits_output_bytes <= caps_output_bytes,
+        limits_disk_mb <= caps_disk_mb
+    );
+    settings
+}
+
+fn check_against_caps(settings: &Effective) -> Result<(), RequestError> {
+    macro_rules! check {
+        ($($name:literal: $limit:ident <= $cap:ident),+) => {$(
+            let (limit, cap) = (&settings.$limit, &settings.$cap);
+            if limit.value.get() > cap.value.get() {
+                return Err(refusal(
+                    format!(
+                        "limits.{0} = {1} ({2}) is more than caps.{0} = {3} ({4}).",
+                        $name, limit.value.json(), limit.origin, cap.value.json(), cap.origin
+                    ),
+                    "Raise the cap or lower the limit.",
+                ));
+            }
+        )+};
+    }
+    check!(
+        "ram_mb": limits_ram_mb <= caps_ram_mb,
+        "cpu_cores": limits_cpu_cores <= caps_cpu_cores,
+        "timeout_seconds": limits_timeout_seconds <= caps_timeout_seconds,
+        "processes": limits_processes <= caps_processes,
+        "output_bytes": limits_output_bytes <= caps_output_bytes,
+        "disk_mb": limits_disk_mb <= caps_disk_mb
+    );
+    Ok(())
+}
+
+fn mean(
+    environment: &Environment,
+    effective: Effective,
+    file: Option<PathBuf>,
+) -> Result<Config, RequestError> {
+    let expand = |path: &HostPath, origin: &Origin| expand(environment, path, origin);
+    let interpreter = |setting: &Setting<Interpreter>| match &setting.value {
+        Interpreter::Search => Ok(None),
+        Interpreter::At(path) => expand(path, &setting.origin).map(Some),
+    };
+    let mounts = &effective.runtimes_mounts;
+    let extra_mounts: Result<Vec<PathBuf>, RequestError> = mounts
+        .value
+        .items()
+        .iter()
+        .map(|path| expand(path, &mounts.origin))
+        .collect();
+    let namespaces = if effective.namespaces_caller_chooses.value {
+        Namespaces::CallerChooses
+    } else {
+        Namespaces::Fixed
+    };
+    let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let engine = EngineSettings {
+        helper: PathBuf::from(SELF),
+        tier: effective.floor.value.tier(),
+        state_dir: expand(&effective.state_dir.value, &effective.state_dir.origin)?,
+        policy: policy(&effective),
+        queue: QueueSettings {
+            concurrency: bounded(effective.queue_concurrency.value.get()),
+            waiting: bounded(effective.queue_waiting.value.get()),
+        },
+        runtimes: RuntimeSettings {
+            python: interpreter(&effective.runtimes_python)?,
+            node: interpreter(&effective.runtimes_node)?,
+            shell: interpreter(&effective.runtimes_shell)?,
+            search_path: environment.search_path(),
+            extra_mounts: extra_mounts?,
+        },
+    };
+    Ok(Config {
+        engine,
+        floor: effective.floor.value,
+        toolsets: effective.toolsets.value.clone(),
+        namespaces,
+        log: effective.log.value,
+        file,
+        effective,
+    })
+}
+
+fn policy(settings: &Effective) -> PolicySettings {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    macro_rules! limits {
+        ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
+            Limits {
+                memory_bytes: settings.$ram.value.get() * MEBIBYTE,
+                cpu_millicores: narrow(settings.$cpu.value.thousandths()),
+                timeout_ms: settings.$timeout.value.thousandths(),
+                processes: narrow(settings.$processes.value.get()),
+                output_bytes: settings.$output.value.get(),
+                disk_bytes: settings.$disk.value.get() * MEBIBYTE,
+            }
+        };
+    }
+    PolicySettings {
+        defaults: limits!(
+            limits_ram_mb,
+            limits_cpu_cores,
+            limits_timeout_seconds,
+            limits_processes,
+            limits_output_bytes,
+            limits_disk_mb
+        ),
+        caps: limits!(
+            caps_ram_mb,
+            caps_cpu_cores,
+            caps_timeout_seconds,
+            caps_processes,
+            caps_output_bytes,
+            caps_disk_mb
+        ),
+    }
+}
+
+fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {
+    match (path.as_str().strip_prefix("~/"), environment.home()) {
+        (None, _) => Ok(PathBuf::from(path.as_str())),
+        (Some(rest), Some(home)) => Ok(home.join(rest)),
+        (Some(_), None) => Err(refusal(
+            format!(
+                "`{}` ({origin}) needs a home directory, and HOME is not set.",
+                path.as_str()
+            ),
+            "Write the path from `/`.",
+        )),
+    }
+}
+
+/// The file that is named, or the usual one where it exists.
+fn read_file(
+    environment: &Environment,
+    flag: Option<PathBuf>,
+) -> Result<(Option<PathBuf>, ConfigFile), RequestError> {
+    let named = flag
+        .map(|path| (path, "--config"))
+        .or(environment.named_config().map(|path| (path, CONFIG_VARIABLE)));
+    if let Some((path, by)) = named {
+        let text = read_text(&path).map_err(|error| {
+            refusal(
+                format!(
+                    "cannot read the configuration {} ({by}): {error}.",
+                    path.display()
+                ),
+                "Name a file that exists, or start from `ringfence config example`.",
+            )
+        })?;
+        return Ok((Some(path.clone()), parse(&path, &text)?));
+    }
+    let Some(path) = environment.usual_config() else {
+        return Ok((None, ConfigFile::default()));
+    };
+    match read_text(&path) {
+        Ok(text) => Ok((Some(path.clone()), parse(&path, &text)?)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok((None, ConfigFile::default()))
+        }
+        // It may hold limits; going on without them would be to degrade in silence.
+        Err(error) => Err(refusal(
+            format!("cannot read the configuration {}: {error}.", path.display()),
+            "Make it readable, set HOME to your own, or name another file with --config.",
+        )),
+    }
+}
+
+/// At most one byte more than is allowed is read, whatever the file is.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?
+        .take(CONFIG_BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<ConfigFile, RequestError> {
+    parse_config(text).map_err(|error| {
+        let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
+        refusal(
+            format!("{}{place}: {}", path.display(), error.message),
+            "`ringfence config schema` prints what a file may say.",
+        )
+    })
+}
+
+fn refusal(message: String, hint: &str) -> RequestError {
+    RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
+}
+
+#[cfg(test)]
+mod tests;

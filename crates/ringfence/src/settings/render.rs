@@ -1,0 +1,103 @@
+//! The table of settings as text: `config show`, `config schema`, `config example`.
+
+use super::{
+    Config,
+    keys::{KEYS, Key},
+};
+use serde_json::{Map, Value, json};
+
+/// Every effective value with its origin, aligned; or as JSON.
+pub(crate) fn table(config: &Config) -> (String, Value) {
+    let rows = config.effective.rows();
+    let shown: Vec<(&str, String, String)> = rows
+        .iter()
+        .map(|row| (row.path, plain(&row.value), row.origin.to_string()))
+        .collect();
+    let wide = |widths: &mut dyn Iterator<Item = usize>| widths.max().unwrap_or(0);
+    let names = wide(&mut shown.iter().map(|row| row.0.len()));
+    let values = wide(&mut shown.iter().map(|row| row.1.chars().count()));
+    let mut text = match &config.file {
+        Some(file) => format!("# file: {}\n", file.display()),
+        None => "# no configuration file\n".to_owned(),
+    };
+    let mut object = Map::new();
+    for (row, (path, value, origin)) in rows.iter().zip(&shown) {
+        text += &format!("{path:names$}  {value:values$}  {origin}\n");
+        object.insert(row.path.to_owned(), json!({"value": row.value, "origin": origin}));
+    }
+    (text, json!({"file": config.file, "settings": object}))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// `limits.ram_mb` is in the section `limits`.
+fn section(key: &Key) -> (Option<&'static str>, &'static str) {
+    key.path
+        .split_once('.')
+        .map_or((None, key.path), |(section, name)| (Some(section), name))
+}
+
+/// JSON Schema of a configuration file.
+pub(crate) fn schema() -> String {
+    let mut top = Map::new();
+    for key in KEYS {
+        let mut schema = (key.schema)();
+        if let Some(fields) = schema.as_object_mut() {
+            fields.insert(
+                "description".to_owned(),
+                json!(format!("{} ({})", key.about, key.variable())),
+            );
+            if let Some(default) = key.default {
+                let default = serde_json::from_str(default).unwrap_or_else(|_| json!(default));
+                fields.insert("default".to_owned(), default);
+            }
+        }
+        match section(key) {
+            (None, name) => drop(top.insert(name.to_owned(), schema)),
+            (Some(section), name) => {
+                let section = top.entry(section).or_insert_with(
+                    || json!({"type": "object", "additionalProperties": false, "properties": {}}),
+                );
+                section["properties"][name] = schema;
+            }
+        }
+    }
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Ringfence configuration",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": top,
+    });
+    format!("{schema:#}\n")
+}
+
+/// A file that says every default aloud; what depends on the machine is commented out.
+pub(crate) fn example() -> String {
+    let mut text = String::from(
+        "# Ringfence's configuration: every setting with its default. Leave out what you do not change.\n\
+         # A flag wins over the environment, which wins over this file.\n",
+    );
+    let mut open = None;
+    for key in KEYS {
+        let (section, name) = section(key);
+        let indent = if section.is_some() { "  " } else { "" };
+        if section != open {
+            if let Some(section) = section {
+                text += &format!("\n{section}:\n");
+            }
+            open = section;
+        }
+        if section.is_none() {
+            text += "\n";
+        }
+        text += &format!("{indent}# {} ({})\n", key.about, key.variable());
+        match key.default {
+            Some(default) => text += &format!("{indent}{name}: {default}\n"),
+            None => text += &format!("{indent}# {name}:\n"),
+        }
+    }
+    text
+}

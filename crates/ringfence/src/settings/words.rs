@@ -1,0 +1,492 @@
+//! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
+//! in both by the same code, and written back as JSON.
+
+use crate::nearest::suggestion;
+use ringfence_types::Tier;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Value, json};
+use std::{fmt, marker::PhantomData};
+
+/// A value of a setting.
+pub(crate) trait Word: Sized + Clone {
+    /// From a flag or a variable.
+    fn read(text: &str) -> Result<Self, String>;
+    /// As it is shown, and as a file would say it.
+    fn json(&self) -> Value;
+    /// What a file may say.
+    fn schema() -> Value;
+}
+
+/// A whole number within bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u64")]
+pub(crate) struct Whole<const MIN: u64, const MAX: u64>(u64);
+
+impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+
+    /// A number of our own, kept within the bounds.
+    pub(crate) fn clamped(number: u64) -> Self {
+        Self(number.clamp(MIN, MAX))
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Whole<MIN, MAX> {
+    type Error = String;
+    fn try_from(number: u64) -> Result<Self, String> {
+        if (MIN..=MAX).contains(&number) {
+            Ok(Self(number))
+        } else {
+            Err(format!("{number} is outside {MIN}..={MAX}"))
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> Word for Whole<MIN, MAX> {
+    fn read(text: &str) -> Result<Self, String> {
+        let number: u64 = text
+            .parse()
+            .map_err(|_| format!("`{text}` is not a whole number in {MIN}..={MAX}"))?;
+        Self::try_from(number)
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "integer", "minimum": MIN, "maximum": MAX})
+    }
+}
+
+/// A number with a fraction, within bounds that the two kinds below name.
+macro_rules! fraction {
+    ($name:ident, $least:literal, $most:literal, $about:literal) => {
+        #[doc = $about]
+        #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize)]
+        #[serde(try_from = "f64")]
+        pub(crate) struct $name(f64);
+
+        impl $name {
+            pub(crate) fn get(self) -> f64 {
+                self.0
+            }
+
+            /// In thousandths.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded at construction")]
+            pub(crate) fn thousandths(self) -> u64 {
+                (self.0 * 1000.0).round() as u64
+            }
+
+            /// A number of our own, kept within the bounds.
+            pub(crate) fn clamped(number: f64) -> Self {
+                Self(number.clamp($least, $most))
+            }
+        }
+
+        impl TryFrom<f64> for $name {
+            type Error = String;
+            fn try_from(number: f64) -> Result<Self, String> {
+                // a NaN is in no range
+                if ($least..=$most).contains(&number) {
+                    Ok(Self(number))
+                } else {
+                    Err(format!("{number} is outside {}..={}", $least, $most))
+                }
+            }
+        }
+
+        impl Word for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+                Self::try_from(number)
+            }
+            fn json(&self) -> Value {
+                if self.0.fract() == 0.0 { json!(self.thousandths() / 1000) } else { json!(self.0) }
+            }
+            fn schema() -> Value {
+                json!({"type": "number", "minimum": $least, "maximum": $most})
+            }
+        }
+    };
+}
+fraction!(Cores, 0.01, 4096.0, "A share of processor cores.");
+fraction!(Seconds, 0.1, 86400.0, "A length of time.");
+
+impl Word for bool {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err(format!("`{text}` is neither true nor false")),
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self)
+    }
+    fn schema() -> Value {
+        json!({"type": "boolean"})
+    }
+}
+
+/// Closed sets of words: one list gives reading, writing and schema.
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name { $($(#[$doc])* $variant),+ }
+
+        impl $name {
+            pub(crate) const NAMES: &[&str] = &[$($text),+];
+
+            pub(crate) fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl Word for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                match text {
+                    $($text => Ok(Self::$variant),)+
+                    _ => Err(format!(
+                        "`{text}` is not one of {}.{}", Self::NAMES.join(", "), suggestion(text, Self::NAMES.iter().copied())
+                    )),
+                }
+            }
+            fn json(&self) -> Value {
+                json!(self.as_str())
+            }
+            fn schema() -> Value {
+                json!({"enum": Self::NAMES})
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::read(&text).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+choice! {
+    /// What makes a sandbox.
+    BackendName {
+        /// The local Linux jail.
+        Native = "native",
+    }
+}
+
+choice! {
+    /// The weakest strength that a run may have.
+    Floor {
+        /// Every layer.
+        Full = "full",
+        /// Landlock, seccomp and limits, on a host without user namespaces.
+        Landlock = "landlock",
+    }
+}
+
+choice! {
+    /// The least important lines of the operator's log that are still written.
+    LogLevel {
+        /// Nothing.
+        Off = "off",
+        /// What broke.
+        Error = "error",
+        /// What may break.
+        Warn = "warn",
+        /// What happened.
+        Info = "info",
+        /// How it happened.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+choice! {
+    /// A group of tools.
+    Toolset {
+        /// `execute_code`, `list_runtimes`, `get_sandbox_info`.
+        Execute = "execute",
+    }
+}
+
+/// Toolsets of the contract whose tools are not in this version.
+const TOOLSETS_TO_COME: [&str; 8] = [
+    "sessions",
+    "data",
+    "snapshots",
+    "observe",
+    "egress",
+    "vault",
+    "web",
+    "host",
+];
+
+impl Floor {
+    pub(crate) fn tier(self) -> Tier {
+        match self {
+            Self::Full => Tier::Full,
+            Self::Landlock => Tier::Landlock,
+        }
+    }
+}
+
+/// A directory or file of the host: absolute, or below the home directory (`~/...`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct HostPath(String);
+
+impl HostPath {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A path that we composed ourselves.
+    pub(crate) fn ours(path: &std::path::Path) -> Self {
+        Self(path.to_string_lossy().into_owned())
+    }
+}
+
+impl TryFrom<String> for HostPath {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.contains('\0') {
+            Err("a path holds a NUL byte".to_owned())
+        } else if text.starts_with('/') || text.starts_with("~/") {
+            Ok(Self(text))
+        } else {
+            Err(format!(
+                "the path `{text}` is relative; write it from `/` or from `~/`"
+            ))
+        }
+    }
+}
+
+impl Word for HostPath {
+    fn read(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^(/|~/)"})
+    }
+}
+
+/// Where an interpreter is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Interpreter {
+    /// The first on `PATH`.
+    Search,
+    /// This one, or the one of this virtual environment.
+    At(HostPath),
+}
+
+impl<'de> Deserialize<'de> for Interpreter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::read(&text).map_err(de::Error::custom)
+    }
+}
+
+impl Word for Interpreter {
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            Ok(Self::Search)
+        } else {
+            HostPath::read(text).map(Self::At)
+        }
+    }
+    fn json(&self) -> Value {
+        match self {
+            Self::Search => json!("auto"),
+            Self::At(path) => path.json(),
+        }
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^(auto$|/|~/)"})
+    }
+}
+
+/// A list with a bound; in a flag or a variable its items are separated by [`Listed::SEPARATOR`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct List<T>(Vec<T>);
+
+const ITEMS_MAX: usize = 64;
+
+/// What stands in a list.
+pub(crate) trait Listed: Word {
+    const SEPARATOR: char;
+    /// A word that stands for all items; then a list may also be given as this one word.
+    const ALL: Option<&'static str> = None;
+    /// May the list be empty.
+    const EMPTY: bool;
+    /// All items, where there is a word for them.
+    fn all() -> Vec<Self> {
+        Vec::new()
+    }
+}
+
+impl Listed for HostPath {
+    const SEPARATOR: char = ':';
+    const EMPTY: bool = true;
+}
+
+impl Listed for Toolset {
+    const SEPARATOR: char = ',';
+    const ALL: Option<&'static str> = Some("all");
+    const EMPTY: bool = false;
+    fn all() -> Vec<Self> {
+        vec![Self::Execute]
+    }
+}
+
+/// One item of a list of toolsets may be a name of the contract that this version lacks.
+fn read_item<T: Listed>(text: &str) -> Result<T, String> {
+    T::read(text).map_err(|reason| {
+        if T::ALL.is_some() && TOOLSETS_TO_COME.contains(&text) {
+            format!(
+                "the toolset `{text}` is not in this version; there is: {}",
+                Toolset::NAMES.join(", ")
+            )
+        } else {
+            reason
+        }
+    })
+}
+
+impl<T: Listed> List<T> {
+    pub(crate) fn items(&self) -> &[T] {
+        &self.0
+    }
+
+    pub(crate) fn of(items: Vec<T>) -> Self {
+        Self(items)
+    }
+
+    fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let words: Vec<&str> = words.collect();
+        if words.len() > ITEMS_MAX {
+            return Err(format!("more than {ITEMS_MAX} items"));
+        }
+        if words.is_empty() && !T::EMPTY {
+            return Err("an empty list".to_owned());
+        }
+        if T::ALL.is_some_and(|all| words == [all]) {
+            return Ok(Self(T::all()));
+        }
+        words
+            .into_iter()
+            .map(read_item)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl<T: Listed> Word for List<T> {
+    fn read(text: &str) -> Result<Self, String> {
+        let words = text
+            .split(T::SEPARATOR)
+            .map(str::trim)
+            .filter(|word| !word.is_empty());
+        Self::from_words(words)
+    }
+    fn json(&self) -> Value {
+        Value::Array(self.0.iter().map(Word::json).collect())
+    }
+    fn schema() -> Value {
+        let least = usize::from(!T::EMPTY);
+        let list = json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": ITEMS_MAX});
+        match T::ALL {
+            Some(all) => json!({"anyOf": [{"const": all}, list]}),
+            None => list,
+        }
+    }
+}
+
+impl<'de, T: Listed> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")?;
+        T::ALL.map_or(Ok(()), |all| write!(f, " or `{all}`"))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        if T::ALL == Some(text) {
+            return Ok(List(T::all()));
+        }
+        Err(E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut words: Vec<String> = Vec::new();
+        while let Some(word) = items.next_element()? {
+            words.push(word);
+            if words.len() > ITEMS_MAX {
+                break; // refused below
+            }
+        }
+        List::from_words(words.iter().map(String::as_str)).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_numbers_are_refused() {
+        let whole = |text: &str| Whole::<16, 8192>::read(text).is_ok();
+        assert!(whole("16") && whole("8192"));
+        assert!(!whole("0") && !whole("15") && !whole("8193") && !whole("-1") && !whole("1.5") && !whole(""));
+        assert!(!whole("99999999999999999999999"));
+        let cores = |text: &str| Cores::read(text).is_ok();
+        assert!(cores("0.5") && cores("1"));
+        assert!(!cores("0") && !cores("NaN") && !cores("inf") && !cores("-1") && !cores("1e99"));
+    }
+
+    #[test]
+    fn toolsets_are_a_list_or_all_and_one_that_is_missing_is_named() {
+        assert_eq!(List::<Toolset>::read("all").unwrap().items(), [Toolset::Execute]);
+        assert_eq!(
+            List::<Toolset>::read("execute").unwrap().items(),
+            [Toolset::Execute]
+        );
+        assert!(List::<Toolset>::read("").is_err());
+        assert!(
+            List::<Toolset>::read("execute,vault")
+                .unwrap_err()
+                .contains("not in this version")
+        );
+        assert!(
+            List::<Toolset>::read("exekute")
+                .unwrap_err()
+                .contains("Did you mean `execute`?")
+        );
+    }
+
+    #[test]
+    fn paths_are_absolute_or_below_home() {
+        let check = |text: &str, good: bool| assert_eq!(HostPath::read(text).is_ok(), good, "{text:?}");
+        check("/opt/python", true);
+        check("~/x", true);
+        check("relative", false);
+        check("", false);
+        check("/a\0b", false);
+        assert_eq!(List::<HostPath>::read("/a:/b").unwrap().items().len(), 2);
+    }
+}

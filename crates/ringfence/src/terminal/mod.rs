@@ -1,0 +1,226 @@
+//! The only place that prints. Our own words may be coloured; a stranger's bytes reach a terminal neutralised.
+
+pub(crate) mod neutral;
+
+use crate::settings::Environment;
+use neutral::Neutraliser;
+use ringfence_types::RequestError;
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+/// Where our output goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terminal {
+    out: End,
+    err: End,
+    colour: Colour,
+}
+
+/// Who is at the other end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Person,
+    Program,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Colour {
+    Wanted,
+    Refused,
+}
+
+/// How a word of ours is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Good,
+    Bad,
+}
+
+const RED: &str = "\x1b[1;31m";
+const GREEN: &str = "\x1b[32m";
+const CYAN: &str = "\x1b[36m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+
+impl End {
+    fn of(stream: &impl IsTerminal) -> Self {
+        if stream.is_terminal() {
+            Self::Person
+        } else {
+            Self::Program
+        }
+    }
+}
+
+impl Terminal {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        Self {
+            out: End::of(&io::stdout()),
+            err: End::of(&io::stderr()),
+            colour: if environment.no_colour() {
+                Colour::Refused
+            } else {
+                Colour::Wanted
+            },
+        }
+    }
+
+    fn paint(self, end: End, colour: &str, text: &str) -> String {
+        if end == End::Person && self.colour == Colour::Wanted {
+            format!("{colour}{text}{RESET}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// A mark of good or bad on stdout.
+    pub(crate) fn mark(self, mark: Mark, text: &str) -> String {
+        self.paint(self.out, if mark == Mark::Good { GREEN } else { RED }, text)
+    }
+
+    /// Text of our own on stdout. A reader who has left is no error.
+    pub(crate) fn print(self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+
+    /// One JSON document on stdout, laid out for a person when one is looking.
+    pub(crate) fn print_json(self, document: &impl Serialize) -> io::Result<()> {
+        let text = if self.out == End::Person {
+            neutral::json(&serde_json::to_string_pretty(document)?)
+        } else {
+            serde_json::to_string(document)?
+        };
+        self.print(&(text + "\n"))
+    }
+
+    /// `error: ...` and `hint: ...` on stderr.
+    pub(crate) fn error(self, error: &RequestError) {
+        self.complain(&error.message, &error.hint);
+    }
+
+    /// The same for what is not a refusal.
+    pub(crate) fn complain(self, message: &str, hint: &str) {
+        let (error, next) = (self.err("error", RED), self.err("hint", CYAN));
+        self.note_text(&format!(
+            "{error}: {}\n{next}: {}\n",
+            neutral::line(message),
+            neutral::line(hint)
+        ));
+    }
+
+    /// Lines of our own on stderr.
+    pub(crate) fn note(self, text: &str) {
+        self.note_text(&format!("{text}\n"));
+    }
+
+    /// One unobtrusive line on stderr that may hold a stranger's words.
+    pub(crate) fn dim(self, text: &str) {
+        self.note_text(&format!("{}\n", self.err(&neutral::line(text), DIM)));
+    }
+
+    fn err(self, text: &str, colour: &str) -> String {
+        self.paint(self.err, colour, text)
+    }
+
+    fn note_text(self, text: &str) {
+        // There is nobody left to tell that stderr is gone.
+        drop(io::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// The streams for a program's live output.
+    pub(crate) fn guest(self, raw: Raw) -> (GuestStream<tokio::io::Stdout>, GuestStream<tokio::io::Stderr>) {
+        let neutral = |end: End| (end == End::Person && raw == Raw::Neutralised).then(Neutraliser::default);
+        (
+            GuestStream {
+                sink: tokio::io::stdout(),
+                neutral: neutral(self.out),
+            },
+            GuestStream {
+                sink: tokio::io::stderr(),
+                neutral: neutral(self.err),
+            },
+        )
+    }
+}
+
+fn quiet(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// What a terminal gets to see of a program's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Raw {
+    /// As they are: the user asked for it.
+    AsWritten,
+    /// Harmless.
+    Neutralised,
+}
+
+/// One of our streams, carrying a program's bytes.
+pub(crate) struct GuestStream<W> {
+    sink: W,
+    neutral: Option<Neutraliser>,
+}
+
+impl<W: AsyncWrite + Unpin> GuestStream<W> {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.neutral {
+            None => self.sink.write_all(bytes).await?,
+            Some(neutral) => self.sink.write_all(neutral.push(bytes).as_bytes()).await?,
+        }
+        self.sink.flush().await
+    }
+
+    /// What an unfinished character at the end becomes.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        if let Some(neutral) = &mut self.neutral {
+            self.sink.write_all(neutral.end().as_bytes()).await?;
+        }
+        self.sink.flush().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pipe_gets_the_bytes_and_a_terminal_gets_them_harmless() {
+        let hostile = b"a\x1b]0;owned\x07b\xff";
+        let mut pipe = GuestStream {
+            sink: Vec::new(),
+            neutral: None,
+        };
+        pipe.write(hostile).await.unwrap();
+        pipe.end().await.unwrap();
+        assert_eq!(pipe.sink, hostile);
+        let mut terminal = GuestStream {
+            sink: Vec::new(),
+            neutral: Some(Neutraliser::default()),
+        };
+        terminal.write(hostile).await.unwrap();
+        terminal.end().await.unwrap();
+        assert!(!terminal.sink.contains(&0x1b) && !terminal.sink.contains(&0x07));
+    }
+
+    #[test]
+    fn colours_need_a_terminal_and_a_user_who_wants_them() {
+        let terminal = |out, colour| Terminal {
+            out,
+            err: End::Program,
+            colour,
+        };
+        assert_eq!(terminal(End::Person, Colour::Refused).mark(Mark::Good, "x"), "x");
+        assert_eq!(terminal(End::Program, Colour::Wanted).mark(Mark::Good, "x"), "x");
+        assert!(
+            terminal(End::Person, Colour::Wanted)
+                .mark(Mark::Good, "x")
+                .contains('\x1b')
+        );
+    }
+}

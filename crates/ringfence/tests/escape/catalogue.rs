@@ -1,0 +1,119 @@
+//! The attacks, one vector each. A probe is a Python program that prints `REACHED` with what it got, or `BLOCKED` with
+//! why not; it runs unchanged outside (the control) and inside.
+
+mod filesystem;
+mod kernel;
+mod language;
+mod processes;
+mod resources;
+
+/// One attack.
+pub struct Attack {
+    pub id: &'static str,
+    /// A sentence: what holds.
+    pub name: &'static str,
+    /// Claim of SECURITY.md that it tests.
+    pub claim: &'static str,
+    /// The probe, after the common prelude.
+    pub probe: &'static str,
+    pub control: Control,
+    /// Further words for `ringfence run`.
+    pub flags: &'static [&'static str],
+    /// Being killed without a word counts as held (a foreign architecture, a memory bomb).
+    pub killed_is_held: bool,
+}
+
+/// What is tried outside first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// The probe itself, which must succeed there.
+    Outside,
+    /// Nothing: the probe states a fact about the inside, or must not be done outside (a bomb).
+    InsideOnly,
+}
+
+pub enum Verdict {
+    Held(String),
+    NotApplicable(String),
+    Escaped(String),
+}
+
+impl Verdict {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Held(_) => "held",
+            Self::NotApplicable(_) => "not applicable",
+            Self::Escaped(_) => "ESCAPED",
+        }
+    }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Held(reason) | Self::NotApplicable(reason) | Self::Escaped(reason) => reason,
+        }
+    }
+}
+
+impl Attack {
+    pub fn program(&self) -> String {
+        format!("{PRELUDE}\n{}", self.probe)
+    }
+
+    pub fn matches(&self, filter: &str) -> bool {
+        self.id.starts_with(filter) || self.name.contains(filter) || self.claim.contains(filter)
+    }
+}
+
+const fn attack(id: &'static str, claim: &'static str, name: &'static str, probe: &'static str) -> Attack {
+    Attack { id, name, claim, probe, control: Control::Outside, flags: &[], killed_is_held: false }
+}
+
+const fn fact(id: &'static str, claim: &'static str, name: &'static str, probe: &'static str) -> Attack {
+    Attack { control: Control::InsideOnly, ..attack(id, claim, name, probe) }
+}
+
+const fn killed(attack: Attack) -> Attack {
+    Attack { killed_is_held: true, ..attack }
+}
+
+const fn with(attack: Attack, flags: &'static [&'static str]) -> Attack {
+    Attack { flags, ..attack }
+}
+
+pub fn all() -> Vec<Attack> {
+    [kernel::ATTACKS, processes::ATTACKS, filesystem::ATTACKS, resources::ATTACKS, language::ATTACKS].into_iter().flatten().map(copy).collect()
+}
+
+fn copy(attack: &Attack) -> Attack {
+    Attack { ..*attack }
+}
+
+/// `door`: a system call whose door is open when it answers anything but "not permitted", "no such call" or "no such
+/// family"; what it answers beyond that (a bad pointer, a bad number) shows that the kernel's code was reached.
+const PRELUDE: &str = r#"
+import os, sys, ctypes, errno, socket, struct, mmap, time, signal, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+HOME = os.environ.get('CANARY_HOME', '/nonexistent')
+SHUT = ('EPERM', 'ENOSYS', 'EACCES', 'EAFNOSUPPORT')
+def reached(what=''): print('REACHED', what, flush=True)
+def blocked(why=''): print('BLOCKED', why, flush=True)
+def call(number, *args):
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
+    return result, errno.errorcode.get(ctypes.get_errno(), ctypes.get_errno())
+def door(*numbers, args=(0, 0, 0, 0, 0)):
+    got = []
+    for number in numbers:
+        result, error = call(number, *args)
+        if result >= 0 or error not in SHUT:
+            return reached('%d: %s %s' % (number, result, error))
+        got.append(error)
+    blocked(' '.join(got))
+def attempt(action):
+    try:
+        reached(action())
+    except OSError as error:
+        blocked(errno.errorcode.get(error.errno, error))
+    except Exception as error:
+        blocked(repr(error))
+"#;

@@ -1,0 +1,116 @@
+//! Group E: exhaustion. Bombs are never tried outside; what holds is that the sandbox ends, in the words of its limit.
+
+use super::{Attack, fact, killed, with};
+
+#[rustfmt::skip]
+pub const ATTACKS: &[Attack] = &[
+    with(fact("E01", "RES-1", "a fork bomb meets its limit", "
+count = 0
+try:
+    while count < 500:
+        if os.fork() == 0: time.sleep(30); os._exit(0)
+        count += 1
+except OSError: pass
+reached(count) if count >= 40 else blocked(count)"), &["--processes", "32"]),
+    with(fact("E01", "RES-1", "a thread bomb meets its limit", "
+import threading
+count = 0
+try:
+    while count < 500:
+        threading.Thread(target=time.sleep, args=(30,), daemon=True).start(); count += 1
+except RuntimeError: pass
+print('BLOCKED' if count < 40 else 'REACHED', count, flush=True); os._exit(0)"), &["--processes", "32"]),
+    fact("E01", "PROC-5", "a daemon does not outlive the run", "
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        time.sleep(15); reached('outlived the run')
+    os._exit(0)
+blocked('main has ended')"),
+    killed(with(fact("E02", "RES-3", "anonymous memory meets its limit", "
+blocks = []
+for _ in range(100): blocks.append(bytearray(10 * 2**20))
+reached('1000 MiB')"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "memory of many children meets one limit", "
+for _ in range(10):
+    if os.fork() == 0:
+        block = bytearray(40 * 2**20)
+        for i in range(0, len(block), 4096): block[i] = 1
+        time.sleep(5); os._exit(0)
+time.sleep(5); reached('400 MiB')"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "shared memory meets its limit", "
+blocks = []
+try:
+    for _ in range(10):
+        block = mmap.mmap(-1, 100 * 2**20); blocks.append(block)
+        for i in range(0, len(block), 4096): block[i] = 1
+    reached('1000 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "hidden shared memory meets its limit", "
+blocks = []
+try:
+    for _ in range(1000):
+        block = mmap.mmap(-1, 2**20); blocks.append(block)
+        for i in range(0, len(block), 4096): block[i] = 1
+        block.madvise(mmap.MADV_DONTNEED)
+    reached('1000 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "files in memory meet their limit", "
+try:
+    for number in range(100):
+        fd = os.memfd_create('x')
+        for _ in range(10): os.write(fd, b'x' * 2**20)
+    reached('1000 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-4", "the private disk has its size", "
+try:
+    for number in range(100): open('/tmp/%d' % number, 'wb').write(b'x' * 10 * 2**20)
+    reached('1000 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--disk", "64m"])),
+    killed(with(fact("E02", "RES-4", "/dev/shm and the workspace are the same disk", "
+try:
+    for number in range(20):
+        for place in ('/dev/shm', '/workspace', '/output', '/home/sandbox', '/tmp'): open('%s/%d' % (place, number), 'wb').write(b'x' * 2**20)
+    reached('100 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--disk", "64m"])),
+    killed(with(fact("E02", "RES-3", "page tables count", "
+maps = []
+for _ in range(500):
+    area = mmap.mmap(-1, 2**30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ); maps.append(area)
+    for i in range(0, 2**30, 2**21): area[i]
+reached('1000 MiB of page tables')"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "socket buffers count", "
+pairs = []
+try:
+    for _ in range(8):
+        if os.fork() == 0:
+            for _ in range(490):
+                a, b = socket.socketpair(); a.setblocking(False); pairs.append((a, b))
+                try:
+                    while True: a.send(b'x' * 65536)
+                except BlockingIOError: pass
+            time.sleep(5); os._exit(0)
+    time.sleep(6); reached('all filled')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m"])),
+    with(fact("E03", "RES-5", "a spin that ignores signals ends at the deadline", "
+for s in (signal.SIGTERM, signal.SIGXCPU, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    while True: pass
+blocked('spinning'); 
+end = time.time() + 15
+while time.time() < end: pass
+reached('ran on')"), &["--timeout", "1"]),
+    with(fact("E05", "RES-6", "an endless line does not fill the server", "
+blocked('flooding')
+block = b'x' * 65536
+end = time.time() + 5
+while time.time() < end: os.write(1, block)"), &["--timeout", "2"]),
+    fact("E06", "RES-2", "a core dump is not written", "
+import resource
+pid = os.fork()
+if pid == 0: os.abort()
+status = os.waitpid(pid, 0)[1]
+reached('dumped') if os.WCOREDUMP(status) or os.path.exists('core') else blocked('no core')"),
+];

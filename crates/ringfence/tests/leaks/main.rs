@@ -1,0 +1,97 @@
+//! Many runs, and nothing left: counted before and after, from the kernel. A binary of its own, because what it counts
+//! would count other tests too.
+#![expect(clippy::disallowed_methods, reason = "a test starts programs and reads its environment")]
+
+#[path = "../stories/client.rs"]
+#[expect(dead_code, reason = "the vocabulary of the stories, of which this one needs the server")]
+mod client;
+
+use client::Server;
+use std::{fs, path::Path};
+
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    processes: usize,
+    mounts: usize,
+    cgroups: usize,
+    descriptors: usize,
+    helper_descriptors: usize,
+    directories: usize,
+}
+
+fn count(server: u32) -> Counts {
+    let entries = |path: &str| fs::read_dir(path).map_or(0, |entries| entries.flatten().count());
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ours = processes.filter(|entry| {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
+    });
+    let helper = children(server);
+    Counts {
+        processes: ours.count(),
+        mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
+        cgroups: cgroups(Path::new("/sys/fs/cgroup"), 6),
+        descriptors: entries(&format!("/proc/{server}/fd")),
+        helper_descriptors: helper.iter().map(|pid| entries(&format!("/proc/{pid}/fd"))).sum(),
+        directories: entries("/tmp") + entries("/dev/shm") + entries("/run"),
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
+}
+
+/// Directories named after us in any hierarchy.
+fn cgroups(directory: &Path, depth: usize) -> usize {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories
+        .map(|entry| {
+            let ours = entry.file_name().to_string_lossy().starts_with("ringfence-");
+            usize::from(ours) + if depth > 0 { cgroups(&entry.path(), depth - 1) } else { 0 }
+        })
+        .sum()
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// claim: [PROC-7]
+///
+/// 200 runs unless `RINGFENCE_LEAK_RUNS` asks for more.
+#[test]
+fn many_runs_leave_nothing_behind() {
+    let runs = std::env::var("RINGFENCE_LEAK_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let mut server = Server::start();
+    let turn = |server: &mut Server, number: usize| {
+        let (language, code) = match number % 20 {
+            0 => ("python", "import os\nif os.fork() == 0: os.setsid(); import time; time.sleep(60)\nprint(1)"),
+            1 => ("node", "1 + 1"),
+            2 => ("shell", "mkdir d; echo x > d/f; sleep 60 & exit 3"),
+            _ => ("shell", "echo ok"),
+        };
+        let result = server.execute(language, code);
+        assert!(result["exit"]["kind"] == "code", "{result}");
+    };
+    for number in 0..40 {
+        turn(&mut server, number);
+    }
+    let settled = |server: &Server| {
+        // the last supervisor reports before it has removed its cgroup
+        client::within(std::time::Duration::from_secs(2), || count(server.pid()).processes == 0 && cgroups(Path::new("/sys/fs/cgroup"), 6) == 0);
+        count(server.pid())
+    };
+    let (before, memory_before) = (settled(&server), resident_kib(server.pid()));
+    for number in 0..runs {
+        turn(&mut server, number);
+    }
+    let (after, memory_after) = (settled(&server), resident_kib(server.pid()));
+    println!("{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB");
+    assert_eq!(before, after);
+    assert!(memory_after < memory_before + 2048, "{memory_before} KiB became {memory_after} KiB");
+}

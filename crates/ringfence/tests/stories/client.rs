@@ -1,0 +1,190 @@
+//! The vocabulary: a command line that is run, and a server that is spoken to in plain JSON-RPC.
+
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+pub fn binary() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_ringfence"))
+}
+
+/// `ringfence` with these words, an environment of nothing but a path.
+pub fn ringfence(words: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(words).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// Runs code through `ringfence run -` and gives what it said.
+pub fn run_code(language: &str, code: &str, words: &[&str]) -> Output {
+    let mut command = ringfence(&["run", "-", "--language", language]);
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The same with `--json`, as data.
+pub fn run_json(language: &str, code: &str, words: &[&str]) -> Value {
+    let output = run_code(language, code, &[words, &["--json"]].concat());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// A directory that goes away.
+pub struct TempDir(pub PathBuf);
+
+impl TempDir {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringfence-story-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// A server on pipes, after the handshake.
+pub struct Server {
+    pub child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    next: u64,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(words: &[&str]) -> Self {
+        let mut command = ringfence(&["serve"]);
+        let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut server = Self { child, stdin, stdout, next: 1 };
+        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
+        let answer = server.ask("initialize", hello);
+        assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
+        server.tell("notifications/initialized", json!({}));
+        server
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn write(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().unwrap();
+        writeln!(stdin, "{message}").unwrap();
+        stdin.flush().unwrap();
+    }
+
+    pub fn tell(&mut self, method: &str, params: Value) {
+        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    }
+
+    /// Sends a request and does not wait; its id.
+    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    /// The next message, whatever it is. Every line must be protocol.
+    pub fn receive(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        assert_eq!(message["jsonrpc"], "2.0");
+        message
+    }
+
+    /// The answer to a request, and the notifications before it.
+    pub fn await_answer(&mut self, id: u64) -> (Value, Vec<Value>) {
+        let mut before = Vec::new();
+        loop {
+            let message = self.receive();
+            if message["id"] == json!(id) {
+                return (message, before);
+            }
+            before.push(message);
+        }
+    }
+
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.await_answer(id).0
+    }
+
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))["result"].clone()
+    }
+
+    /// `execute_code` with a program of this language: its structured result.
+    pub fn execute(&mut self, language: &str, code: &str) -> Value {
+        self.call("execute_code", json!({"language": language, "code": code}))["structuredContent"].clone()
+    }
+
+    /// Hangs up, as a client that vanishes does.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits for the end, at most so long.
+    pub fn ended_within(&mut self, patience: Duration) -> bool {
+        within(patience, || self.child.try_wait().unwrap().is_some())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stdin = None;
+        if !self.ended_within(Duration::from_secs(5)) {
+            drop(self.child.kill());
+        }
+        drop(self.child.wait());
+    }
+}
+
+/// Does it become true in time.
+pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+/// Processes whose command line holds this word.
+pub fn processes_with(word: &str) -> Vec<u32> {
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holds = |pid: &u32| fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).is_ok_and(|line| contains(&line, word));
+    pids.filter(|pid| *pid != own).filter(holds).collect()
+}
+
+fn contains(haystack: &[u8], needle: &str) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
+}

@@ -1,0 +1,122 @@
+//! Ordinary programs within limits, and the limits' own words.
+
+use crate::client::{run_code, run_json};
+
+#[test]
+fn ordinary_programs_work() {
+    let code = r#"
+import asyncio, multiprocessing as mp, os, pty, sqlite3, subprocess, sys, tempfile, threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+def square(n): return n * n
+if __name__ == '__main__':
+    with mp.Pool(4) as pool: assert pool.map(square, range(5)) == [0, 1, 4, 9, 16]
+    with ProcessPoolExecutor(2) as pool: assert list(pool.map(square, [3])) == [9]
+    with ThreadPoolExecutor(16) as pool: assert sum(pool.map(square, range(3))) == 5
+    with mp.get_context('spawn').Pool(1) as pool: assert pool.map(square, [2]) == [4]
+    assert mp.Value('i', 3).value == 3 and mp.Semaphore(1).acquire()
+    with tempfile.NamedTemporaryFile() as file: file.write(b'x'); file.flush(); assert os.path.getsize(file.name) == 1
+    db = sqlite3.connect('a.db'); db.execute('pragma journal_mode=wal'); db.execute('create table t (n)'); db.execute('insert into t values (1)'); db.commit()
+    assert sqlite3.connect('a.db').execute('select n from t').fetchone() == (1,)
+    async def served():
+        server = await asyncio.start_server(lambda r, w: (w.write(b'hi'), w.close()), '127.0.0.1', 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b'hi'
+        child = await asyncio.create_subprocess_exec('echo', 'out', stdout=asyncio.subprocess.PIPE)
+        assert (await child.communicate())[0] == b'out\n'
+    asyncio.run(served())
+    assert subprocess.run('seq 100 | sort -rn | head -1', shell=True, capture_output=True, text=True).stdout == '100\n'
+    pid, fd = pty.fork()
+    if pid == 0: os.execvp('sh', ['sh', '-c', 'tty; test -t 0 && echo terminal'])
+    seen = b''
+    try:
+        while chunk := os.read(fd, 1000): seen += chunk
+    except OSError: pass
+    assert b'/dev/pts/0' in seen and b'terminal' in seen, seen
+    print('all work')
+"#;
+    let result = run_json("python", code, &[]);
+    assert_eq!(result["stdout"], "all work\n", "{result}");
+}
+
+#[test]
+fn node_workers_and_children_work() {
+    let code = r#"
+const { Worker } = require('worker_threads'), { execFileSync, fork } = require('child_process'), fs = require('fs'), http = require('http');
+const worker = new Worker("require('worker_threads').parentPort.postMessage(6 * 7)", { eval: true });
+worker.on('message', (n) => {
+  console.log(n, execFileSync('echo', ['child']).toString().trim());
+  const server = http.createServer((q, s) => s.end('served')).listen(0, () =>
+    http.get({ port: server.address().port }, (r) => r.on('data', (d) => { console.log(String(d)); server.close(); })));
+});
+fs.watch('.').close();
+"#;
+    let result = run_json("node", code, &[]);
+    assert_eq!(result["stdout"], "42 child\nserved\n", "{result}");
+}
+
+#[test]
+fn git_works_in_the_workspace() {
+    let code = "git init -q . && git config user.email a@b.c && git config user.name n && echo x > f && git add f && git commit -qm one && git log --oneline | wc -l && git status --short | wc -l";
+    let result = run_json("shell", code, &[]);
+    assert_eq!(result["stdout"], "1\n0\n", "{result}");
+}
+
+#[test]
+fn locale_time_zone_and_certificates_are_there() {
+    let code = "import ssl, time, locale, zoneinfo, datetime\nlocale.setlocale(locale.LC_ALL, '')\nprint(len(ssl.create_default_context().get_ca_certs()) > 10, datetime.datetime.now(zoneinfo.ZoneInfo('Europe/Berlin')).tzname() in ('CET', 'CEST'), 'é'.encode())";
+    let result = run_json("python", code, &[]);
+    assert_eq!(result["stdout"], "True True b'\\xc3\\xa9'\n", "{result}");
+}
+
+#[test]
+fn out_of_memory_is_called_by_its_name() {
+    let result = run_json("python", "print('begun', flush=True)\nx = [bytearray(10**7) for _ in range(100)]", &["--memory", "64m"]);
+    assert_eq!(result["exit"]["kind"], "out_of_memory", "{result}");
+    assert_eq!(result["exit_code"], 137);
+    assert_eq!(result["stdout"], "begun\n");
+}
+
+#[test]
+fn a_gigabyte_of_output_is_counted_and_not_kept() {
+    let result = run_json("shell", "head -c 1073741824 /dev/zero", &[]);
+    assert_eq!(result["stdout_bytes"], 1_073_741_824_u64, "{}", result["exit"]);
+    assert_eq!(result["truncated"]["stdout"], true);
+    assert_eq!(result["stdout"].as_str().unwrap().len(), 1_000_000);
+    let counted = run_code("shell", "head -c 100000000 /dev/zero", &[]);
+    assert_eq!(counted.stdout.len(), 100_000_000, "the live stream is whole");
+}
+
+#[test]
+fn every_layer_is_named_in_the_result() {
+    let result = run_json("shell", "true", &[]);
+    assert_eq!(result["isolation"]["tier"], "full");
+    for layer in [
+        "user_namespace", "mount_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "uts_namespace",
+        "cgroup_namespace", "landlock", "seccomp", "capabilities", "no_new_privileges", "memory", "processes", "cpu", "disk",
+        "wall_time", "resource_limits",
+    ] {
+        assert_eq!(result["isolation"]["layers"][layer]["active"], true, "{layer}");
+    }
+}
+
+/// claim: [TIER-2]
+#[test]
+fn the_landlock_tier_is_the_operators_choice_and_named() {
+    let config = crate::client::TempDir::new("landlock");
+    let file = config.file("c.yaml", &format!("floor: landlock\nstate_dir: {}\n", config.0.join("state").display()));
+    let home = config.file("secret", "canary");
+    for (language, code) in [
+        ("shell", format!("cat {home}; pwd; echo $TMPDIR > x; cat x")),
+        ("python", format!("import socket\ntry: socket.socket(); print('socket')\nexcept OSError: print('none')\ntry: print(open('{home}').read())\nexcept OSError: print('refused')")),
+    ] {
+        let result = run_json(language, &code, &["--config", &file]);
+        assert_eq!(result["isolation"]["tier"], "landlock", "{result}");
+        assert_eq!(result["isolation"]["layers"]["network_namespace"]["active"], false);
+        let said = result["stdout"].as_str().unwrap();
+        assert!(!said.contains("canary") && !said.contains("socket"), "{result}");
+    }
+    let result = run_json("shell", "(setsid sleep 27.1828 &) ; sleep 0.1; echo made > file", &["--config", &file]);
+    assert_eq!(result["artifacts"][0]["name"], "file", "{result}");
+    assert!(crate::client::within(std::time::Duration::from_secs(1), || crate::client::processes_with("27.1828").is_empty()));
+    assert_eq!(std::fs::read_dir(config.0.join("state/runs")).unwrap().count(), 0, "nothing is left on disk");
+}

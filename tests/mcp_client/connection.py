@@ -1,0 +1,136 @@
+"""One face for the two client libraries.
+
+`mcp` 1.30 speaks the handshake revisions of the protocol with `ClientSession`; 2.3 has `Client`, which speaks those and
+the stateless revision of 2026. The stories are written once, against this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import anyio
+import mcp.types
+from mcp import ClientSession, StdioServerParameters, stdio_client
+
+VERSION = importlib.metadata.version("mcp")
+STATELESS = "2026-07-28"
+#: What each library calls its ways of speaking.
+ERAS = ["handshake"] if VERSION.startswith("1.") else ["handshake", "stateless"]
+
+OnProgress = Callable[[float, "float | None", "str | None"], Awaitable[None]]
+
+
+@dataclass
+class Answer:
+    """What a tool gave back."""
+
+    is_error: bool
+    structured: dict[str, Any] | None
+    texts: list[str]
+
+
+@dataclass
+class Tool:
+    """What `tools/list` says of a tool."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    annotations: dict[str, Any]
+
+
+@dataclass
+class Call:
+    """A call that has been sent, and may be cancelled."""
+
+    progress: list[str] = field(default_factory=list)
+    heard: anyio.Event = field(default_factory=anyio.Event)
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _cancel: Callable[[], Awaitable[None]] | None = None
+
+    async def listen(self, _progress: float, _total: float | None, message: str | None) -> None:
+        self.progress.append(message or "")
+        self.heard.set()
+
+    async def cancel(self) -> None:
+        if self._cancel is not None:
+            await self._cancel()
+        self._scope.cancel()
+
+
+class Connection:
+    """A server and the client that is connected to it."""
+
+    def __init__(self, client: Any, session: ClientSession, revision: str) -> None:
+        self._client = client
+        self._session = session
+        self.revision = revision
+
+    async def tools(self) -> list[Tool]:
+        listed = await self._client.list_tools()
+        return [
+            Tool(
+                name=tool["name"],
+                description=tool.get("description", ""),
+                input_schema=tool["inputSchema"],
+                output_schema=tool.get("outputSchema"),
+                annotations=tool.get("annotations", {}),
+            )
+            for tool in (tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools)
+        ]
+
+    async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> Answer:
+        """The library itself holds the structured content against the tool's output schema."""
+        result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
+        plain = result.model_dump(mode="json", by_alias=True, exclude_none=False)
+        texts = [block["text"] for block in plain["content"] if block["type"] == "text"]
+        return Answer(bool(plain["isError"]), plain.get("structuredContent"), texts)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, name: str, arguments: dict[str, Any]) -> AsyncIterator[Call]:
+        """A call in the background; leaving the block abandons it."""
+        call = Call()
+        if VERSION.startswith("1."):
+            call._cancel = self._cancellation(self._session._request_id)
+
+        async def run() -> None:
+            with call._scope:
+                await self.call(name, arguments, call.listen)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await anyio.lowlevel.checkpoint()
+            try:
+                yield call
+            finally:
+                tasks.cancel_scope.cancel()
+
+    def _cancellation(self, request: int) -> Callable[[], Awaitable[None]]:
+        """1.30 leaves the notice to its user; 2.3 sends it when a call is abandoned."""
+
+        async def cancel() -> None:
+            params = mcp.types.CancelledNotificationParams(requestId=request)
+            notice = mcp.types.CancelledNotification(method="notifications/cancelled", params=params)
+            await self._session.send_notification(mcp.types.ClientNotification(notice))
+
+        return cancel
+
+
+@contextlib.asynccontextmanager
+async def connected(parameters: StdioServerParameters, era: str, log: TextIO) -> AsyncIterator[Connection]:
+    """Starts the server and shakes hands, or not, as the era demands."""
+    if VERSION.startswith("1."):
+        async with stdio_client(parameters, errlog=log) as (read, write), ClientSession(read, write) as session:
+            hello = await session.initialize()
+            yield Connection(session, session, hello.protocolVersion)
+        return
+    from mcp import Client
+
+    mode = "auto" if era == "stateless" else "legacy"
+    async with Client(stdio_client(parameters, errlog=log), mode=mode) as client:
+        yield Connection(client, client.session, client.protocol_version)

@@ -1,0 +1,98 @@
+"""Runs every story in every era that the installed client speaks; the last line has the counts.
+
+    python run.py --server PATH [--server-uid 65534] [--filter TEXT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+from connection import ERAS, VERSION, connected
+from server import Server
+from stories import OWN, SHARED
+
+#: A story that takes longer has failed.
+SECONDS = 60
+
+
+HERE = Path(__file__).parent
+
+
+def briefly(error: BaseException) -> str:
+    """What happened, and where in these stories: the libraries' own frames say little."""
+    if isinstance(error, BaseExceptionGroup):
+        return "\n".join(briefly(one) for one in error.exceptions)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == HERE]
+    places = [f"    {Path(frame.filename).name}:{frame.lineno} {frame.line}" for frame in frames]
+    return "\n".join([*places, f"    {type(error).__name__}: {str(error)[:2000]}"])
+
+
+class Score:
+    def __init__(self) -> None:
+        self.passed = 0
+        self.failed = 0
+
+    async def tell(self, title: str, story: Callable[[], Awaitable[None]]) -> None:
+        try:
+            with anyio.fail_after(SECONDS):
+                await story()
+        except Exception as error:  # noqa: BLE001 - whatever a story raises is its failure
+            self.failed += 1
+            print(f"FAILED {title}\n{briefly(error)}", flush=True)
+        else:
+            self.passed += 1
+            print(f"ok     {title}", flush=True)
+
+
+async def tell_all(server: Server, wanted: str) -> Score:
+    score = Score()
+    for era in ERAS:
+        titled = lambda story: f"{era}: {story.__name__.replace('_', ' ')}"  # noqa: E731
+        shared = [story for story in SHARED if wanted in titled(story)]
+        if shared:
+            async def together() -> None:
+                async with connected(server.parameters(), era, server.log) as connection:
+                    for story in shared:
+                        await score.tell(titled(story), lambda: story(connection))
+
+            try:
+                await together()
+            except Exception as error:  # noqa: BLE001 - the server ended, or never began
+                score.failed += 1
+                print(f"FAILED {era}: the connection\n{briefly(error)}", flush=True)
+        for story in OWN:
+            if wanted in titled(story):
+                await score.tell(titled(story), lambda: story(server, era))
+    return score
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", type=Path, required=True, help="the ringfence binary")
+    parser.add_argument("--server-uid", type=int, help="run the server as this user (needs root)")
+    parser.add_argument("--filter", default="", help="only stories whose title holds this")
+    options = parser.parse_args()
+    if options.server_uid is not None and os.geteuid() != 0:
+        parser.error("--server-uid needs root")
+    user = "the same user" if options.server_uid is None else f"uid {options.server_uid}"
+    print(f"mcp {VERSION}, eras: {', '.join(ERAS)}, server as {user}", flush=True)
+    server = Server(options.server.resolve(), options.server_uid)
+    try:
+        score = anyio.run(tell_all, server, options.filter)
+        if score.failed:
+            server.log.seek(0)
+            sys.stdout.write("--- the end of the server's log\n" + server.log.read()[-4000:] + "\n")
+    finally:
+        server.close()
+    print(f"{score.passed} passed, {score.failed} failed")
+    return 0 if score.failed == 0 and score.passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

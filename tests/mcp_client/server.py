@@ -1,0 +1,101 @@
+"""The server under test: how it is started, and what of it is alive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+from mcp import StdioServerParameters
+
+PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Server:
+    """A binary, and the user it runs as. Its home is empty, so that no configuration of this machine is read."""
+
+    def __init__(self, binary: Path, uid: int | None) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="ringfence-client-"))
+        self.log = self._home.joinpath("server.log").open("w+", errors="replace")
+        self.uid = uid
+        if uid is None:
+            self._command, self._arguments = str(binary), ["serve"]
+            path = os.environ.get("PATH", PLAIN_PATH)
+        else:
+            # Another user cannot look into the directory of the build, nor into a home with interpreters.
+            copy = self._home / "ringfence"
+            shutil.copy(binary, copy)
+            copy.chmod(0o755)
+            os.chown(self._home, uid, uid)
+            user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--", str(copy), "serve"]
+            self._command, self._arguments, path = "setpriv", user, PLAIN_PATH
+        self._environment = {"HOME": str(self._home), "PATH": path, "CANARY": "of the server"}
+
+    def parameters(self) -> StdioServerParameters:
+        return StdioServerParameters(
+            command=self._command, args=self._arguments, env=self._environment, cwd=str(self._home)
+        )
+
+    def close(self) -> None:
+        self.log.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def command_lines() -> dict[int, str]:
+    """Every process that can be seen, with its words; one that has ended meanwhile has none."""
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = entry.joinpath("cmdline").read_bytes()
+            except OSError:
+                continue
+            found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def with_word(word: str) -> list[int]:
+    own = os.getpid()
+    return [pid for pid, words in command_lines().items() if word in words and pid != own]
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = entry.joinpath("stat").read_text(errors="replace")
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def descendants(parent: int) -> list[int]:
+    found = children(parent)
+    for pid in found:
+        found.extend(descendants(pid))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """A process that waits to be reaped has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+async def until(condition, seconds: float) -> float:
+    """Waits for a condition; how long that took."""
+    begun = time.monotonic()
+    while not condition():
+        if time.monotonic() - begun > seconds:
+            raise AssertionError(f"still not so after {seconds} s")
+        await anyio.sleep(0.005)
+    return time.monotonic() - begun

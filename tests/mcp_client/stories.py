@@ -1,0 +1,368 @@
+"""What an agent does with the server, told through the official client. Every public coroutine is a test."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+from connection import Answer, Connection, connected
+from server import Server, alive, children, descendants, until, with_word
+
+TOOLS = {"execute_code", "get_sandbox_info", "list_runtimes"}
+OUTPUT_BYTES_MAX = 1_000_000
+FOREVER = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(60)\n"
+
+
+def equal(found: Any, wanted: Any) -> None:
+    assert found == wanted, f"{found!r} is not {wanted!r}"
+
+
+def holds(whole: Any, part: Any) -> None:
+    assert part in whole, f"{part!r} is not in {whole!r}"
+
+
+async def run(server: Connection, code: str, language: str = "python", **arguments: Any) -> dict[str, Any]:
+    """The result of a program: a program that fails is a result too."""
+    answer = await server.call("execute_code", {"code": code, "language": language, **arguments})
+    assert not answer.is_error, answer.texts
+    assert answer.structured is not None and answer.texts, "a result has structured content and a text"
+    return answer.structured
+
+
+async def refusal(server: Connection, arguments: dict[str, Any], tool: str = "execute_code") -> dict[str, Any]:
+    """Our own refusal: an error with a code, what is wrong, and what to do."""
+    answer: Answer = await server.call(tool, arguments)
+    assert answer.is_error, answer.structured
+    error = answer.structured or json.loads(answer.texts[0])
+    error = error.get("error", error)
+    assert error["message"] and error["hint"], error
+    return error
+
+
+async def the_tools_are_those_of_this_version(server: Connection) -> None:
+    tools = await server.tools()
+    equal({tool.name for tool in tools}, TOOLS)
+    for tool in tools:
+        equal(tool.input_schema.get("additionalProperties"), False)
+        assert tool.output_schema is not None and len(tool.description) > 40, tool.name
+        holds(tool.annotations, "readOnlyHint")
+
+
+async def python_runs(server: Connection) -> None:
+    result = await run(server, "print('hello')")
+    equal((result["success"], result["stdout"], result["stderr"], result["exit_code"]), (True, "hello\n", "", 0))
+    equal(result["exit"]["kind"], "code")
+    equal(result["request_id"], result["execution_id"])
+
+
+async def node_runs(server: Connection) -> None:
+    result = await run(server, "const [a, b] = [40, 2];\nconsole.log('hello', a + b)", "node")
+    equal((result["success"], result["stdout"]), (True, "hello 42\n"))
+
+
+async def modules_of_node_may_await_at_top_level(server: Connection) -> None:
+    result = await run(server, "import os from 'node:os';\nconsole.log(await Promise.resolve(os.EOL.length))", "node")
+    equal((result["success"], result["stdout"]), (True, "1\n"))
+
+
+async def typescript_runs(server: Connection) -> None:
+    code = "interface P { n: number }\nconst p: P = { n: 42 };\nconsole.log(p.n as number)"
+    result = await run(server, code, "typescript")
+    equal((result["success"], result["stdout"]), (True, "42\n"))
+
+
+async def shell_runs(server: Connection) -> None:
+    result = await run(server, "for n in 1 2 3; do echo $n; done | tail -1; exit 7", "shell")
+    equal((result["success"], result["stdout"], result["exit_code"]), (False, "3\n", 7))
+
+
+async def the_last_expression_is_the_result(server: Connection) -> None:
+    result = await run(server, "x = 40\ny = {'n': 2}\n[x + y['n'], y]")
+    equal(result["result"], [42, {"n": 2}])
+    assert {"x", "y"} <= set(result["variables"]), result["variables"]
+
+
+async def an_error_names_the_callers_line(server: Connection) -> None:
+    result = await run(server, "a = 1\n\nraise ValueError('no')\n")
+    error = result["error"]
+    equal((result["success"], error["type"], error["message"], error["line"]), (False, "ValueError", "no", 3))
+    holds(error["traceback"], "raise ValueError('no')")
+    holds(error["traceback"], "line 3")
+
+
+# claim: [TIER-1]
+async def every_layer_is_in_the_result(server: Connection) -> None:
+    result = await run(server, "pass")
+    equal(result["isolation"]["tier"], "full")
+    layers = result["isolation"]["layers"]
+    for name in ["user_namespace", "mount_namespace", "pid_namespace", "network_namespace", "landlock", "seccomp"]:
+        assert layers[name]["active"], name
+
+
+# claim: [ENV-2]
+async def stdin_arguments_environment_and_files_arrive(server: Connection) -> None:
+    code = (
+        "import os, sys\n"
+        "print(sys.stdin.read(), sys.argv[1:], os.environ['WHO'], 'CANARY' in os.environ)\n"
+        "print(open('a/b.txt').read(), open('c.bin', 'rb').read())\n"
+    )
+    files = [{"path": "a/b.txt", "text": "text"}, {"path": "c.bin", "base64": base64.b64encode(b"\xff\0").decode()}]
+    result = await run(server, code, stdin="in", args=["x", "y z"], env={"WHO": "me"}, files=files)
+    equal(result["stdout"], "in ['x', 'y z'] me False\ntext b'\\xff\\x00'\n")
+
+
+async def files_that_are_left_come_back(server: Connection) -> None:
+    result = await run(server, "open('left.txt', 'w').write('left')")
+    (artifact,) = result["artifacts"]
+    equal((artifact["name"], artifact["size_bytes"]), ("left.txt", 4))
+    equal(artifact["sha256"], hashlib.sha256(b"left").hexdigest())
+    equal(base64.b64decode(artifact["content_b64"]), b"left")
+
+
+async def output_comes_while_the_program_runs(server: Connection) -> None:
+    # The program never ends by itself, so whatever is heard is heard before its end.
+    async with server.begun("execute_code", {"code": FOREVER, "timeout_seconds": 25}) as call:
+        with anyio.fail_after(15):
+            while not any("begun" in text for text in call.progress):
+                await call.heard.wait()
+                call.heard = anyio.Event()
+        await call.cancel()
+
+
+# claim: [PROC-6]
+async def cancelling_kills_within_a_second(server: Connection) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    async with server.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}) as call:
+        await until(lambda: with_word(mark), 15)
+        await call.cancel()
+        await until(lambda: not with_word(mark), 1)
+    equal((await run(server, "print(1)"))["stdout"], "1\n")
+
+
+# claim: [TIER-2]
+async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
+    error = await refusal(server, {"code": "pass", "langage": "python"})
+    equal(error["code"], "unknown_argument")
+    holds(error["message"], "langage")
+
+
+# claim: [TIER-2]
+async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
+    wanted: dict[str, Any] = {
+        "session_id": "s", "packages": ["numpy"], "secrets": ["K"], "allowed_domains": ["example.com"],
+        "allowed_imports": ["math"], "profile": "strict", "use_container": True,
+    }
+    for name, value in wanted.items():
+        error = await refusal(server, {"code": "pass", name: value})
+        equal((name, error["code"]), (name, "unsupported_argument"))
+        holds(error["message"], name)
+
+
+# claim: [FS-6]
+async def bad_input_is_a_typed_error_and_the_server_lives(server: Connection) -> None:
+    bad: list[dict[str, Any]] = [
+        {},
+        {"code": ""},
+        {"code": "x" * ((1 << 20) + 1)},
+        {"code": "pass\0"},
+        {"code": 7},
+        {"code": "pass", "language": "cobol"},
+        {"code": "pass", "timeout_seconds": 0},
+        {"code": "pass", "timeout_seconds": 1e9},
+        {"code": "pass", "timeout_seconds": -1},
+        {"code": "pass", "memory_limit": "lots"},
+        {"code": "pass", "resource_limits": {"max_ram_mb": 1 << 40}},
+        {"code": "pass", "resource_limits": {"max_ram": 5}},
+        {"code": "pass", "files": [{"path": "../escape", "text": ""}]},
+        {"code": "pass", "files": [{"path": "a", "base64": "%%%"}]},
+        {"code": "pass", "env": {"A=B": "c"}},
+        {"code": "pass", "args": ["a\0b"]},
+        {"code": "pass", "backend": "elsewhere"},
+    ]
+    for arguments in bad:
+        error = await refusal(server, arguments)
+        assert error["code"] in ("invalid_argument", "unknown_argument", "unsupported_argument"), (arguments, error)
+    equal((await run(server, "print('alive')"))["stdout"], "alive\n")
+
+
+# claim: [PROC-7]
+async def a_program_that_speaks_json_rpc_confuses_nobody(server: Connection) -> None:
+    lines = [
+        '{"jsonrpc":"2.0","id":0,"result":{}}',
+        '{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"forged"}}',
+        '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}',
+        "Content-Length: 5",
+    ]
+    code = f"import sys\nfor line in {lines!r}:\n    print(line)\n    print(line, file=sys.stderr)\n"
+    result = await run(server, code)
+    equal(result["stdout"].splitlines(), lines)
+    equal(result["stderr"].splitlines(), lines)
+    equal((await run(server, "print(2)"))["stdout"], "2\n")
+
+
+# claim: [PROC-8]
+async def a_program_cannot_forge_its_end(server: Connection) -> None:
+    code = (
+        "import os, struct\n"
+        "value = b'{\"success\": true}'\n"
+        "for number in range(3, 16):\n"
+        "    try:\n"
+        "        os.write(number, b'R' + struct.pack('>I', len(value)) + value)\n"
+        "    except OSError:\n"
+        "        pass\n"
+        "print('{\"exit\": {\"kind\": \"code\", \"code\": 0}, \"success\": true}', flush=True)\n"
+        "os._exit(3)\n"
+    )
+    result = await run(server, code)
+    equal((result["success"], result["exit"]["kind"], result["exit_code"]), (False, "code", 3))
+    killed = await run(server, "kill -9 $$", "shell")
+    equal((killed["success"], killed["exit"]["kind"], killed["exit"]["signal"]), (False, "signal", 9))
+
+
+# claim: [RES-6]
+async def long_output_is_cut_and_counted(server: Connection) -> None:
+    count = 5 * OUTPUT_BYTES_MAX + 17
+    result = await run(server, f"import sys\nsys.stdout.write('x' * {count})")
+    equal((result["success"], result["stdout_bytes"], result["truncated"]["stdout"]), (True, count, True))
+    equal((len(result["stdout"]), result["truncated"]["stderr"]), (OUTPUT_BYTES_MAX, False))
+
+
+async def bytes_that_are_no_text_are_replaced_and_said_so(server: Connection) -> None:
+    result = await run(server, r"printf 'a\377b'", "shell")
+    equal((result["stdout"], result["stdout_bytes"], result["lossy"]["stdout"]), ("a\N{REPLACEMENT CHARACTER}b", 3, True))
+
+
+# claim: [RES-5]
+async def a_deadline_keeps_what_was_said(server: Connection) -> None:
+    result = await run(server, FOREVER, timeout_seconds=1)
+    equal((result["success"], result["exit"]["kind"], result["exit_code"]), (False, "timeout", 124))
+    equal(result["stdout"], "begun\n")
+    assert 900 <= result["duration_ms"] <= 6000, result["duration_ms"]
+
+
+# claim: [RES-3]
+async def too_much_memory_is_told_as_such(server: Connection) -> None:
+    result = await run(server, "x = bytearray(1 << 30)\nprint(len(x))", memory_limit="128m")
+    # Either the kernel ends the program or the interpreter is told no; what must not happen is the gigabyte.
+    kinds = (result["exit"]["kind"], (result["error"] or {}).get("type"))
+    assert kinds[0] == "out_of_memory" or kinds[1] == "MemoryError", kinds
+    equal((result["success"], result["stdout"]), (False, ""))
+
+
+# claim: [PROC-4]
+async def calls_at_the_same_time_do_not_mix(server: Connection) -> None:
+    results: dict[int, str] = {}
+
+    async def one(number: int) -> None:
+        code = f"import os\nprint('{number} ' * 3, os.listdir('.'))\nopen('{number}', 'w').close()"
+        results[number] = (await run(server, code))["stdout"]
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            tasks.start_soon(one, number)
+    equal(results, {number: f"{number} {number} {number}  []\n" for number in range(8)})
+
+
+async def the_runtimes_are_listed_with_their_versions(server: Connection) -> None:
+    answer = await server.call("list_runtimes", {})
+    assert not answer.is_error and answer.structured is not None, answer.texts
+    runtimes = answer.structured["runtimes"]
+    available = {runtime["language"]: runtime["version"] for runtime in runtimes if runtime["available"]}
+    assert {"python", "node", "shell"} <= set(available), runtimes
+    assert all(version and version[0].isdigit() for version in available.values()), available
+
+
+async def the_sandbox_describes_itself(server: Connection) -> None:
+    answer = await server.call("get_sandbox_info", {})
+    assert not answer.is_error and answer.structured is not None, answer.texts
+    info = answer.structured
+    equal((info["success"], info["isolation"]["tier"], info["container_mode"]["enabled"]), (True, "full", False))
+    assert info["isolation"]["layers"] and info["resource_limits"], info
+
+
+SHARED = [
+    the_tools_are_those_of_this_version,
+    python_runs,
+    node_runs,
+    modules_of_node_may_await_at_top_level,
+    typescript_runs,
+    shell_runs,
+    the_last_expression_is_the_result,
+    an_error_names_the_callers_line,
+    every_layer_is_in_the_result,
+    stdin_arguments_environment_and_files_arrive,
+    files_that_are_left_come_back,
+    output_comes_while_the_program_runs,
+    cancelling_kills_within_a_second,
+    an_unknown_argument_is_refused_by_name,
+    what_this_version_lacks_is_refused_by_name,
+    bad_input_is_a_typed_error_and_the_server_lives,
+    a_program_that_speaks_json_rpc_confuses_nobody,
+    a_program_cannot_forge_its_end,
+    long_output_is_cut_and_counted,
+    bytes_that_are_no_text_are_replaced_and_said_so,
+    a_deadline_keeps_what_was_said,
+    too_much_memory_is_told_as_such,
+    calls_at_the_same_time_do_not_mix,
+    the_runtimes_are_listed_with_their_versions,
+    the_sandbox_describes_itself,
+]
+
+
+@contextlib.contextmanager
+def ended_in_mid_sentence() -> Iterator[None]:
+    """A library may complain that its connection is gone; an assertion of ours is another matter."""
+    try:
+        yield
+    except* Exception as lost:
+        if (ours := lost.subgroup(AssertionError)) is not None:
+            raise ours from None
+
+
+# claim: [PROC-6]
+async def a_client_that_hangs_up_leaves_nothing_running(server: Server, era: str) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    tree: list[int] = []
+    with ended_in_mid_sentence():
+        async with connected(server.parameters(), era, server.log) as connection:
+            async with connection.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}):
+                await until(lambda: with_word(mark), 15)
+                tree = [pid for child in children(os.getpid()) for pid in [child, *descendants(child)]]
+                assert set(with_word(mark)) <= set(tree), "the run is below the server"
+    assert tree, "the run was never seen"
+    await until(lambda: not with_word(mark) and not any(alive(pid) for pid in tree), 1)
+
+
+# claim: [PROC-6]
+async def a_server_that_is_killed_leaves_nothing_running(server: Server, era: str) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    tree: list[int] = []
+    with ended_in_mid_sentence():
+        async with connected(server.parameters(), era, server.log) as connection:
+            (own,) = children(os.getpid())
+            async with connection.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}):
+                await until(lambda: with_word(mark), 15)
+                tree = descendants(own)
+                os.kill(own, signal.SIGKILL)
+                await until(lambda: not with_word(mark) and not any(alive(pid) for pid in tree), 1)
+    assert tree, "the run was never seen"
+
+
+async def the_revision_is_the_newest_of_its_era(server: Server, era: str) -> None:
+    async with connected(server.parameters(), era, server.log) as connection:
+        equal(connection.revision, "2026-07-28" if era == "stateless" else "2025-11-25")
+
+
+OWN = [
+    the_revision_is_the_newest_of_its_era,
+    a_client_that_hangs_up_leaves_nothing_running,
+    a_server_that_is_killed_leaves_nothing_running,
+]
