@@ -12,7 +12,13 @@ fuzz_target!(|bytes: &[u8]| {
     let report = read_report(bytes);
     let text = report.result_repr.as_ref().map_or(0, String::len)
         + report.variables.iter().map(String::len).sum::<usize>()
-        + report.error.as_ref().map_or(0, |error| error.kind.len() + error.message.len() + error.traceback.len());
-    assert!(text <= bytes.len() * LOSSY_GROWTH, "{text} bytes of text from {}", bytes.len());
+        + report.error.as_ref().map_or(0, |error| {
+            error.kind.len() + error.message.len() + error.traceback.len()
+        });
+    assert!(
+        text <= bytes.len() * LOSSY_GROWTH,
+        "{text} bytes of text from {}",
+        bytes.len()
+    );
     assert!(report.error.is_none_or(|error| !error.kind.is_empty()));
 });

@@ -19,7 +19,9 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn there_and_back<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
-    let Ok(message) = wire::decode::<T>(bytes) else { return };
+    let Ok(message) = wire::decode::<T>(bytes) else {
+        return;
+    };
     let first = serde_json::to_vec(&message).expect("a message can always be written");
     if first.len() > wire::MESSAGE_BYTES_MAX {
         return; // escapes may make it longer; `send` refuses it

@@ -147,14 +147,14 @@ async def cancelling_kills_within_a_second(server: Connection) -> None:
     equal((await run(server, "print(1)"))["stdout"], "1\n")
 
 
-# claim: [TIER-2]
+# claim: [TIER-3]
 async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
     error = await refusal(server, {"code": "pass", "langage": "python"})
     equal(error["code"], "unknown_argument")
     holds(error["message"], "langage")
 
 
-# claim: [TIER-2]
+# claim: [TIER-3]
 async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
         "session_id": "s", "packages": ["numpy"], "secrets": ["K"], "allowed_domains": ["example.com"],
@@ -193,7 +193,7 @@ async def bad_input_is_a_typed_error_and_the_server_lives(server: Connection) ->
     equal((await run(server, "print('alive')"))["stdout"], "alive\n")
 
 
-# claim: [PROC-7]
+# claim: [PROC-9]
 async def a_program_that_speaks_json_rpc_confuses_nobody(server: Connection) -> None:
     lines = [
         '{"jsonrpc":"2.0","id":0,"result":{}}',

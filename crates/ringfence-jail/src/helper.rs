@@ -10,6 +10,7 @@ use crate::{
 use ringfence_sys::{
     file,
     process::{self, Fork},
+    wait::{self, Child},
 };
 use std::{
     io,
@@ -53,12 +54,14 @@ fn serve(workers: Workers) -> io::Result<()> {
     process::place_descriptor(&null, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {
-        let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else { return Ok(()) };
+        let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else { break };
         match started(start, descriptors) {
             Some(started) => fork_supervisor(started, &mut control, workers)?,
             None => return Err(io::Error::new(io::ErrorKind::InvalidData, "a start message without its descriptors")),
         }
     }
+    // The supervisors have seen the same end; they die with this process, and have yet to clean up.
+    while wait::wait(Child::Any)?.is_some() {}
     Ok(())
 }
 

@@ -98,12 +98,13 @@ fn action(answer: Answer) -> SeccompAction {
 pub fn compile_numbers(answers: &BTreeMap<u32, Answer>, otherwise: Answer) -> io::Result<Program> {
     let mut starts = vec![(0, otherwise)];
     for (number, answer) in answers {
-        starts.push((*number, *answer));
-        starts.push((number + 1, otherwise));
+        let next = number
+            .checked_add(1)
+            .ok_or_else(|| failed("-1 is no system call"))?;
+        starts.extend([(*number, *answer), (next, otherwise)]);
     }
     if cfg!(target_arch = "x86_64") {
-        starts.push((X32_FIRST, Answer::KillProcess));
-        starts.push((u32::MAX, otherwise));
+        starts.extend([(X32_FIRST, Answer::KillProcess), (u32::MAX, otherwise)]);
     }
     // Where two ranges begin at one number, the later one is meant; where neighbours answer alike, they are one.
     starts.reverse();

@@ -6,7 +6,10 @@ mod dependencies;
 mod reference;
 mod source;
 
-use crate::workspace::{TextFile, Workspace};
+use crate::{
+    command::capture,
+    workspace::{TextFile, Workspace},
+};
 use std::fmt;
 
 /// Something that breaks a rule.
@@ -42,6 +45,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     findings.extend(dependencies::check(&workspace.packages));
     findings.extend(claims::check(&files));
     findings.extend(reference::check(&files));
+    findings.extend(lock_files(workspace));
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -53,6 +57,27 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
         }
         count => Err(format!("tidy: {count} findings")),
     }
+}
+
+/// The fuzz targets have a lock file of their own, which knows what our crates depend on and goes stale unseen.
+fn lock_files(workspace: &Workspace) -> Vec<Finding> {
+    let stale = |manifest: &&str| {
+        let words = [
+            "metadata",
+            "--locked",
+            "--format-version",
+            "1",
+            "--manifest-path",
+            manifest,
+        ];
+        capture(workspace.cargo(&words)).is_err()
+    };
+    let found = ["Cargo.toml", "fuzz/Cargo.toml"].into_iter().filter(stale);
+    let finding = |manifest: &str| {
+        let what = format!("is behind the manifests: `cargo update --workspace --manifest-path {manifest}`");
+        Finding::new(&manifest.replace(".toml", ".lock"), 1, "lock file", what)
+    };
+    found.map(finding).collect()
 }
 
 fn text_of<'a>(files: &'a [TextFile], path: &str) -> Option<&'a str> {

@@ -59,7 +59,11 @@ pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> Step<T>
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
     match plan.tier {
         Tier::Full => own_root::enter(plan, handed)?,
-        Tier::Landlock => take_identity(plan, handed)?,
+        Tier::Landlock => {
+            take_identity(plan, handed)?;
+            // Before Landlock makes the directory read-only.
+            write_code(plan, handed)?;
+        }
     }
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {
@@ -105,6 +109,13 @@ fn confine(plan: &Plan) -> Step<()> {
         })
         .collect();
     step("landlock", landlock::confine(&rules, plan.tier == Tier::Landlock))
+}
+
+/// The code of a sandbox without a root of its own, in its directory of the host.
+fn write_code(plan: &Plan, handed: &Handed) -> Step<()> {
+    let Some((path, part)) = &plan.code else { return Ok(()) };
+    let target = step("code", file::make_file(file::current_directory(), path, 0o444))?;
+    step("code", copy_part(&handed.payload, *part, &target))
 }
 
 /// Input files are written by the confined process itself: whatever their names, they land where the program could

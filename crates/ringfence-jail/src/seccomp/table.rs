@@ -227,7 +227,7 @@ pub(super) const ABSENT: &[Group] = &[
     group!("asynchronous i/o of the old kind, on this architecture":
         SYS_io_pgetevents = 333),
     #[cfg(target_arch = "x86_64")]
-    group!("called by the kernel's own trampolines only":
+    group!("called by the kernel's own trampolines, for which newer kernels pass it by every filter; others get a signal":
         SYS_uretprobe = 335 SYS_uprobe = 336),
     #[cfg(target_arch = "x86_64")]
     group!("segments of 32-bit programs":

@@ -93,7 +93,6 @@ fn document() -> String {
     text
 }
 
-#[cfg(target_arch = "x86_64")]
 #[test]
 fn golden_table_of_every_number_is_what_the_filters_answer() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/seccomp-x86_64.txt");

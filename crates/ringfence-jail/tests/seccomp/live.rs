@@ -70,12 +70,35 @@ fn errnos(profile: Profile, calls: &[Call]) -> Vec<i32> {
         .collect();
     let program = format!("for c in [{}]: print(call(*c))", listed.join(","));
     let output = python(profile, &program);
-    assert!(output.status.success(), "{}", text(&output));
+    assert!(output.status.success(), "{} {}", output.status, text(&output));
     String::from_utf8(output.stdout)
         .unwrap()
         .lines()
         .map(|line| line.parse().unwrap())
         .collect()
+}
+
+/// `uretprobe` and `uprobe`: since Linux 6.14 no filter sees them (kernel/seccomp.c, `__secure_computing`), because the
+/// kernel's own trampolines call them; anybody else is answered by the kernel.
+#[cfg(target_arch = "x86_64")]
+const UNSEEN: [i64; 2] = [335, 336];
+#[cfg(target_arch = "aarch64")]
+const UNSEEN: [i64; 0] = [];
+
+#[test]
+fn calls_that_no_filter_sees_lead_nowhere() {
+    for number in UNSEEN {
+        let output = python(FULL, &format!("print(call({number}, 0, 0))"));
+        let failed = [libc::ENOSYS, libc::ENXIO]
+            .iter()
+            .any(|errno| text(&output).trim() == errno.to_string());
+        assert!(
+            failed || output.status.signal() == Some(libc::SIGILL),
+            "{number}: {} {}",
+            output.status,
+            text(&output)
+        );
+    }
 }
 
 #[test]
@@ -84,6 +107,7 @@ fn the_kernel_refuses_what_the_golden_table_says_with_the_same_errno() {
         let numbers = (0..=600).map(plain);
         let calls = numbers.chain(arguments::cases().into_iter().map(|case| case.call));
         let refused: Vec<(Call, i32)> = calls
+            .filter(|call| !UNSEEN.contains(&call.number))
             .filter_map(|call| match machine::answer(profile, call) {
                 Answer::Errno(errno) => Some((call, errno)),
                 _ => None,

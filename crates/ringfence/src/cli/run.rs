@@ -7,7 +7,9 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::{Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission};
-use ringfence_types::{ExecuteRequest, ExecutionResult, ExitKind, RequestError};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, WorkspaceMode, WorkspaceSource,
+};
 use serde_json::json;
 use std::{
     fs,
@@ -160,11 +162,7 @@ impl Job {
         let engine = Engine::open(self.settings)?;
         let stdin = input(&self.script);
         let live = matches!(self.shown, Shown::Streams(_));
-        let kept = if self.artifacts.is_some() {
-            Kept::Copied
-        } else {
-            Kept::Nowhere
-        };
+        let kept = Kept::of(&self.request, self.artifacts.as_deref());
         let execution = engine.submit(Submission {
             request: self.request,
             stdin,
@@ -220,21 +218,29 @@ async fn follow(
         if let Err(error) = written {
             canceller.cancel();
             if error.kind() != io::ErrorKind::BrokenPipe {
-                return Err(fault("write the script's output", &error));
+                return Err(unwritten(&error));
             }
             left = true;
             break;
         }
     }
     let ended = out.end().await;
-    ignore_lost(err.end().await).map_err(|error| fault("write the script's output", &error))?;
+    ignore_lost(err.end().await).map_err(|error| unwritten(&error))?;
     let result = execution.finish().await;
     match ended {
         _ if left => Ok(Followed::ReaderLeft),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
-        Err(error) => Err(fault("write the script's output", &error)),
+        Err(error) => Err(unwritten(&error)),
         Ok(()) => result.map(|result| Followed::Ended(Box::new(result))),
     }
+}
+
+fn unwritten(error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("could not write the script's output: {error}."),
+        "Send it to a place that takes it.",
+    )
 }
 
 /// Nobody reads our stderr any more: the run goes on for the sake of its stdout.
@@ -245,11 +251,36 @@ fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Where the files go that the script leaves.
+/// Which of the files that the script leaves outlive it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    Copied,
-    Nowhere,
+    /// All: they are copied out.
+    All,
+    /// Those of the workspace, which is the host's own directory.
+    Workspace,
+    None,
+}
+
+impl Kept {
+    fn of(request: &ExecuteRequest, artifacts: Option<&Path>) -> Self {
+        match &request.workspace {
+            _ if artifacts.is_some() => Self::All,
+            WorkspaceSource::Host {
+                mode: WorkspaceMode::Rw,
+                ..
+            } => Self::Workspace,
+            WorkspaceSource::Host { .. } | WorkspaceSource::Private => Self::None,
+        }
+    }
+
+    /// `output/...` is the output directory, anything else is the workspace.
+    fn keeps(self, artifact: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Workspace => !artifact.starts_with("output/"),
+            Self::None => false,
+        }
+    }
 }
 
 fn conclude(
@@ -267,8 +298,8 @@ fn conclude(
             .map_err(|error| fault("print", &error))?,
         Shown::Streams(_) => {
             explain_end(terminal, &result);
-            if kept == Kept::Nowhere && !result.artifacts.is_empty() {
-                terminal.dim(&left_behind(&result));
+            if let Some(line) = left_behind(&result, kept) {
+                terminal.dim(&line);
             }
         }
     }
@@ -303,23 +334,18 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
 
 const NAMES_SHOWN: usize = 5;
 
-fn left_behind(result: &ExecutionResult) -> String {
-    let names: Vec<&str> = result
-        .artifacts
-        .iter()
-        .take(NAMES_SHOWN)
-        .map(|artifact| artifact.name.as_str())
-        .collect();
-    let more = result.artifacts.len().saturating_sub(NAMES_SHOWN);
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
+fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
+    let names = result.artifacts.iter().map(|artifact| artifact.name.as_str());
+    let lost: Vec<&str> = names.filter(|name| !kept.keeps(name)).collect();
+    let more = match lost.len() {
+        0 => return None,
+        few if few <= NAMES_SHOWN => String::new(),
+        many => format!(" and {} more", many - NAMES_SHOWN),
     };
-    format!(
-        "left behind: {}{more} (keep such files with --artifacts DIR)",
-        names.join(", ")
-    )
+    let shown = lost.into_iter().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "left behind: {shown}{more} (keep such files with --artifacts DIR)"
+    ))
 }
 
 /// The script's standard input. When the script itself came from there, nothing is left of it.
@@ -377,6 +403,15 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_stay_are_not_called_left_behind() {
+        let check = |kept: Kept, name: &str, expect: bool| assert_eq!(kept.keeps(name), expect, "{name}");
+        check(Kept::None, "a", false);
+        check(Kept::Workspace, "a", true);
+        check(Kept::Workspace, "output/a", false);
+        check(Kept::All, "output/a", true);
+    }
 
     #[test]
     fn a_background_job_is_told_from_its_process_groups() {

@@ -83,14 +83,14 @@ fn many_runs_leave_nothing_behind() {
     }
     let settled = |server: &Server| {
         // the last supervisor reports before it has removed its cgroup
-        client::within(std::time::Duration::from_secs(2), || count(server.pid()).processes == 0 && cgroups(Path::new("/sys/fs/cgroup"), 6) == 0);
-        count(server.pid())
+        client::within(std::time::Duration::from_secs(2), || count(server.child.id()).processes == 0 && cgroups(Path::new("/sys/fs/cgroup"), 6) == 0);
+        count(server.child.id())
     };
-    let (before, memory_before) = (settled(&server), resident_kib(server.pid()));
+    let (before, memory_before) = (settled(&server), resident_kib(server.child.id()));
     for number in 0..runs {
         turn(&mut server, number);
     }
-    let (after, memory_after) = (settled(&server), resident_kib(server.pid()));
+    let (after, memory_after) = (settled(&server), resident_kib(server.child.id()));
     println!("{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB");
     assert_eq!(before, after);
     assert!(memory_after < memory_before + 2048, "{memory_before} KiB became {memory_after} KiB");

@@ -86,10 +86,6 @@ impl Server {
         server
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     fn write(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().unwrap();
         writeln!(stdin, "{message}").unwrap();

@@ -42,7 +42,7 @@ fn wrong_arguments_are_refused_by_name() {
         (json!({"code": "1", "packages": ["x"]}), "unsupported_argument"),
         (json!({"code": ""}), "invalid_argument"),
         (json!({"code": "1", "timeout_seconds": 1e9}), "invalid_argument"),
-        (json!({"code": "1", "resource_limits": {"max_ram_mb": 1 << 40}}), "invalid_argument"),
+        (json!({"code": "1", "resource_limits": {"max_ram_mb": 1_u64 << 40}}), "invalid_argument"),
         (json!({"code": "1", "files": [{"path": "../x", "text": ""}]}), "invalid_argument"),
     ] {
         let result = server.call("execute_code", arguments.clone());
