@@ -54,6 +54,8 @@ fn installed(python: &Path) -> String {
 pub fn run(workspace: &Workspace, python: &Path, user: ServerUser) -> (Tally, Result<(), String>) {
     let mut stories = command(python, [workspace.root.join("tests/mcp_client/run.py")]);
     stories.arg("--server").arg(workspace.binary());
+    // The checkout stays as it is.
+    stories.env("PYTHONDONTWRITEBYTECODE", "1");
     if user == ServerUser::Nobody {
         stories.args(["--server-uid", "65534"]);
     }

@@ -73,6 +73,11 @@ impl Native {
         started
     }
 
+    /// Hangs up on the helper, which then ends by itself.
+    pub(crate) fn leave(&self) {
+        drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Ends the helper and with it everything that still runs.
     pub(crate) fn stop(&self) {
         let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner).take();

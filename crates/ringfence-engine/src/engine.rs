@@ -192,6 +192,12 @@ impl Engine {
         Ok(SandboxInfo { isolation, defaults: policy.defaults.clone(), caps: policy.caps.clone() })
     }
 
+    /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For a
+    /// program that is about to exit.
+    pub fn leave(self) {
+        self.house.native.leave();
+    }
+
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
         for cancel in self.house.running().values() {

@@ -53,8 +53,15 @@ fn prepare(plan: &Plan, handed: &Handed, link: BorrowedFd<'_>) -> Result<Option<
     if plan.tier == Tier::Landlock {
         enter::step("adopt orphans", process::adopt_orphans())?;
     }
+    expect(link, |order| matches!(order, InitOrder::Go))?;
+    enter::build(plan, handed)?;
+    expect(link, |order| matches!(order, InitOrder::Limited))?;
+    enter::close(plan, handed)
+}
+
+fn expect(link: BorrowedFd<'_>, wanted: impl Fn(&InitOrder) -> bool) -> Result<(), Failure> {
     match enter::step("wait for the supervisor", wire::receive::<InitOrder>(link))? {
-        Some((InitOrder::Go, _)) => enter::enter(plan, handed),
+        Some((order, _)) if wanted(&order) => Ok(()),
         _ => Err(Failure { step: "wait for the supervisor".into(), errno: 0, detail: "it is gone".into() }),
     }
 }

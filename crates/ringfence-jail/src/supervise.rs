@@ -124,7 +124,6 @@ struct Sandbox {
 
 impl Sandbox {
     fn start(plan: &Plan, payload: File, pipes: Pipes, workers: Workers) -> Result<Self, Failure> {
-        let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
         let (link, inner) = channel::pair().map_err(|e| Failure::new("link to pid 1", &e))?;
         let mapped_trees = map_trees(plan)?;
         let handed = Handed { payload, mapped_trees, supervisor: std::process::id() };
@@ -140,7 +139,7 @@ impl Sandbox {
             Fork::Parent(init) => {
                 drop((inner, handed, pipes));
                 let mut sandbox =
-                    Self { init, link, cgroup, proc: None, disk: None, status: None, peak: sample::Sample::default(), buried: None };
+                    Self { init, link, cgroup: None, proc: None, disk: None, status: None, peak: sample::Sample::default(), buried: None };
                 match sandbox.admit(plan) {
                     Ok(()) => Ok(sandbox),
                     Err(failure) => {
@@ -152,18 +151,24 @@ impl Sandbox {
         }
     }
 
-    /// Gives pid 1 its identity and its limits, then lets it go on.
-    fn admit(&self, plan: &Plan) -> Result<(), Failure> {
+    /// Gives pid 1 its identity and lets it build; meanwhile puts it under the limits, which takes the kernel some
+    /// milliseconds where cgroups have version 1; then lets it go on.
+    fn admit(&mut self, plan: &Plan) -> Result<(), Failure> {
         let proc = Path::new("/proc").join(self.init.to_string());
+        let wake = |order| wire::send(self.link.as_fd(), &order, &[]).map_err(|error| Failure::new("wake pid 1", &error));
         if plan.tier == Tier::Full {
             map_identity(&proc, plan.identity).map_err(|error| Failure::new("identity map", &error))?;
         }
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.join(self.init).map_err(|error| Failure::new("join cgroup", &error))?;
-        }
+        wake(InitOrder::Go)?;
         // The host's memory runs out on the sandbox first.
         fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
-        wire::send(self.link.as_fd(), &InitOrder::Go, &[]).map_err(|error| Failure::new("wake pid 1", &error))
+        let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
+        if let Some(cgroup) = &cgroup {
+            cgroup.join(self.init).map_err(|error| Failure::new("join cgroup", &error))?;
+        }
+        wake(InitOrder::Limited)?;
+        self.cgroup = cgroup;
+        Ok(())
     }
 
     /// Until the tree has to end, or has ended.

@@ -41,8 +41,10 @@ pub enum Event {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitOrder {
-    /// Identity and cgroup are set: go on.
+    /// The identity is mapped: build the root.
     Go,
+    /// The limits of the whole tree are in force: go on to what the program may touch.
+    Limited,
     /// Ask every process to end.
     Terminate,
 }

@@ -19,13 +19,17 @@ use std::{
 const READ_ONLY: Attributes = Attributes { read_only: true, no_devices: true, no_exec: false };
 const READ_WRITE: Attributes = Attributes { read_only: false, no_devices: true, no_exec: false };
 
-pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<()> {
-    late_namespaces(plan)?;
+pub(super) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
     step("private mounts", mount::make_root_private())?;
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
-    build_root(plan, handed, &trees)?;
+    build_root(plan, handed, &trees)
+}
+
+/// Once the process is in its cgroup, which is then all that its cgroup namespace shows.
+pub(super) fn settle(plan: &Plan) -> Step<()> {
+    late_namespaces(plan)?;
     step("pivot_root", mount::pivot_to_current_directory())?;
     own_host()
 }

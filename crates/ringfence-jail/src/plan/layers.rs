@@ -25,7 +25,11 @@ impl Plan {
         let time = if self.time_namespace { "own, clocks start at zero".to_owned() } else { only_full("not in this kernel") };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
-        let network = if full { "" } else { ", no sockets" };
+        let network = match (full, self.refuse_unix_sockets) {
+            (false, _) => ", no sockets",
+            (true, true) => ", no unix sockets",
+            (true, false) => "",
+        };
         layer("seccomp", true, format!("allowlist{network}"));
         layer("capabilities", true, "none, bounding set empty".to_owned());
         layer("no_new_privileges", true, "set".to_owned());

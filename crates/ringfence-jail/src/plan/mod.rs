@@ -36,6 +36,8 @@ pub struct Plan {
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
     pub seccomp: seccomp::Profile,
+    /// Sockets with names are refused too: a directory of the host is shown, and with it the sockets in it.
+    pub refuse_unix_sockets: bool,
     /// `setrlimit`.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Where the cgroup is made.
@@ -174,6 +176,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         } else {
             seccomp::Profile::Landlock { memory_cgroup }
         },
+        refuse_unix_sockets: spec.host_workspace.is_some(),
         rlimits: rlimits(&spec.limits),
         cgroups: host.cgroups.clone(),
         processors: processors(&spec.limits, host),

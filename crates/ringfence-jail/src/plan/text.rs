@@ -23,7 +23,8 @@ impl fmt::Display for Plan {
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        writeln!(f, "seccomp {:?}", self.seccomp)?;
+        let unix = if self.refuse_unix_sockets { ", no unix sockets" } else { "" };
+        writeln!(f, "seccomp {:?}{unix}", self.seccomp)?;
         for (limit, value) in &self.rlimits {
             writeln!(f, "rlimit {limit:?} {value}")?;
         }

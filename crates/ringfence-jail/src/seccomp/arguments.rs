@@ -281,6 +281,7 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
             "",
             "no network namespace: every socket would be the host's",
         );
+        all.push(datagram_pairs());
         return all;
     }
     refuse(
@@ -318,6 +319,28 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
         }
     }
     all
+}
+
+/// Answered "address family not supported" where a directory of the host is shown: a socket in it leads to a program of
+/// the host, and no mount flag nor (before ABI 9) Landlock guards connecting to it.
+pub(super) fn unix_sockets() -> Vec<Refusal> {
+    let named = Refusal {
+        call: call!(SYS_socket),
+        tests: vec![Test::Is(0, word(libc::AF_UNIX))],
+        when: "AF_UNIX",
+        why: "a socket file in the host's directory leads out",
+    };
+    vec![named, datagram_pairs()]
+}
+
+/// Unlike the others, a socket of a datagram pair can be sent to any address afterwards.
+fn datagram_pairs() -> Refusal {
+    Refusal {
+        call: call!(SYS_socketpair),
+        tests: vec![Test::MaskIs(1, 0xf, word(libc::SOCK_DGRAM))],
+        when: "SOCK_DGRAM",
+        why: "a datagram can be addressed to a socket file of the host",
+    }
 }
 
 /// Answered "out of memory".

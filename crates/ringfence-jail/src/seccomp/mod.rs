@@ -60,6 +60,12 @@ pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
     }
 }
 
+/// One filter more, for sandboxes that see a directory of the host.
+pub fn refuse_unix_sockets() -> io::Result<Program> {
+    let rules: Vec<Rule> = arguments::unix_sockets().into_iter().map(Refusal::rule).collect();
+    seccomp::compile(&rules, Answer::Errno(EAFNOSUPPORT), Answer::Allow)
+}
+
 /// Install order matters: among refusals the kernel takes the errno of the filter that was installed last. The first
 /// filter answers by number; those after it refuse uses of what it allows, and do not overlap.
 fn compile(profile: Profile) -> io::Result<Vec<Program>> {

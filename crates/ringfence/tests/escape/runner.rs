@@ -85,7 +85,10 @@ impl Runner {
 
     fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
         let mut command = self.command(&self.binary);
-        command.args(["run", "--json", "--language", "python", "--timeout", "20"]);
+        command.args(["run", "--json", "--language", "python"]);
+        if !attack.flags.contains(&"--timeout") {
+            command.args(["--timeout", "20"]);
+        }
         for (name, value) in canaries.variables() {
             command.args(["--env", &format!("{name}={value}")]);
         }

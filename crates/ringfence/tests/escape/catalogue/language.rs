@@ -1,6 +1,6 @@
 //! Group N: the language is not the wall, so breaking it gains nothing.
 
-use super::{Attack, attack, fact};
+use super::{Attack, attack, fact, with};
 
 #[rustfmt::skip]
 pub const ATTACKS: &[Attack] = &[
@@ -30,7 +30,12 @@ print(subprocess.run(['node', '-e', script], capture_output=True, text=True).std
 script = '''export BASH_ENV=$CANARY_HOME/.netrc; a=ca; b=t; $a$b $CANARY_HOME/.netrc; eval \"$(printf 'c\\\\141t %s' $CANARY_HOME/.netrc)\"; IFS=_; c=cat_$CANARY_HOME/.netrc; $c; bash -c :; exec 3<$CANARY_HOME/.netrc'''
 out = subprocess.run(['bash', '-c', script], capture_output=True, text=True)
 blocked('stdout %d bytes' % len(out.stdout)) if not out.stdout.strip() else reached(out.stdout)"),
-    fact("J07", "ENV-2", "dangerous variables stay inside", "
-out = subprocess.run(['env'], capture_output=True, text=True, env={**os.environ, 'LD_PRELOAD': '/nonexistent.so', 'BASH_ENV': '/x', 'PYTHONSTARTUP': '/x', 'NODE_OPTIONS': '--require=/x'})
-blocked('inside only')"),
+    with(fact("J07", "ENV-2", "dangerous variables of a request take effect inside only", "
+# LD_PRELOAD, BASH_ENV, PYTHONSTARTUP and NODE_OPTIONS name a file of the host here; had any process outside obeyed one
+# of them, or had the file been visible, its content would be in the output.
+got = [name for name in ('LD_PRELOAD', 'BASH_ENV', 'PYTHONSTARTUP', 'NODE_OPTIONS') if not os.environ.get(name)]
+out = subprocess.run(['bash', '-c', 'cat $BASH_ENV; echo done'], capture_output=True, text=True)
+if 'done' not in out.stdout: got.append(out.stderr)
+reached(got) if got else blocked('obeyed inside, where the file is not')"),
+        &["--env", "LD_PRELOAD={home}/.netrc", "--env", "BASH_ENV={home}/.netrc", "--env", "PYTHONSTARTUP={home}/.netrc", "--env", "NODE_OPTIONS=--no-warnings"]),
 ];

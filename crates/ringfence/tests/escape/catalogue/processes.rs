@@ -106,8 +106,12 @@ attempt(lambda: s.connect('\\0' + os.environ['CANARY_ABSTRACT']) or 'connected')
 s = socket.socket(socket.AF_UNIX)
 attempt(lambda: s.connect(HOME + '/host.sock') or 'connected')"),
     with_workspace("D01", "a unix socket in the host's workspace cannot be reached", "
-s = socket.socket(socket.AF_UNIX)
-attempt(lambda: s.connect('host.sock') or 'connected')"),
+attempt(lambda: socket.socket(socket.AF_UNIX).connect('host.sock') or 'connected')"),
+    with_workspace("D03", "a datagram of a pair cannot be addressed to a socket in the host's workspace", "
+def send():
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return a.sendto(b'x', 'host.dgram')
+attempt(send)"),
     attack("D03", "NET-2", "datagrams to unix sockets of the host do not arrive", "
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 attempt(lambda: s.sendto(b'x', HOME + '/host.dgram'))"),

@@ -93,7 +93,7 @@ try:
             time.sleep(5); os._exit(0)
     time.sleep(6); reached('all filled')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m"])),
-    with(fact("E03", "RES-5", "a spin that ignores signals ends at the deadline", "
+    killed(with(fact("E03", "RES-5", "a spin that ignores signals ends at the deadline", "
 for s in (signal.SIGTERM, signal.SIGXCPU, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
@@ -101,7 +101,7 @@ if os.fork() == 0:
 blocked('spinning'); 
 end = time.time() + 15
 while time.time() < end: pass
-reached('ran on')"), &["--timeout", "1"]),
+reached('ran on')"), &["--timeout", "2"])),
     with(fact("E05", "RES-6", "an endless line does not fill the server", "
 blocked('flooding')
 block = b'x' * 65536
