@@ -42,38 +42,74 @@ struct Objection {
 /// The worker: JSON question in, JSON answer out.
 pub fn prepare(input: &[u8]) -> Vec<u8> {
     let answer = match serde_json::from_slice::<Question>(input) {
-        Ok(question) => answer(&question).unwrap_or_else(|error| Answer { error: Some(error), ..Answer::default() }),
-        Err(error) => Answer { error: Some(Objection { message: error.to_string(), line: None }), ..Answer::default() },
+        Ok(question) => answer(&question).unwrap_or_else(|error| Answer {
+            error: Some(error),
+            ..Answer::default()
+        }),
+        Err(error) => Answer {
+            error: Some(Objection {
+                message: error.to_string(),
+                line: None,
+            }),
+            ..Answer::default()
+        },
     };
     serde_json::to_vec(&answer).unwrap_or_default()
 }
 
 fn answer(question: &Question) -> Result<Answer, Objection> {
     if depth::too_deep(&question.code) {
-        return Err(Objection { message: "the code is nested more than 1000 levels deep".to_owned(), line: None });
+        return Err(Objection {
+            message: "the code is nested more than 1000 levels deep".to_owned(),
+            line: None,
+        });
     }
     if question.typescript {
         let stripped = strip(question)?;
         let code = edit(&stripped.code, question)?;
-        return Ok(Answer { module: true, code: format!("{code}\n//# sourceMappingURL={}\n", stripped.map), error: None });
+        return Ok(Answer {
+            module: true,
+            code: format!("{code}\n//# sourceMappingURL={}\n", stripped.map),
+            error: None,
+        });
     }
     let allocator = Allocator::default();
     let as_script = parse(&allocator, &question.code, SourceType::script());
     // The parser leaves it to later stages to object to `import` in a script.
-    if as_script.is_ok_and(|script| !script.module_record.has_module_syntax && script.module_record.import_metas.is_empty()) {
-        return Ok(Answer { module: false, code: question.code.clone(), error: None });
+    if as_script.is_ok_and(|script| {
+        !script.module_record.has_module_syntax && script.module_record.import_metas.is_empty()
+    }) {
+        return Ok(Answer {
+            module: false,
+            code: question.code.clone(),
+            error: None,
+        });
     }
-    Ok(Answer { module: true, code: edit(&question.code, question)?, error: None })
+    Ok(Answer {
+        module: true,
+        code: edit(&question.code, question)?,
+        error: None,
+    })
 }
 
-fn parse<'a>(allocator: &'a Allocator, code: &'a str, kind: SourceType) -> Result<ParserReturn<'a>, Objection> {
+fn parse<'a>(
+    allocator: &'a Allocator,
+    code: &'a str,
+    kind: SourceType,
+) -> Result<ParserReturn<'a>, Objection> {
     let parsed = Parser::new(allocator, code, kind).parse();
     if let Some(error) = parsed.diagnostics.errors().next() {
         let line = error.labels.first().map(|label| line_of(code, label.offset()));
-        return Err(Objection { message: error.message.to_string(), line });
+        return Err(Objection {
+            message: error.message.to_string(),
+            line,
+        });
     }
     if parsed.panicked {
-        return Err(Objection { message: "it could not be parsed".to_owned(), line: None });
+        return Err(Objection {
+            message: "it could not be parsed".to_owned(),
+            line: None,
+        });
     }
     Ok(parsed)
 }
@@ -92,20 +128,40 @@ struct Stripped {
 /// TypeScript to JavaScript, with what types alone do not say (`enum`, `namespace`, parameter properties) compiled.
 fn strip(question: &Question) -> Result<Stripped, Objection> {
     let allocator = Allocator::default();
-    let kind = if question.name.ends_with('x') { SourceType::tsx() } else { SourceType::ts().with_module(true) };
+    let kind = if question.name.ends_with('x') {
+        SourceType::tsx()
+    } else {
+        SourceType::ts().with_module(true)
+    };
     let mut program = parse(&allocator, &question.code, kind)?.program;
-    let scoping = SemanticBuilder::new().with_enum_eval(true).build(&program).semantic.into_scoping();
+    let scoping = SemanticBuilder::new()
+        .with_enum_eval(true)
+        .build(&program)
+        .semantic
+        .into_scoping();
     let path = Path::new(&question.workspace).join(&question.name);
-    let transformed =
-        Transformer::new(&allocator, &path, &TransformOptions::default()).build_with_scoping(scoping, &mut program);
+    let transformed = Transformer::new(&allocator, &path, &TransformOptions::default())
+        .build_with_scoping(scoping, &mut program);
     if let Some(error) = transformed.diagnostics.errors().next() {
-        let line = error.labels.first().map(|label| line_of(&question.code, label.offset()));
-        return Err(Objection { message: error.message.to_string(), line });
+        let line = error
+            .labels
+            .first()
+            .map(|label| line_of(&question.code, label.offset()));
+        return Err(Objection {
+            message: error.message.to_string(),
+            line,
+        });
     }
-    let options = CodegenOptions { source_map_path: Some(PathBuf::from(path)), ..CodegenOptions::default() };
+    let options = CodegenOptions {
+        source_map_path: Some(PathBuf::from(path)),
+        ..CodegenOptions::default()
+    };
     let printed = Codegen::new().with_options(options).build(&program);
     let map = printed.map.map(|map| map.to_data_url()).unwrap_or_default();
-    Ok(Stripped { code: printed.code, map })
+    Ok(Stripped {
+        code: printed.code,
+        map,
+    })
 }
 
 /// A piece of text to put in place of a stretch.
@@ -124,11 +180,21 @@ fn edit(code: &str, question: &Question) -> Result<String, Objection> {
     let separator = if begin > 0 { "\n" } else { "" };
     let prologue = format!("{separator}globalThis[Symbol.for('ringfence.names')] = {names};");
     // After a hashbang the rest of its own line break follows; the prologue takes that place.
-    let end = if begin > 0 && code[begin as usize..].starts_with('\n') { begin + 1 } else { begin };
-    let mut edits = vec![Edit { span: Span::new(begin, end), text: prologue }];
+    let end = if begin > 0 && code[begin as usize..].starts_with('\n') {
+        begin + 1
+    } else {
+        begin
+    };
+    let mut edits = vec![Edit {
+        span: Span::new(begin, end),
+        text: prologue,
+    }];
     for (name, requests) in &parsed.module_record.requested_modules {
         if let Some(url) = relative(name.as_str(), &question.workspace) {
-            edits.extend(requests.iter().map(|request| Edit { span: request.span, text: quoted(&url) }));
+            edits.extend(requests.iter().map(|request| Edit {
+                span: request.span,
+                text: quoted(&url),
+            }));
         }
     }
     for import in &parsed.module_record.dynamic_imports {
@@ -138,12 +204,21 @@ fn edit(code: &str, question: &Question) -> Result<String, Objection> {
         edits.push(Edit { span, text: resolved });
     }
     for span in &parsed.module_record.import_metas {
-        edits.push(Edit { span: *span, text: "globalThis[Symbol.for('ringfence.meta')]".to_owned() });
+        edits.push(Edit {
+            span: *span,
+            text: "globalThis[Symbol.for('ringfence.meta')]".to_owned(),
+        });
     }
     if let Some(Statement::ExpressionStatement(last)) = parsed.program.body.last() {
         let span = last.expression.span();
-        edits.push(Edit { span: Span::empty(span.start), text: "globalThis[Symbol.for('ringfence.result')] = (".to_owned() });
-        edits.push(Edit { span: Span::empty(span.end), text: ")".to_owned() });
+        edits.push(Edit {
+            span: Span::empty(span.start),
+            text: "globalThis[Symbol.for('ringfence.result')] = (".to_owned(),
+        });
+        edits.push(Edit {
+            span: Span::empty(span.end),
+            text: ")".to_owned(),
+        });
     }
     Ok(apply(code, edits))
 }
@@ -201,10 +276,18 @@ fn names_of(declaration: &Declaration<'_>, names: &mut Vec<String>) {
     match declaration {
         Declaration::VariableDeclaration(variables) => {
             for variable in &variables.declarations {
-                names.extend(variable.id.get_binding_identifiers().iter().map(|id| id.name.to_string()));
+                names.extend(
+                    variable
+                        .id
+                        .get_binding_identifiers()
+                        .iter()
+                        .map(|id| id.name.to_string()),
+                );
             }
         }
-        Declaration::FunctionDeclaration(function) => names.extend(function.id.iter().map(|id| id.name.to_string())),
+        Declaration::FunctionDeclaration(function) => {
+            names.extend(function.id.iter().map(|id| id.name.to_string()))
+        }
         Declaration::ClassDeclaration(class) => names.extend(class.id.iter().map(|id| id.name.to_string())),
         _ => {}
     }
@@ -216,7 +299,12 @@ mod tests {
 
     fn ask(code: &str, typescript: bool) -> Result<Answer, Objection> {
         let name = if typescript { "main.ts" } else { "main.js" }.to_owned();
-        answer(&Question { code: code.to_owned(), name, typescript, workspace: "/workspace".to_owned() })
+        answer(&Question {
+            code: code.to_owned(),
+            name,
+            typescript,
+            workspace: "/workspace".to_owned(),
+        })
     }
 
     #[test]
@@ -239,8 +327,18 @@ mod tests {
     fn line_numbers_stay_the_callers() {
         let code = "#!/usr/bin/env node\nimport a from './a.mjs';\nimport b from 'b';\nconst c = 1;\nconst {d, e: [f]} = g;\nc + 1;\n";
         let answer = ask(code, false).unwrap();
-        assert_eq!(answer.code.lines().count(), code.lines().count() + usize::from(false));
-        assert!(answer.code.lines().nth(1).unwrap().contains("\"file:///workspace/./a.mjs\""));
+        assert_eq!(
+            answer.code.lines().count(),
+            code.lines().count() + usize::from(false)
+        );
+        assert!(
+            answer
+                .code
+                .lines()
+                .nth(1)
+                .unwrap()
+                .contains("\"file:///workspace/./a.mjs\"")
+        );
         assert!(answer.code.lines().nth(2).unwrap().contains("from 'b'"));
         assert!(answer.code.contains(r#"["c","d","f"]"#));
         assert!(answer.code.lines().nth(5).unwrap().contains("= (c + 1)"));
@@ -250,12 +348,19 @@ mod tests {
     fn types_enums_and_namespaces_are_compiled() {
         let code = "enum Color { Red = 1, Blue }\ninterface P { x: number }\nclass C { constructor(private y: number) {} get z() { return this.y } }\nconst p: P = { x: Color.Blue };\nnew C(p.x as number).z";
         let answer = ask(code, true).unwrap();
-        assert!(answer.module && !answer.code.contains("interface") && answer.code.contains("sourceMappingURL=data:"));
+        assert!(
+            answer.module
+                && !answer.code.contains("interface")
+                && answer.code.contains("sourceMappingURL=data:")
+        );
     }
 
     #[test]
     fn an_objection_names_the_line() {
-        assert_eq!(ask("const a: number = 1;\nlet b = ;\n", true).err().unwrap().line, Some(2));
+        assert_eq!(
+            ask("const a: number = 1;\nlet b = ;\n", true).err().unwrap().line,
+            Some(2)
+        );
         assert!(ask(&"(".repeat(100_000), true).is_err());
         assert!(ask("\u{0}\u{ffff}import", false).is_err());
     }

@@ -23,7 +23,10 @@ const TOTAL_BYTES_MAX: u64 = 1 << 30;
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const INLINE_TOTAL_MAX: u64 = 1 << 20;
 
-const BOUNDS: Bounds = Bounds { entries: ENTRIES_MAX, depth: DEPTH_MAX };
+const BOUNDS: Bounds = Bounds {
+    entries: ENTRIES_MAX,
+    depth: DEPTH_MAX,
+};
 
 /// What the workspace held before the program started.
 #[derive(Debug, Default)]
@@ -36,7 +39,10 @@ impl Before {
     /// A fresh workspace with only these input files.
     pub(crate) fn inputs<'a>(files: impl Iterator<Item = (&'a WorkspacePath, &'a [u8])>) -> Self {
         let inputs = files.map(|(path, bytes)| (PathBuf::from(path.as_str()), Sha256::digest(bytes).into()));
-        Self { stamps: BTreeMap::new(), inputs: inputs.collect() }
+        Self {
+            stamps: BTreeMap::new(),
+            inputs: inputs.collect(),
+        }
     }
 
     /// A directory of the host's, as it is now.
@@ -55,7 +61,12 @@ pub(crate) struct Staged {
 
 /// Collects what is new or changed. Blocking: reads every artifact once.
 pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>) -> Staged {
-    let mut staging = Staging { staged: Staged::default(), total: 0, inline: 0, copy_to };
+    let mut staging = Staging {
+        staged: Staged::default(),
+        total: 0,
+        inline: 0,
+        copy_to,
+    };
     let changes = harvest::walk(doors.changes.as_fd(), BOUNDS);
     staging.add(doors.changes.as_fd(), &changes, "", before);
     let output = harvest::walk(doors.output.as_fd(), BOUNDS);
@@ -73,7 +84,10 @@ struct Staging<'a> {
 impl Staging<'_> {
     fn add(&mut self, directory: std::os::fd::BorrowedFd<'_>, walk: &Walk, prefix: &str, before: &Before) {
         for (path, what) in walk.refused.iter().take(ARTIFACTS_MAX) {
-            self.refuse(format!("{prefix}{}: {what}", path.display()), "Only plain files become artifacts.");
+            self.refuse(
+                format!("{prefix}{}: {what}", path.display()),
+                "Only plain files become artifacts.",
+            );
         }
         if walk.incomplete {
             self.refuse(
@@ -86,7 +100,10 @@ impl Staging<'_> {
                 continue;
             }
             if self.staged.artifacts.len() == ARTIFACTS_MAX {
-                self.refuse(format!("more than {ARTIFACTS_MAX} artifacts"), "Pack many files into an archive.");
+                self.refuse(
+                    format!("more than {ARTIFACTS_MAX} artifacts"),
+                    "Pack many files into an archive.",
+                );
                 return;
             }
             self.take(directory, found, prefix, before);
@@ -96,7 +113,10 @@ impl Staging<'_> {
     fn take(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, prefix: &str, before: &Before) {
         let name = format!("{prefix}{}", found.path.to_string_lossy());
         if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > TOTAL_BYTES_MAX {
-            self.refuse(format!("{name}: {} bytes", found.size), "An artifact may have 256 MiB, all of them 1 GiB.");
+            self.refuse(
+                format!("{name}: {} bytes", found.size),
+                "An artifact may have 256 MiB, all of them 1 GiB.",
+            );
             return;
         }
         match self.read(directory, found, &name) {
@@ -106,11 +126,19 @@ impl Staging<'_> {
                     self.staged.artifacts.push(artifact);
                 }
             }
-            Err(error) => self.refuse(format!("{name}: {error}"), "The file could not be read by the server."),
+            Err(error) => self.refuse(
+                format!("{name}: {error}"),
+                "The file could not be read by the server.",
+            ),
         }
     }
 
-    fn read(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, name: &str) -> io::Result<(Artifact, [u8; 32])> {
+    fn read(
+        &mut self,
+        directory: std::os::fd::BorrowedFd<'_>,
+        found: &Found,
+        name: &str,
+    ) -> io::Result<(Artifact, [u8; 32])> {
         let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
         let mut copy = self.copy_to.map(|to| create_below(to, name)).transpose()?;
         let (mut hasher, mut head, mut size) = (Sha256::new(), Vec::new(), 0_u64);
@@ -144,7 +172,12 @@ impl Staging<'_> {
 
     fn refuse(&mut self, what: String, hint: &str) {
         let (rule, layer) = ("artifacts.plain_files".to_owned(), "artifacts".to_owned());
-        self.staged.denials.push(Denial { rule, layer, what, hint: hint.to_owned() });
+        self.staged.denials.push(Denial {
+            rule,
+            layer,
+            what,
+            hint: hint.to_owned(),
+        });
     }
 }
 
@@ -152,7 +185,10 @@ impl Staging<'_> {
 fn mime(head: &[u8], name: &str) -> String {
     match infer::get(head) {
         Some(kind) => kind.mime_type().to_owned(),
-        None => mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream").to_owned(),
+        None => mime_guess::from_path(name)
+            .first_raw()
+            .unwrap_or("application/octet-stream")
+            .to_owned(),
     }
 }
 

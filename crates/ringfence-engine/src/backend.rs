@@ -36,7 +36,11 @@ pub(crate) struct Native {
 impl Native {
     pub(crate) fn start(binary: PathBuf, host: Host) -> io::Result<Self> {
         let helper = Helper::start(&binary)?;
-        Ok(Self { binary, helper: Mutex::new(Some(helper)), host })
+        Ok(Self {
+            binary,
+            helper: Mutex::new(Some(helper)),
+            host,
+        })
     }
 
     /// The plan that a spec becomes on this host.
@@ -68,7 +72,9 @@ impl Native {
             }
         }
         let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
-        let started = next.run(&bytes, blobs).map_err(|error| fault("start a sandbox", &error));
+        let started = next
+            .run(&bytes, blobs)
+            .map_err(|error| fault("start a sandbox", &error));
         *helper = Some(next);
         started
     }
@@ -144,7 +150,13 @@ pub(crate) struct Kept {
 
 impl Running {
     /// Asks for the plan and connects its streams. The walls go up meanwhile.
-    pub(crate) fn start(native: &Native, plan: &Plan, blobs: &[&[u8]], wires: Wires, keep: u64) -> Result<Self, RequestError> {
+    pub(crate) fn start(
+        native: &Native,
+        plan: &Plan,
+        blobs: &[&[u8]],
+        wires: Wires,
+        keep: u64,
+    ) -> Result<Self, RequestError> {
         let run = native.launch(plan, blobs)?;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
@@ -154,8 +166,16 @@ impl Running {
             events: Events::new(run.events).map_err(connect)?,
             doors: Vec::new(),
             _stdin: Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes))),
-            stdout: tokio::spawn(collect(receiver(run.stdout)?, keep, out.map(|to| (OutputStream::Stdout, to)))),
-            stderr: tokio::spawn(collect(receiver(run.stderr)?, keep, err.map(|to| (OutputStream::Stderr, to)))),
+            stdout: tokio::spawn(collect(
+                receiver(run.stdout)?,
+                keep,
+                out.map(|to| (OutputStream::Stdout, to)),
+            )),
+            stderr: tokio::spawn(collect(
+                receiver(run.stderr)?,
+                keep,
+                err.map(|to| (OutputStream::Stderr, to)),
+            )),
             report: tokio::spawn(collect(receiver(run.report)?, REPORT_BYTES_MAX, None)),
             cancelled: wires.cancelled,
         })
@@ -170,7 +190,11 @@ impl Running {
     }
 
     /// Until the tree is dead and its streams are read to their ends.
-    pub(crate) async fn wait(mut self, early: Option<Ending>, isolation: Isolation) -> Result<RawOutcome, RequestError> {
+    pub(crate) async fn wait(
+        mut self,
+        early: Option<Ending>,
+        isolation: Isolation,
+    ) -> Result<RawOutcome, RequestError> {
         let ending = match early {
             Some(ending) => ending,
             None => loop {
@@ -186,7 +210,10 @@ impl Running {
             stdout: finished(self.stdout.await),
             stderr: finished(self.stderr.await),
             report: finished(self.report.await).bytes,
-            doors: doors.next().zip(doors.next()).map(|(changes, output)| Doors { changes, output }),
+            doors: doors
+                .next()
+                .zip(doors.next())
+                .map(|(changes, output)| Doors { changes, output }),
             _hold: self.events.socket,
             isolation,
         })
@@ -213,7 +240,10 @@ impl Running {
                 }
                 Some((Event::Ended(ending), _)) => Ok(Step::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-                None => Err(fault("hear from the supervisor", &io::Error::from(io::ErrorKind::UnexpectedEof))),
+                None => Err(fault(
+                    "hear from the supervisor",
+                    &io::Error::from(io::ErrorKind::UnexpectedEof),
+                )),
             };
         }
     }
@@ -225,7 +255,14 @@ enum Step {
 }
 
 /// The steps that fail when the host lacks a layer, by the words they begin with.
-const LAYER_STEPS: [&str; 6] = ["new namespaces", "identity map", "proc", "landlock", "seccomp", "root tmpfs"];
+const LAYER_STEPS: [&str; 6] = [
+    "new namespaces",
+    "identity map",
+    "proc",
+    "landlock",
+    "seccomp",
+    "root tmpfs",
+];
 
 fn refused(failure: &Failure) -> RequestError {
     let layer = LAYER_STEPS.iter().any(|step| failure.step.starts_with(step));
@@ -255,13 +292,19 @@ struct Events {
 impl Events {
     fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixStream::from(socket);
-        Ok(Self { socket: UnixStream::from_std(socket)?, cancelled: false })
+        Ok(Self {
+            socket: UnixStream::from_std(socket)?,
+            cancelled: false,
+        })
     }
 
     async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
         loop {
             self.socket.readable().await?;
-            match self.socket.try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd())) {
+            match self
+                .socket
+                .try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd()))
+            {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 received => return received,
             }
@@ -301,7 +344,11 @@ async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
 
 /// Reads a stream to its end. Keeps the first `keep` bytes and counts the rest; whoever watches gets all of it, and
 /// the program waits for them.
-async fn collect(mut from: pipe::Receiver, keep: u64, live: Option<(OutputStream, mpsc::Sender<OutputChunk>)>) -> Kept {
+async fn collect(
+    mut from: pipe::Receiver,
+    keep: u64,
+    live: Option<(OutputStream, mpsc::Sender<OutputChunk>)>,
+) -> Kept {
     let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     let mut kept = Kept::default();
     let mut buffer = vec![0; CHUNK_BYTES];
@@ -320,7 +367,13 @@ async fn collect(mut from: pipe::Receiver, keep: u64, live: Option<(OutputStream
         let room = keep.saturating_sub(kept.bytes.len()).min(count);
         kept.bytes.extend_from_slice(&chunk[..room]);
         if let Some((stream, to)) = &live
-            && to.send(OutputChunk { stream: *stream, bytes: chunk.to_vec() }).await.is_err()
+            && to
+                .send(OutputChunk {
+                    stream: *stream,
+                    bytes: chunk.to_vec(),
+                })
+                .await
+                .is_err()
         {
             live = None; // nobody watches any more
         }

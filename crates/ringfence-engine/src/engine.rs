@@ -1,9 +1,14 @@
 //! The engine's door: what a front end holds. A submitted request is a task of the engine's own, so that a caller who
 //! hangs up loses nothing.
 
-use crate::{backend::Native, execute, policy::decide, prepare, queue::Queue, runtimes, sandbox, settings::EngineSettings};
+use crate::{
+    backend::Native, execute, policy::decide, prepare, queue::Queue, runtimes, sandbox,
+    settings::EngineSettings,
+};
 use ringfence_jail::{Host, cgroup};
-use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError, Tier};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError, Tier,
+};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -133,17 +138,30 @@ impl Engine {
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
         let host = Host::inspect();
         let failed = |what: &str, error: std::io::Error| {
-            RequestError::new(ErrorCode::SandboxFault, format!("{what}: {error}."), "Run `ringfence doctor`.")
+            RequestError::new(
+                ErrorCode::SandboxFault,
+                format!("{what}: {error}."),
+                "Run `ringfence doctor`.",
+            )
         };
         cgroup::prepare(&host.cgroups).map_err(|error| failed("could not prepare the cgroup", error))?;
         let (cgroups, directories) = ringfence_jail::sweep(&host.cgroups, &settings.state_dir);
         if cgroups + directories > 0 {
             tracing::info!(cgroups, directories, "removed what an earlier server left");
         }
-        let native = Native::start(settings.helper.clone(), host).map_err(|error| failed("could not start the helper", error))?;
+        let native = Native::start(settings.helper.clone(), host)
+            .map_err(|error| failed("could not start the helper", error))?;
         let queue = Queue::new(settings.queue.clone());
         let (running, versions) = (Mutex::new(HashMap::new()), OnceCell::new());
-        Ok(Self { house: Arc::new(House { settings, native, queue, running, versions }) })
+        Ok(Self {
+            house: Arc::new(House {
+                settings,
+                native,
+                queue,
+                running,
+                versions,
+            }),
+        })
     }
 
     /// Accepts a request; refusals come out of [`Execution::finish`].
@@ -161,18 +179,29 @@ impl Engine {
             let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
             match &result {
-                Ok(done) => tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution"),
+                Ok(done) => {
+                    tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
+                }
                 Err(error) => tracing::info!(id = %task_id, code = %error.code, "refused"),
             }
             // Nobody may be waiting; the run is complete all the same.
             drop(answer.send(result.map_err(|error| error.for_execution(&task_id))));
         });
-        Execution { id, output, result, canceller: Canceller { cancel } }
+        Execution {
+            id,
+            output,
+            result,
+            canceller: Canceller { cancel },
+        }
     }
 
     /// The languages, each asked inside a sandbox for its version, once.
     pub async fn runtimes(&self) -> Vec<Runtime> {
-        self.house.versions.get_or_init(|| prepare::versions(self)).await.clone()
+        self.house
+            .versions
+            .get_or_init(|| prepare::versions(self))
+            .await
+            .clone()
     }
 
     /// Where an interpreter is, without starting it.
@@ -189,7 +218,11 @@ impl Engine {
         let policy = &self.house.settings.policy;
         let grant = decide(policy, ExecuteRequest::new(Language::Shell, "true"))?;
         let isolation = sandbox::isolation(&self.house, grant.limits())?;
-        Ok(SandboxInfo { isolation, defaults: policy.defaults.clone(), caps: policy.caps.clone() })
+        Ok(SandboxInfo {
+            isolation,
+            defaults: policy.defaults.clone(),
+            caps: policy.caps.clone(),
+        })
     }
 
     /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For a

@@ -23,7 +23,12 @@ pub(crate) async fn execute(
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
 ) -> Result<ExecutionResult, RequestError> {
-    let Submission { request, stdin, artifacts_to, .. } = submission;
+    let Submission {
+        request,
+        stdin,
+        artifacts_to,
+        ..
+    } = submission;
     let mut clock = Clock::start();
     // (audit: a record is on disk before anything runs)
     let grant = policy::decide(&house.settings.policy, request)?;
@@ -35,7 +40,12 @@ pub(crate) async fn execute(
     let before = look_before(&grant)?;
     let plan = sandbox::plan(house, layout, &grant, &prepared)?;
     let blobs = sandbox::blobs(&grant, &prepared);
-    let wires = Wires { stdin, stdin_bytes: grant.request().stdin.clone(), live, cancelled };
+    let wires = Wires {
+        stdin,
+        stdin_bytes: grant.request().stdin.clone(),
+        live,
+        cancelled,
+    };
     let mut running = Running::start(&house.native, &plan, &blobs, wires, kept_bytes(&grant))?;
     let early = running.started().await?;
     clock.phases.start_ms = clock.lap();
@@ -63,12 +73,21 @@ async fn admit(
 }
 
 fn kept_bytes(grant: &Grant) -> u64 {
-    if grant.request().capture_output { grant.limits().output_bytes } else { 0 }
+    if grant.request().capture_output {
+        grant.limits().output_bytes
+    } else {
+        0
+    }
 }
 
 fn look_before(grant: &Grant) -> Result<Before, RequestError> {
     let request = grant.request();
-    let mut before = Before::inputs(request.files.iter().map(|file| (&file.path, file.bytes.as_slice())));
+    let mut before = Before::inputs(
+        request
+            .files
+            .iter()
+            .map(|file| (&file.path, file.bytes.as_slice())),
+    );
     if let WorkspaceSource::Host { directory, mode } = &request.workspace
         && *mode != ringfence_types::WorkspaceMode::Overlay
     {
@@ -99,7 +118,11 @@ async fn finish(
         None => artifacts::Staged::default(),
     });
     let staged = staged.await.map_err(|error| {
-        RequestError::new(ErrorCode::SandboxFault, format!("staging artifacts failed: {error}."), "Report this.")
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("staging artifacts failed: {error}."),
+            "Report this.",
+        )
     })?;
     let program = prepare::read_outcome(prepared, &raw.report);
     clock.phases.finish_ms = clock.lap();
@@ -124,7 +147,11 @@ struct Clock {
 impl Clock {
     fn start() -> Self {
         let now = Instant::now();
-        Self { begun: now, lap: now, phases: Phases::default() }
+        Self {
+            begun: now,
+            lap: now,
+            phases: Phases::default(),
+        }
     }
 
     fn lap(&mut self) -> f64 {

@@ -14,7 +14,9 @@ mod runtimes;
 mod sandbox;
 mod settings;
 
-pub use engine::{Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission};
+pub use engine::{
+    Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
+};
 pub use language::{ProgramReport, read_report};
 pub use settings::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
 
@@ -23,5 +25,8 @@ pub(crate) const ECHO: &str = "echo";
 
 /// The functions of this binary that run inside jails; `main` hands them to the helper.
 pub fn workers() -> ringfence_jail::helper::Workers {
-    &[(ECHO, |input: &[u8]| input.to_vec()), (prepare::PREPARE, ringfence_check::prepare)]
+    &[
+        (ECHO, |input: &[u8]| input.to_vec()),
+        (prepare::PREPARE, ringfence_check::prepare),
+    ]
 }

@@ -31,11 +31,14 @@ pub(crate) fn decide(policy: &PolicySettings, request: ExecuteRequest) -> Result
 }
 
 /// Directories whose content is the machine itself rather than somebody's work.
-const NEVER_A_WORKSPACE: [&str; 12] =
-    ["/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var"];
+const NEVER_A_WORKSPACE: [&str; 12] = [
+    "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var",
+];
 
 fn check_workspace(directory: &std::path::Path) -> Result<(), RequestError> {
-    let forbidden = NEVER_A_WORKSPACE.iter().any(|path| directory == std::path::Path::new(path))
+    let forbidden = NEVER_A_WORKSPACE
+        .iter()
+        .any(|path| directory == std::path::Path::new(path))
         || directory.parent() == Some(std::path::Path::new("/home"));
     if !directory.is_absolute() || forbidden {
         return Err(RequestError::new(
@@ -56,14 +59,29 @@ const PROCESSES_MIN: u32 = 1;
 
 fn limits(policy: &PolicySettings, asked: &LimitsRequest) -> Result<Limits, RequestError> {
     let (defaults, caps) = (&policy.defaults, &policy.caps);
-    let memory = pick("max_ram_mb", asked.max_ram_mb, MEMORY_MIB_MIN, caps.memory_bytes / MEBIBYTE)?;
-    let disk = pick("max_disk_mb", asked.max_disk_mb, DISK_MIB_MIN, caps.disk_bytes / MEBIBYTE)?;
+    let memory = pick(
+        "max_ram_mb",
+        asked.max_ram_mb,
+        MEMORY_MIB_MIN,
+        caps.memory_bytes / MEBIBYTE,
+    )?;
+    let disk = pick(
+        "max_disk_mb",
+        asked.max_disk_mb,
+        DISK_MIB_MIN,
+        caps.disk_bytes / MEBIBYTE,
+    )?;
     let millicores = match asked.max_cpu_cores {
         None => None,
         Some(cores) => Some(millicores(cores, caps.cpu_millicores)?),
     };
     let timeout = pick("timeout (ms)", asked.timeout_ms, TIMEOUT_MS_MIN, caps.timeout_ms)?;
-    let processes = pick("max_processes", asked.max_processes, PROCESSES_MIN, caps.processes)?;
+    let processes = pick(
+        "max_processes",
+        asked.max_processes,
+        PROCESSES_MIN,
+        caps.processes,
+    )?;
     let output = pick("max_output_bytes", asked.max_output_bytes, 0, caps.output_bytes)?;
     Ok(Limits {
         memory_bytes: memory.map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
@@ -95,11 +113,18 @@ fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
     let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
     if !in_range {
         return Err(RequestError::invalid(
-            format!("max_cpu_cores = {cores} is outside 0.01..={}.", f64::from(most) / 1000.0),
+            format!(
+                "max_cpu_cores = {cores} is outside 0.01..={}.",
+                f64::from(most) / 1000.0
+            ),
             "Ask for a share of the processors that the operator allows.",
         ));
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be within 10..=u32")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be within 10..=u32"
+    )]
     Ok(millicores.round() as u32)
 }
 
@@ -117,7 +142,12 @@ mod tests {
             output_bytes: 1_000_000,
             disk_bytes: 512 * MEBIBYTE,
         };
-        let caps = Limits { memory_bytes: 8192 * MEBIBYTE, timeout_ms: 3_600_000, processes: 1024, ..defaults.clone() };
+        let caps = Limits {
+            memory_bytes: 8192 * MEBIBYTE,
+            timeout_ms: 3_600_000,
+            processes: 1024,
+            ..defaults.clone()
+        };
         PolicySettings { defaults, caps }
     }
 
@@ -135,15 +165,78 @@ mod tests {
         };
         let wish = LimitsRequest::default;
         check("nothing", wish(), Ok(()));
-        check("ram", LimitsRequest { max_ram_mb: Some(8193), ..wish() }, Err("8192"));
-        check("tiny", LimitsRequest { max_ram_mb: Some(0), ..wish() }, Err("16"));
-        check("huge", LimitsRequest { max_ram_mb: Some(u64::MAX), ..wish() }, Err("8192"));
-        check("nan", LimitsRequest { max_cpu_cores: Some(f64::NAN), ..wish() }, Err("max_cpu_cores"));
-        check("negative", LimitsRequest { max_cpu_cores: Some(-1.0), ..wish() }, Err("max_cpu_cores"));
-        check("infinite", LimitsRequest { max_cpu_cores: Some(f64::INFINITY), ..wish() }, Err("max_cpu_cores"));
-        check("half", LimitsRequest { max_cpu_cores: Some(0.5), ..wish() }, Ok(()));
-        check("late", LimitsRequest { timeout_ms: Some(3_600_001), ..wish() }, Err("3600000"));
-        check("none", LimitsRequest { max_processes: Some(0), ..wish() }, Err("max_processes"));
+        check(
+            "ram",
+            LimitsRequest {
+                max_ram_mb: Some(8193),
+                ..wish()
+            },
+            Err("8192"),
+        );
+        check(
+            "tiny",
+            LimitsRequest {
+                max_ram_mb: Some(0),
+                ..wish()
+            },
+            Err("16"),
+        );
+        check(
+            "huge",
+            LimitsRequest {
+                max_ram_mb: Some(u64::MAX),
+                ..wish()
+            },
+            Err("8192"),
+        );
+        check(
+            "nan",
+            LimitsRequest {
+                max_cpu_cores: Some(f64::NAN),
+                ..wish()
+            },
+            Err("max_cpu_cores"),
+        );
+        check(
+            "negative",
+            LimitsRequest {
+                max_cpu_cores: Some(-1.0),
+                ..wish()
+            },
+            Err("max_cpu_cores"),
+        );
+        check(
+            "infinite",
+            LimitsRequest {
+                max_cpu_cores: Some(f64::INFINITY),
+                ..wish()
+            },
+            Err("max_cpu_cores"),
+        );
+        check(
+            "half",
+            LimitsRequest {
+                max_cpu_cores: Some(0.5),
+                ..wish()
+            },
+            Ok(()),
+        );
+        check(
+            "late",
+            LimitsRequest {
+                timeout_ms: Some(3_600_001),
+                ..wish()
+            },
+            Err("3600000"),
+        );
+        check(
+            "none",
+            LimitsRequest {
+                max_processes: Some(0),
+                ..wish()
+            },
+            Err("max_processes"),
+        );
     }
 
     #[test]

@@ -8,9 +8,7 @@ use crate::{
     sandbox,
 };
 use ringfence_jail::{Layout, wire::Cause};
-use ringfence_types::{
-    Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError,
-};
+use ringfence_types::{Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -52,7 +50,11 @@ struct Objection {
 impl Prepared {
     /// File name below the code directory. Node takes a file for a module by its ending.
     pub(crate) fn name(&self) -> String {
-        if self.module { format!("{}.mjs", self.name) } else { self.name.clone() }
+        if self.module {
+            format!("{}.mjs", self.name)
+        } else {
+            self.name.clone()
+        }
     }
 
     /// Its text.
@@ -61,23 +63,52 @@ impl Prepared {
     }
 
     /// How the interpreter is started.
-    pub(crate) fn launch(&self, language: Language, interpreter: &Path, code: &Path, args: &[Argument]) -> Launch {
+    pub(crate) fn launch(
+        &self,
+        language: Language,
+        interpreter: &Path,
+        code: &Path,
+        args: &[Argument],
+    ) -> Launch {
         let path = |name: &str| code.join(name).display().to_string();
         let module = self.module.then(|| path(&self.name()));
-        language::launch(language, &interpreter.display().to_string(), &path(&self.name), module, args)
+        language::launch(
+            language,
+            &interpreter.display().to_string(),
+            &path(&self.name),
+            module,
+            args,
+        )
     }
 }
 
 /// Names the code and, where its language needs it, has it parsed.
-pub(crate) async fn prepare(house: &House, request: &ExecuteRequest, layout: &Layout) -> Result<Prepared, RequestError> {
-    let name = request.name.as_ref().map_or_else(|| default_name(request.language), ToString::to_string);
-    let as_it_is = Prepared { name: name.clone(), script: request.code.clone(), module: false, error: None };
+pub(crate) async fn prepare(
+    house: &House,
+    request: &ExecuteRequest,
+    layout: &Layout,
+) -> Result<Prepared, RequestError> {
+    let name = request
+        .name
+        .as_ref()
+        .map_or_else(|| default_name(request.language), ToString::to_string);
+    let as_it_is = Prepared {
+        name: name.clone(),
+        script: request.code.clone(),
+        module: false,
+        error: None,
+    };
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
     }
     let typescript = request.language == Language::Typescript;
     let workspace = layout.workspace.display().to_string();
-    let question = Question { code: &request.code, name: &name, typescript, workspace: &workspace };
+    let question = Question {
+        code: &request.code,
+        name: &name,
+        typescript,
+        workspace: &workspace,
+    };
     let answer = ask(house, &question).await?;
     Ok(match answer.error {
         // A plain script that the parser does not like is the interpreter's to judge.
@@ -85,9 +116,18 @@ pub(crate) async fn prepare(house: &House, request: &ExecuteRequest, layout: &La
         Some(objection) => {
             let error = syntax_error(&name, &objection);
             let text = serde_json::Value::String(error.traceback.clone());
-            Prepared { script: format!("process.stderr.write({text}); process.exit(1)"), error: Some(error), ..as_it_is }
+            Prepared {
+                script: format!("process.stderr.write({text}); process.exit(1)"),
+                error: Some(error),
+                ..as_it_is
+            }
         }
-        None => Prepared { name, script: answer.code, module: answer.module, error: None },
+        None => Prepared {
+            name,
+            script: answer.code,
+            module: answer.module,
+            error: None,
+        },
     })
 }
 
@@ -122,12 +162,20 @@ async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestEr
     let input = serde_json::to_vec(question).map_err(|error| broken(error.to_string()))?;
     let plan = sandbox::of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
     let (_cancel, cancelled) = tokio::sync::watch::channel(false);
-    let wires = Wires { stdin: Stdin::FromRequest, stdin_bytes: input, live: None, cancelled };
+    let wires = Wires {
+        stdin: Stdin::FromRequest,
+        stdin_bytes: input,
+        live: None,
+        cancelled,
+    };
     let mut running = Running::start(&house.native, &plan, &[], wires, plan.limits.output_bytes)?;
     let early = running.started().await?;
     let outcome = running.wait(early, plan.isolation(&house.native.host)).await?;
     if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
-        return Err(broken(format!("the parser ended with {:?}", outcome.ending.cause)));
+        return Err(broken(format!(
+            "the parser ended with {:?}",
+            outcome.ending.cause
+        )));
     }
     serde_json::from_slice(&outcome.stdout.bytes).map_err(|error| broken(error.to_string()))
 }
@@ -145,7 +193,10 @@ pub(crate) fn read_outcome(prepared: &Prepared, report: &[u8]) -> ProgramReport 
 pub(crate) async fn versions(engine: &Engine) -> Vec<Runtime> {
     let mut runtimes = Vec::new();
     for (language, code) in [
-        (Language::Python, "import sys\nprint('.'.join(map(str, sys.version_info[:3])))"),
+        (
+            Language::Python,
+            "import sys\nprint('.'.join(map(str, sys.version_info[:3])))",
+        ),
         (Language::Node, "console.log(process.versions.node)"),
         (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
     ] {
@@ -171,7 +222,12 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         return runtime;
     }
     let request = ExecuteRequest::new(language, code);
-    let submission = Submission { request, stdin: Stdin::FromRequest, live: false, artifacts_to: None };
+    let submission = Submission {
+        request,
+        stdin: Stdin::FromRequest,
+        live: false,
+        artifacts_to: None,
+    };
     match engine.submit(submission).finish().await {
         Ok(done) if done.exit.kind == ExitKind::Code && done.success => {
             runtime.version = Some(done.stdout.trim().to_owned());

@@ -36,8 +36,17 @@ pub(crate) struct Permit {
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings) -> Self {
-        let state = State { settings, running: 0, waiting: 0, lines: HashMap::new(), turns: VecDeque::new(), held_ms: 100.0 };
-        Self { shared: Arc::new(Mutex::new(state)) }
+        let state = State {
+            settings,
+            running: 0,
+            waiting: 0,
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+            held_ms: 100.0,
+        };
+        Self {
+            shared: Arc::new(Mutex::new(state)),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -57,11 +66,16 @@ impl Queue {
             }
             state.join(namespace)
         };
-        waiter.await.map_err(|_| RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again."))
+        waiter.await.map_err(|_| {
+            RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.")
+        })
     }
 
     fn permit(&self) -> Permit {
-        Permit { queue: Some(self.clone()), since: Instant::now() }
+        Permit {
+            queue: Some(self.clone()),
+            since: Instant::now(),
+        }
     }
 
     /// Running and waiting.
@@ -100,12 +114,20 @@ impl State {
 }
 
 fn busy(state: &State) -> RequestError {
-    let ahead = f64::from(u32::try_from(state.waiting / state.settings.concurrency.max(1) + 1).unwrap_or(u32::MAX));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
+    let ahead =
+        f64::from(u32::try_from(state.waiting / state.settings.concurrency.max(1) + 1).unwrap_or(u32::MAX));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to a minute"
+    )]
     let retry_after_ms = (state.held_ms * ahead).clamp(50.0, 60_000.0) as u64;
     let mut error = RequestError::new(
         ErrorCode::Busy,
-        format!("{} programs run and {} requests wait.", state.running, state.waiting),
+        format!(
+            "{} programs run and {} requests wait.",
+            state.running, state.waiting
+        ),
         format!("Try again in {retry_after_ms} ms."),
     );
     error.retry_after_ms = Some(retry_after_ms);

@@ -1,9 +1,15 @@
 //! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: whatever is done to hostile bytes
 //! before they leave is done here.
 
-use crate::{artifacts::Staged, backend::{Kept, RawOutcome}, language::ProgramReport};
+use crate::{
+    artifacts::Staged,
+    backend::{Kept, RawOutcome},
+    language::ProgramReport,
+};
 use ringfence_jail::wire::{Cause, Ending};
-use ringfence_types::{Denial, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage, Truncated};
+use ringfence_types::{
+    Denial, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage, Truncated,
+};
 
 /// A result that may leave.
 #[derive(Debug)]
@@ -51,8 +57,14 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
         stderr,
         stdout_bytes: raw.stdout.total,
         stderr_bytes: raw.stderr.total,
-        truncated: Truncated { stdout: cut(&raw.stdout), stderr: cut(&raw.stderr) },
-        lossy: Lossy { stdout: lossy_out, stderr: lossy_err },
+        truncated: Truncated {
+            stdout: cut(&raw.stdout),
+            stderr: cut(&raw.stderr),
+        },
+        lossy: Lossy {
+            stdout: lossy_out,
+            stderr: lossy_err,
+        },
         result: program.result,
         result_repr: program.result_repr,
         variables: program.variables,
@@ -76,15 +88,21 @@ fn text(kept: &Kept, capture: bool) -> (String, bool) {
     let cut = kept.total > kept.bytes.len() as u64;
     match std::str::from_utf8(&kept.bytes) {
         Ok(text) => (text.to_owned(), false),
-        Err(error) if cut && error.error_len().is_none() => {
-            (String::from_utf8_lossy(&kept.bytes[..error.valid_up_to()]).into_owned(), false)
-        }
+        Err(error) if cut && error.error_len().is_none() => (
+            String::from_utf8_lossy(&kept.bytes[..error.valid_up_to()]).into_owned(),
+            false,
+        ),
         Err(_) => (String::from_utf8_lossy(&kept.bytes).into_owned(), true),
     }
 }
 
 fn exit(ending: &Ending) -> Exit {
-    let by = |kind, signal, limit: Option<&str>| Exit { kind, code: None, signal, limit: limit.map(str::to_owned) };
+    let by = |kind, signal, limit: Option<&str>| Exit {
+        kind,
+        code: None,
+        signal,
+        limit: limit.map(str::to_owned),
+    };
     match (ending.cause, ending.status) {
         (Cause::Timeout, _) => by(ExitKind::Timeout, None, Some("timeout")),
         (Cause::OutOfMemory, _) => by(ExitKind::OutOfMemory, Some(SIGKILL), Some("memory")),
@@ -92,7 +110,12 @@ fn exit(ending: &Ending) -> Exit {
         (Cause::Cancelled, _) => by(ExitKind::Cancelled, Some(SIGKILL), None),
         (Cause::Killed, _) | (Cause::Program, None) => by(ExitKind::Signal, Some(SIGKILL), None),
         (Cause::Program, Some(status)) => match status & 0x7f {
-            0 => Exit { kind: ExitKind::Code, code: Some((status >> 8) & 0xff), signal: None, limit: None },
+            0 => Exit {
+                kind: ExitKind::Code,
+                code: Some((status >> 8) & 0xff),
+                signal: None,
+                limit: None,
+            },
             SIGXCPU => by(ExitKind::Limit, Some(SIGXCPU), Some("cpu")),
             SIGXFSZ => by(ExitKind::Limit, Some(SIGXFSZ), Some("file_size")),
             signal => by(ExitKind::Signal, Some(signal), None),

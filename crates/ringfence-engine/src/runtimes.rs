@@ -34,14 +34,24 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
     let candidates: Vec<PathBuf> = match configured {
         Some(path) if path.is_dir() => names.iter().map(|name| path.join("bin").join(name)).collect(),
         Some(path) => vec![path.clone()],
-        None => settings.search_path.iter().flat_map(|dir| names.iter().map(|name| dir.join(name))).collect(),
+        None => settings
+            .search_path
+            .iter()
+            .flat_map(|dir| names.iter().map(|name| dir.join(name)))
+            .collect(),
     };
-    let found = candidates.iter().find_map(|path| resolve_shim(path).filter(|path| executable(path)));
+    let found = candidates
+        .iter()
+        .find_map(|path| resolve_shim(path).filter(|path| executable(path)));
     let path = found.ok_or_else(|| match configured {
-        Some(path) => absent(format!("{} is not an interpreter for {language}.", path.display())),
+        Some(path) => absent(format!(
+            "{} is not an interpreter for {language}.",
+            path.display()
+        )),
         None => absent(format!("no {} was found for {language}.", names.join(" or "))),
     })?;
-    let mut interpreter = surroundings(&path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
+    let mut interpreter =
+        surroundings(&path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
     interpreter.trees.extend(settings.extra_mounts.iter().cloned());
     Ok(interpreter)
 }
@@ -60,7 +70,10 @@ fn resolve_shim(path: &Path) -> Option<PathBuf> {
     let root = directory.parent()?;
     let chosen = fs::read_to_string(root.join("version")).ok()?;
     let name = path.file_name()?;
-    chosen.split_whitespace().map(|version| root.join("versions").join(version).join("bin").join(name)).find(|p| p.exists())
+    chosen
+        .split_whitespace()
+        .map(|version| root.join("versions").join(version).join("bin").join(name))
+        .find(|p| p.exists())
 }
 
 /// What an interpreter at this path needs.
@@ -68,7 +81,10 @@ fn surroundings(path: &Path) -> Result<Interpreter, String> {
     let (real, links) = follow(path)?;
     let mut trees = Vec::new();
     // A virtual environment: its packages are beside the link, the standard library where `home` says.
-    let environment = path.parent().and_then(Path::parent).filter(|prefix| prefix.join("pyvenv.cfg").is_file());
+    let environment = path
+        .parent()
+        .and_then(Path::parent)
+        .filter(|prefix| prefix.join("pyvenv.cfg").is_file());
     let mut links = links;
     if let Some(prefix) = environment {
         trees.push(prefix.to_owned());
@@ -85,7 +101,11 @@ fn surroundings(path: &Path) -> Result<Interpreter, String> {
     // What lies in a shown tree is there already.
     links.retain(|(link, _)| !is_system(link) && !trees.iter().any(|tree| link.starts_with(tree)));
     links.dedup();
-    Ok(Interpreter { path: path.to_owned(), trees, links })
+    Ok(Interpreter {
+        path: path.to_owned(),
+        trees,
+        links,
+    })
 }
 
 /// The directory an executable was installed in. Package managers that spread an installation over siblings (Nix,
@@ -97,13 +117,21 @@ fn prefix(real: &Path) -> Option<PathBuf> {
         }
     }
     let directory = real.parent()?;
-    let in_bin = directory.file_name().is_some_and(|name| name == "bin" || name == "Scripts");
-    Some(if in_bin { directory.parent()?.to_owned() } else { directory.to_owned() })
+    let in_bin = directory
+        .file_name()
+        .is_some_and(|name| name == "bin" || name == "Scripts");
+    Some(if in_bin {
+        directory.parent()?.to_owned()
+    } else {
+        directory.to_owned()
+    })
 }
 
 /// Shown to every program anyway.
 fn is_system(path: &Path) -> bool {
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].iter().any(|system| path.starts_with(system))
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
+        .iter()
+        .any(|system| path.starts_with(system))
 }
 
 /// `home` in pyvenv.cfg (PEP 405): the directory of the base interpreter.
@@ -121,7 +149,11 @@ const LINKS_MAX: usize = 40; // as the kernel, path_resolution(7)
 fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
     let mut links = Vec::new();
     let mut done = PathBuf::new();
-    let mut left: Vec<PathBuf> = path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect();
+    let mut left: Vec<PathBuf> = path
+        .components()
+        .rev()
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect();
     while let Some(part) = left.pop() {
         match part.components().next() {
             Some(Component::ParentDir) => {
@@ -131,7 +163,9 @@ fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
             Some(Component::CurDir) | None => continue,
             _ => done.push(&part),
         }
-        let Ok(target) = fs::read_link(&done) else { continue };
+        let Ok(target) = fs::read_link(&done) else {
+            continue;
+        };
         if links.len() == LINKS_MAX {
             return Err("too many symbolic links".to_owned());
         }
@@ -141,9 +175,18 @@ fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
         if target.is_absolute() {
             done = PathBuf::new();
         }
-        left.extend(target.components().rev().map(|part| PathBuf::from(part.as_os_str())));
+        left.extend(
+            target
+                .components()
+                .rev()
+                .map(|part| PathBuf::from(part.as_os_str())),
+        );
     }
-    if done.exists() { Ok((done, links)) } else { Err(format!("{} does not exist", done.display())) }
+    if done.exists() {
+        Ok((done, links))
+    } else {
+        Err(format!("{} does not exist", done.display()))
+    }
 }
 
 #[cfg(test)]
@@ -203,14 +246,34 @@ mod tests {
         tree.program("uv/cpython-3.12.5/bin/python3.12");
         symlink("cpython-3.12.5", tree.0.join("uv/cpython-3.12")).unwrap();
         fs::create_dir_all(tree.0.join("project/.venv/bin")).unwrap();
-        symlink(tree.0.join("uv/cpython-3.12/bin/python3.12"), tree.0.join("project/.venv/bin/python3")).unwrap();
+        symlink(
+            tree.0.join("uv/cpython-3.12/bin/python3.12"),
+            tree.0.join("project/.venv/bin/python3"),
+        )
+        .unwrap();
         let home = tree.0.join("uv/cpython-3.12/bin");
-        fs::write(tree.0.join("project/.venv/pyvenv.cfg"), format!("home = {}\n", home.display())).unwrap();
+        fs::write(
+            tree.0.join("project/.venv/pyvenv.cfg"),
+            format!("home = {}\n", home.display()),
+        )
+        .unwrap();
         let found = find(Language::Python, &settings(&tree.0.join("project/.venv/bin"))).unwrap();
         assert_eq!(found.path, tree.0.join("project/.venv/bin/python3"));
-        assert_eq!(found.trees, [tree.0.join("project/.venv"), tree.0.join("uv/cpython-3.12.5")]);
-        assert!(found.links.contains(&(tree.0.join("uv/cpython-3.12"), "cpython-3.12.5".to_owned())));
-        assert!(found.links.iter().all(|(link, _)| !link.starts_with(tree.0.join("project"))));
+        assert_eq!(
+            found.trees,
+            [tree.0.join("project/.venv"), tree.0.join("uv/cpython-3.12.5")]
+        );
+        assert!(
+            found
+                .links
+                .contains(&(tree.0.join("uv/cpython-3.12"), "cpython-3.12.5".to_owned()))
+        );
+        assert!(
+            found
+                .links
+                .iter()
+                .all(|(link, _)| !link.starts_with(tree.0.join("project")))
+        );
     }
 
     #[test]

@@ -14,13 +14,24 @@ use ringfence_types::{Isolation, Language, Limits, RequestError, Tier, Workspace
 const GRACE_MS: u64 = 500;
 
 /// The plan of a granted request.
-pub(crate) fn plan(house: &House, layout: Layout, grant: &Grant, prepared: &Prepared) -> Result<Plan, RequestError> {
+pub(crate) fn plan(
+    house: &House,
+    layout: Layout,
+    grant: &Grant,
+    prepared: &Prepared,
+) -> Result<Plan, RequestError> {
     let request = grant.request();
     let interpreter = runtimes::find(request.language, &house.settings.runtimes)?;
     let launch = prepared.launch(request.language, &interpreter.path, &layout.code, &request.args);
-    let mut parts = Parts { next: client::BLOBS_AT };
+    let mut parts = Parts {
+        next: client::BLOBS_AT,
+    };
     let code = Some((prepared.name(), parts.take(prepared.script().len())));
-    let files = request.files.iter().map(|file| (file.path.clone(), parts.take(file.bytes.len()))).collect();
+    let files = request
+        .files
+        .iter()
+        .map(|file| (file.path.clone(), parts.take(file.bytes.len())))
+        .collect();
     let (mut trees, mut links) = (interpreter.trees, interpreter.links);
     let mut paths = vec![interpreter.path];
     if request.language == Language::Shell {
@@ -40,13 +51,21 @@ pub(crate) fn plan(house: &House, layout: Layout, grant: &Grant, prepared: &Prep
     let mut environment = base_environment(&layout, &paths);
     environment.extend(launch.env);
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
-    environment.extend(request.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())));
+    environment.extend(
+        request
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
+    );
     house.native.plan(JailSpec {
         tier: house.settings.tier,
         layout,
         trees,
         links,
-        program: Program::Exec { argv: launch.argv, report: launch.report_fd },
+        program: Program::Exec {
+            argv: launch.argv,
+            report: launch.report_fd,
+        },
         environment,
         host_workspace,
         code,
@@ -59,7 +78,9 @@ pub(crate) fn plan(house: &House, layout: Layout, grant: &Grant, prepared: &Prep
 /// The bytes, in the order in which [`plan`] gave them their places.
 pub(crate) fn blobs<'a>(grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8]> {
     let files = grant.request().files.iter().map(|file| file.bytes.as_slice());
-    std::iter::once(prepared.script().as_bytes()).chain(files).collect()
+    std::iter::once(prepared.script().as_bytes())
+        .chain(files)
+        .collect()
 }
 
 /// The plan of a worker of our own: no interpreter, no files, nothing but its pipes.
@@ -69,7 +90,9 @@ pub(crate) fn of_worker(house: &House, id: &str, name: &str) -> Result<Plan, Req
         layout: layout(house, id),
         trees: Vec::new(),
         links: Vec::new(),
-        program: Program::Worker { name: name.to_owned() },
+        program: Program::Worker {
+            name: name.to_owned(),
+        },
         environment: Vec::new(),
         host_workspace: None,
         code: None,
@@ -90,7 +113,12 @@ pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, Req
 pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
     let plan = of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
     let (_cancel, cancelled) = tokio::sync::watch::channel(false);
-    let wires = Wires { stdin: Stdin::FromRequest, stdin_bytes: Vec::new(), live: None, cancelled };
+    let wires = Wires {
+        stdin: Stdin::FromRequest,
+        stdin_bytes: Vec::new(),
+        live: None,
+        cancelled,
+    };
     let mut running = Running::start(&house.native, &plan, &[], wires, 0)?;
     let early = running.started().await?;
     running.wait(early, plan.isolation(&house.native.host)).await?;
@@ -118,7 +146,10 @@ pub(crate) fn layout(house: &House, id: &str) -> Layout {
 /// No variable of the server's: these, the language's own, and the request's.
 fn base_environment(layout: &Layout, interpreters: &[std::path::PathBuf]) -> Vec<(String, String)> {
     let mut path: Vec<String> = Vec::new();
-    let bins = interpreters.iter().filter_map(|path| path.parent()).map(|bin| bin.display().to_string());
+    let bins = interpreters
+        .iter()
+        .filter_map(|path| path.parent())
+        .map(|bin| bin.display().to_string());
     for bin in bins.chain(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned)) {
         if !path.contains(&bin) {
             path.push(bin);
@@ -148,7 +179,10 @@ struct Parts {
 
 impl Parts {
     fn take(&mut self, length: usize) -> Part {
-        let part = Part { offset: self.next, length: length as u64 };
+        let part = Part {
+            offset: self.next,
+            length: length as u64,
+        };
         self.next += part.length;
         part
     }

@@ -40,7 +40,10 @@ impl Helper {
     /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its input.
     pub fn start(binary: &Path) -> io::Result<Self> {
         let (control, theirs) = channel::pair()?;
-        #[expect(clippy::disallowed_methods, reason = "the one place where a process of the host is started")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place where a process of the host is started"
+        )]
         let child = Command::new(binary)
             .arg(HELPER_WORD)
             .env_clear()
@@ -74,9 +77,17 @@ impl Helper {
             stderr_write.as_fd(),
             report_write.as_fd(),
         ];
-        let start = Start { plan_bytes: plan.len() as u64 };
+        let start = Start {
+            plan_bytes: plan.len() as u64,
+        };
         wire::send(self.control.as_fd(), &start, &descriptors)?;
-        Ok(Run { events, stdin: stdin.into(), stdout: stdout.into(), stderr: stderr.into(), report: report.into() })
+        Ok(Run {
+            events,
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            report: report.into(),
+        })
     }
 
     /// Hangs up and waits until the helper is gone; its supervisors end by the same sign.
@@ -101,7 +112,10 @@ pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 pub fn encode(plan: &Plan) -> io::Result<Vec<u8>> {
     let bytes = serde_json::to_vec(plan)?;
     if bytes.len() as u64 > wire::PLAN_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the plan is longer than 4 MiB"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the plan is longer than 4 MiB",
+        ));
     }
     Ok(bytes)
 }

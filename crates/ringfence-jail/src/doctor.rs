@@ -9,10 +9,7 @@ use ringfence_sys::{
 };
 use ringfence_types::Tier;
 use serde::Serialize;
-use std::{
-    fs, io,
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
 /// One layer, tried.
 #[derive(Clone, Debug, Serialize)]
@@ -59,7 +56,11 @@ pub fn examine() -> HostReport {
     layers.push(limits(&host));
     layers.push(overlay());
     layers.push(own_uids(&host));
-    let missing = |names: &[&str]| layers.iter().any(|layer| names.contains(&layer.layer) && !layer.present);
+    let missing = |names: &[&str]| {
+        layers
+            .iter()
+            .any(|layer| names.contains(&layer.layer) && !layer.present)
+    };
     let tier = if !layers.iter().any(|layer| layer.required && !layer.present) {
         Some(Tier::Full)
     } else if !missing(&["landlock", "seccomp"]) {
@@ -78,7 +79,8 @@ fn attempt(namespaces: &[NamespaceKind], act: impl FnOnce() -> io::Result<()>) -
             Err(error) => error.raw_os_error().unwrap_or(1),
         }),
         Fork::Parent(pid) => {
-            let ended = wait::wait(Child::Pid(pid))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            let ended =
+                wait::wait(Child::Pid(pid))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             match ended.status.code() {
                 Some(0) => Ok(()),
                 Some(errno) => Err(io::Error::from_raw_os_error(errno)),
@@ -88,10 +90,27 @@ fn attempt(namespaces: &[NamespaceKind], act: impl FnOnce() -> io::Result<()>) -
     }
 }
 
-fn report(layer: &'static str, required: bool, tried: io::Result<String>, fix: impl FnOnce() -> String) -> LayerReport {
+fn report(
+    layer: &'static str,
+    required: bool,
+    tried: io::Result<String>,
+    fix: impl FnOnce() -> String,
+) -> LayerReport {
     match tried {
-        Ok(detail) => LayerReport { layer, present: true, required, detail, fix: None },
-        Err(error) => LayerReport { layer, present: false, required, detail: error.to_string(), fix: Some(fix()) },
+        Ok(detail) => LayerReport {
+            layer,
+            present: true,
+            required,
+            detail,
+            fix: None,
+        },
+        Err(error) => LayerReport {
+            layer,
+            present: false,
+            required,
+            detail: error.to_string(),
+            fix: Some(fix()),
+        },
     }
 }
 
@@ -109,7 +128,9 @@ fn namespaces() -> Vec<LayerReport> {
     ] {
         let tried = attempt(&[NamespaceKind::User, kind], || Ok(())).map(|()| "own".to_owned());
         layers.push(report(layer, true, tried, || {
-            format!("comes with user namespaces; if those work, raise the limits in /proc/sys/user/ for {layer}s")
+            format!(
+                "comes with user namespaces; if those work, raise the limits in /proc/sys/user/ for {layer}s"
+            )
         }));
     }
     layers
@@ -138,10 +159,16 @@ fn user_namespace_fix() -> String {
 }
 
 fn in_container() -> bool {
-    ["/.dockerenv", "/run/.containerenv"].iter().any(|path| Path::new(path).exists())
+    ["/.dockerenv", "/run/.containerenv"]
+        .iter()
+        .any(|path| Path::new(path).exists())
 }
 
-const SAFE: Attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
+const SAFE: Attributes = Attributes {
+    read_only: true,
+    no_devices: true,
+    no_exec: true,
+};
 
 fn own_root() -> LayerReport {
     let tried = attempt(&[NamespaceKind::User, NamespaceKind::Mount], || {
@@ -149,35 +176,56 @@ fn own_root() -> LayerReport {
         let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
         let tree = mount::clone_tree(ringfence_sys::file::current_directory(), Path::new("/usr"))?;
         mount::restrict(std::os::fd::AsFd::as_fd(&tree), SAFE, true)?;
-        mount::attach(std::os::fd::AsFd::as_fd(&made), ringfence_sys::file::current_directory(), Path::new("/"))
+        mount::attach(
+            std::os::fd::AsFd::as_fd(&made),
+            ringfence_sys::file::current_directory(),
+            Path::new("/"),
+        )
     });
-    report("own_root", true, tried.map(|()| "tmpfs root, read-only trees".to_owned()), || {
-        "a kernel of 5.13 or later with tmpfs, and no profile that forbids mount, open_tree and mount_setattr".to_owned()
-    })
+    report(
+        "own_root",
+        true,
+        tried.map(|()| "tmpfs root, read-only trees".to_owned()),
+        || {
+            "a kernel of 5.13 or later with tmpfs, and no profile that forbids mount, open_tree and mount_setattr".to_owned()
+        },
+    )
 }
 
 fn own_proc() -> LayerReport {
-    let tried = attempt(&[NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid], || {
-        mount::new_filesystem("proc", &[], SAFE).map(drop)
-    });
-    report("own_proc", true, tried.map(|()| "own /proc, masked".to_owned()), || {
-        if in_container() {
-            "the container masks parts of /proc, and the kernel then refuses a new one: run it with `--security-opt \
+    let tried = attempt(
+        &[NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid],
+        || mount::new_filesystem("proc", &[], SAFE).map(drop),
+    );
+    report(
+        "own_proc",
+        true,
+        tried.map(|()| "own /proc, masked".to_owned()),
+        || {
+            if in_container() {
+                "the container masks parts of /proc, and the kernel then refuses a new one: run it with `--security-opt \
              systempaths=unconfined`"
                 .to_owned()
-        } else {
-            "something is mounted over parts of /proc; the kernel refuses a new one until it is unmounted".to_owned()
-        }
-    })
+            } else {
+                "something is mounted over parts of /proc; the kernel refuses a new one until it is unmounted"
+                    .to_owned()
+            }
+        },
+    )
 }
 
 fn time_namespace(host: &Host) -> LayerReport {
     let tried = if host.time_namespaces {
-        attempt(&[NamespaceKind::User], || process::unshare(&[NamespaceKind::Time])).map(|()| "own clocks".to_owned())
+        attempt(&[NamespaceKind::User], || {
+            process::unshare(&[NamespaceKind::Time])
+        })
+        .map(|()| "own clocks".to_owned())
     } else {
         Err(io::Error::other("not in this kernel"))
     };
-    report("time_namespace", false, tried, || "a kernel of 5.6 or later with CONFIG_TIME_NS=y".to_owned())
+    report("time_namespace", false, tried, || {
+        "a kernel of 5.6 or later with CONFIG_TIME_NS=y".to_owned()
+    })
 }
 
 /// From this version on signals and abstract sockets are scoped.
@@ -186,7 +234,9 @@ const LANDLOCK_SCOPES: i32 = 6;
 fn landlock(host: &Host) -> LayerReport {
     let tried = match host.landlock {
         0 => Err(io::Error::other("not enabled")),
-        abi if abi < LANDLOCK_SCOPES => Ok(format!("abi {abi}; signals and abstract sockets are left to the namespaces")),
+        abi if abi < LANDLOCK_SCOPES => Ok(format!(
+            "abi {abi}; signals and abstract sockets are left to the namespaces"
+        )),
         abi => Ok(format!("abi {abi}")),
     };
     report("landlock", true, tried, || {
@@ -210,9 +260,13 @@ fn seccomp() -> LayerReport {
 fn limits(host: &Host) -> LayerReport {
     let tried = match &host.cgroups {
         cgroup::Parent::V2 { cpu: true, .. } => Ok("cgroup v2: memory, processes, cpu".to_owned()),
-        cgroup::Parent::V2 { cpu: false, .. } => Ok("cgroup v2: memory, processes; cpu by affinity".to_owned()),
+        cgroup::Parent::V2 { cpu: false, .. } => {
+            Ok("cgroup v2: memory, processes; cpu by affinity".to_owned())
+        }
         cgroup::Parent::V1 { cpu: Some(_), .. } => Ok("cgroup v1: memory, processes, cpu".to_owned()),
-        cgroup::Parent::V1 { cpu: None, .. } => Ok("cgroup v1: memory, processes; cpu by affinity".to_owned()),
+        cgroup::Parent::V1 { cpu: None, .. } => {
+            Ok("cgroup v1: memory, processes; cpu by affinity".to_owned())
+        }
         cgroup::Parent::None { reason } => Err(io::Error::other(format!(
             "none ({reason}); memory is sampled, processes are counted by the user namespace, cpu is by affinity"
         ))),
@@ -223,18 +277,31 @@ fn limits(host: &Host) -> LayerReport {
 }
 
 fn overlay() -> LayerReport {
-    let listed = fs::read_to_string("/proc/filesystems").unwrap_or_default().lines().any(|line| line.ends_with("\toverlay"));
-    let tried = if listed { Ok("for `--workspace DIR:overlay`".to_owned()) } else { Err(io::Error::other("not loaded")) };
-    report("overlayfs", false, tried, || "`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only".to_owned())
+    let listed = fs::read_to_string("/proc/filesystems")
+        .unwrap_or_default()
+        .lines()
+        .any(|line| line.ends_with("\toverlay"));
+    let tried = if listed {
+        Ok("for `--workspace DIR:overlay`".to_owned())
+    } else {
+        Err(io::Error::other("not loaded"))
+    };
+    report("overlayfs", false, tried, || {
+        "`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only".to_owned()
+    })
 }
 
 fn own_uids(host: &Host) -> LayerReport {
     let tried = if host.own_uids {
         Ok("a host uid for each sandbox".to_owned())
     } else if host.user.0 == 0 {
-        Err(io::Error::other("root without the ids or capabilities to give each sandbox its own"))
+        Err(io::Error::other(
+            "root without the ids or capabilities to give each sandbox its own",
+        ))
     } else {
         Ok("not needed: the server is an ordinary user".to_owned())
     };
-    report("own_uid", false, tried, || "CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids".to_owned())
+    report("own_uid", false, tried, || {
+        "CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids".to_owned()
+    })
 }

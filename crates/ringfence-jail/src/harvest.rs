@@ -50,8 +50,13 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     let mut waiting = vec![(PathBuf::new(), 0)];
     let mut left = bounds.entries;
     while let Some((below, depth)) = waiting.pop() {
-        let here = if below.as_os_str().is_empty() { Path::new(".") } else { &below };
-        let listed = file::open_listing_beneath(directory, here).and_then(|open| file::list(open.as_fd(), left));
+        let here = if below.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            &below
+        };
+        let listed =
+            file::open_listing_beneath(directory, here).and_then(|open| file::list(open.as_fd(), left));
         let Ok((mut entries, more)) = listed else {
             walk.incomplete = true;
             continue;
@@ -66,7 +71,11 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
                 Kind::Directory => walk.incomplete = true,
                 Kind::File if entry.links == 1 => {
                     let stamp = (entry.changed.0, entry.changed.1, entry.identity.1);
-                    walk.files.push(Found { path, size: entry.size, stamp });
+                    walk.files.push(Found {
+                        path,
+                        size: entry.size,
+                        stamp,
+                    });
                 }
                 Kind::File => walk.refused.push((path, "hard link")),
                 Kind::Link => walk.refused.push((path, "symbolic link")),
@@ -80,12 +89,19 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
 
 /// The stamps of a walk, to find later what is new or changed.
 pub fn stamps(walk: &Walk) -> BTreeMap<PathBuf, Stamp> {
-    walk.files.iter().map(|found| (found.path.clone(), found.stamp)).collect()
+    walk.files
+        .iter()
+        .map(|found| (found.path.clone(), found.stamp))
+        .collect()
 }
 
 /// Opens a file that a walk found; refuses anything that is not the regular file it was.
 pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
     let file = file::open_beneath(directory, &found.path)?;
     let metadata = file.metadata()?;
-    if metadata.is_file() { Ok(file) } else { Err(io::Error::from(io::ErrorKind::InvalidInput)) }
+    if metadata.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::from(io::ErrorKind::InvalidInput))
+    }
 }

@@ -54,10 +54,17 @@ fn serve(workers: Workers) -> io::Result<()> {
     process::place_descriptor(&null, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {
-        let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else { break };
+        let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else {
+            break;
+        };
         match started(start, descriptors) {
             Some(started) => fork_supervisor(started, &mut control, workers)?,
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "a start message without its descriptors")),
+            None => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a start message without its descriptors",
+                ));
+            }
         }
     }
     // The supervisors have seen the same end; they die with this process, and have yet to clean up.
@@ -66,9 +73,20 @@ fn serve(workers: Workers) -> io::Result<()> {
 }
 
 fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
-    let [server, payload, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] = descriptors.try_into().ok()?;
-    let pipes = Pipes { stdin, stdout, stderr, report };
-    Some(Started { server, payload: payload.into(), plan_bytes: start.plan_bytes, pipes })
+    let [server, payload, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] =
+        descriptors.try_into().ok()?;
+    let pipes = Pipes {
+        stdin,
+        stdout,
+        stderr,
+        report,
+    };
+    Some(Started {
+        server,
+        payload: payload.into(),
+        plan_bytes: start.plan_bytes,
+        pipes,
+    })
 }
 
 /// A fork that fails drops the run's socket, which the server sees as a failed run; the helper lives on.

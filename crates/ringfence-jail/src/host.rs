@@ -60,7 +60,17 @@ pub enum SystemPath {
 /// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
 /// so that a file that a later kernel adds is hidden until somebody decides otherwise.
 const PROC_SHOWN: &[&str] = &[
-    "cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat", "sys", "thread-self", "uptime",
+    "cpuinfo",
+    "filesystems",
+    "loadavg",
+    "meminfo",
+    "mounts",
+    "net",
+    "self",
+    "stat",
+    "sys",
+    "thread-self",
+    "uptime",
     "version",
 ];
 
@@ -97,9 +107,19 @@ impl Host {
             landlock: landlock::version(),
             time_namespaces: Path::new("/proc/self/ns/time").exists(),
             proc_entries: proc_entries(),
-            system: SYSTEM_PATHS.iter().filter_map(|path| look(Path::new(path))).collect(),
-            etc: ETC_PATHS.iter().filter_map(|path| look(Path::new(path))).collect(),
-            devices: DEVICES.iter().copied().filter(|name| Path::new("/dev").join(name).exists()).collect(),
+            system: SYSTEM_PATHS
+                .iter()
+                .filter_map(|path| look(Path::new(path)))
+                .collect(),
+            etc: ETC_PATHS
+                .iter()
+                .filter_map(|path| look(Path::new(path)))
+                .collect(),
+            devices: DEVICES
+                .iter()
+                .copied()
+                .filter(|name| Path::new("/dev").join(name).exists())
+                .collect(),
             processors: file::processors(),
             cgroups: cgroup::Parent::find(),
         }
@@ -108,16 +128,24 @@ impl Host {
 
 /// `CAP_SETGID` (6), `CAP_SETUID` (7) and `CAP_SYS_ADMIN` (21).
 fn may_map_any_uid() -> bool {
-    [6, 7, identity::CAP_SYS_ADMIN].into_iter().all(identity::has_capability)
+    [6, 7, identity::CAP_SYS_ADMIN]
+        .into_iter()
+        .all(identity::has_capability)
 }
 
 /// Does this map (`first outside count` per line) cover our range of ids.
 fn ids_are_mapped(map: &str) -> bool {
-    let Ok(text) = fs::read_to_string(map) else { return false };
+    let Ok(text) = fs::read_to_string(map) else {
+        return false;
+    };
     text.lines().any(|line| {
-        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        let mut numbers = line
+            .split_whitespace()
+            .map(|word| word.parse::<u64>().unwrap_or(0));
         let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
-        let (Some(first), Some(count)) = (first, count) else { return false };
+        let (Some(first), Some(count)) = (first, count) else {
+            return false;
+        };
         let end = u64::from(UID_BASE) + (4 << 20); // PID_MAX_LIMIT, threads.h
         first <= u64::from(UID_BASE) && end <= first + count
     })
@@ -131,7 +159,12 @@ fn proc_entries() -> Vec<ProcEntry> {
             let entry = entry.ok()?;
             let name = entry.file_name().into_string().ok()?;
             let masked = !name.bytes().all(|b| b.is_ascii_digit()) && !PROC_SHOWN.contains(&name.as_str());
-            masked.then(|| Some(ProcEntry { directory: entry.file_type().ok()?.is_dir(), name }))?
+            masked.then(|| {
+                Some(ProcEntry {
+                    directory: entry.file_type().ok()?.is_dir(),
+                    name,
+                })
+            })?
         })
         .collect();
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -141,7 +174,10 @@ fn proc_entries() -> Vec<ProcEntry> {
 fn look(path: &Path) -> Option<SystemPath> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     if !kind.is_symlink() {
-        return Some(SystemPath::Tree { path: path.to_owned(), directory: kind.is_dir() });
+        return Some(SystemPath::Tree {
+            path: path.to_owned(),
+            directory: kind.is_dir(),
+        });
     }
     let target = fs::read_link(path).ok()?.to_str()?.to_owned();
     Some(SystemPath::Link(path.to_owned(), target))

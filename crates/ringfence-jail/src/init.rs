@@ -62,12 +62,22 @@ fn prepare(plan: &Plan, handed: &Handed, link: BorrowedFd<'_>) -> Result<Option<
 fn expect(link: BorrowedFd<'_>, wanted: impl Fn(&InitOrder) -> bool) -> Result<(), Failure> {
     match enter::step("wait for the supervisor", wire::receive::<InitOrder>(link))? {
         Some((order, _)) if wanted(&order) => Ok(()),
-        _ => Err(Failure { step: "wait for the supervisor".into(), errno: 0, detail: "it is gone".into() }),
+        _ => Err(Failure {
+            step: "wait for the supervisor".into(),
+            errno: 0,
+            detail: "it is gone".into(),
+        }),
     }
 }
 
 /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the program's and nobody else's end.
-fn start(plan: &Plan, doors: Option<Doors>, pipes: Pipes, link: &OwnedFd, workers: Workers) -> Result<i32, Failure> {
+fn start(
+    plan: &Plan,
+    doors: Option<Doors>,
+    pipes: Pipes,
+    link: &OwnedFd,
+    workers: Workers,
+) -> Result<i32, Failure> {
     match enter::step("fork the program", process::fork())? {
         Fork::Child => {
             drop(doors);
@@ -81,7 +91,10 @@ fn start(plan: &Plan, doors: Option<Doors>, pipes: Pipes, link: &OwnedFd, worker
                 .iter()
                 .flat_map(|doors| [doors.proc.as_fd(), doors.changes.as_fd(), doors.output.as_fd()])
                 .collect();
-            enter::step("report the start", wire::send(link.as_fd(), &InitEvent::Running, &descriptors))?;
+            enter::step(
+                "report the start",
+                wire::send(link.as_fd(), &InitEvent::Running, &descriptors),
+            )?;
             Ok(program)
         }
     }
@@ -96,14 +109,22 @@ fn become_program(plan: &Plan, pipes: Pipes, workers: Workers) -> Failure {
     match &plan.program {
         Program::Exec { argv, .. } => {
             let Some(path) = argv.first() else {
-                return Failure { step: "exec".into(), errno: 0, detail: "no program is named".into() };
+                return Failure {
+                    step: "exec".into(),
+                    errno: 0,
+                    detail: "no program is named".into(),
+                };
             };
             let error = process::execve(Path::new(path), argv, &plan.environment);
             Failure::new(format!("exec {path}"), &error)
         }
         Program::Worker { name } => match workers.iter().find(|(known, _)| known == name) {
             Some((_, work)) => process::exit_now(run_worker(*work)),
-            None => Failure { step: "worker".into(), errno: 0, detail: format!("there is no worker {name}") },
+            None => Failure {
+                step: "worker".into(),
+                errno: 0,
+                detail: format!("there is no worker {name}"),
+            },
         },
     }
 }
@@ -143,11 +164,15 @@ fn run_worker(work: crate::helper::Worker) -> i32 {
 
 /// Waits for the program's end, burying orphans meanwhile.
 fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
-    let Ok(children) = process::child_events() else { process::exit_now(1) };
+    let Ok(children) = process::child_events() else {
+        process::exit_now(1)
+    };
     loop {
         while let Ok(Some(ended)) = wait::wait_now(Child::Any) {
             if ended.pid == program {
-                let event = InitEvent::Ended { status: ended.status.into_raw() };
+                let event = InitEvent::Ended {
+                    status: ended.status.into_raw(),
+                };
                 process::exit_now(i32::from(wire::send(link, &event, &[]).is_err()));
             }
         }

@@ -75,18 +75,23 @@ pub(crate) fn directory_bytes(directory: &Path) -> u64 {
 fn add_up(proc: &OwnedFd, pids: &[PathBuf], disk: Option<&OwnedFd>, limit_bytes: u64) -> Sample {
     let mut shared = BTreeMap::new();
     let mut buffers = Buffers::default();
-    let mut common = disk.and_then(|disk| resource::space_used(disk.as_fd()).ok()).map_or(0, |(bytes, files)| {
-        bytes + files * INODE_BYTES
-    });
+    let mut common = disk
+        .and_then(|disk| resource::space_used(disk.as_fd()).ok())
+        .map_or(0, |(bytes, files)| bytes + files * INODE_BYTES);
     let mut sample = Sample::default();
     let mut private = 0;
     for pid in pids {
-        let Some(status) = read(proc, pid, "status", 8 << 10) else { continue };
+        let Some(status) = read(proc, pid, "status", 8 << 10) else {
+            continue;
+        };
         let threads = field(&status, "Threads:");
         sample.processes += threads;
         private += 1024 * (field(&status, "RssAnon:") + field(&status, "VmPTE:") + field(&status, "VmSwap:"));
         private += threads * THREAD_BYTES;
-        shared_mappings(&read(proc, pid, "maps", MAPS_BYTES_MAX).unwrap_or_default(), &mut shared);
+        shared_mappings(
+            &read(proc, pid, "maps", MAPS_BYTES_MAX).unwrap_or_default(),
+            &mut shared,
+        );
         buffers.add(proc, pid);
     }
     common += shared.values().sum::<u64>() + buffers.bytes();
@@ -99,7 +104,13 @@ fn add_up(proc: &OwnedFd, pids: &[PathBuf], disk: Option<&OwnedFd>, limit_bytes:
 
 fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
     let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
-    entries.into_iter().filter(|name| name.to_str().is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))).collect()
+    entries
+        .into_iter()
+        .filter(|name| {
+            name.to_str()
+                .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+        })
+        .collect()
 }
 
 fn read(proc: &OwnedFd, pid: &Path, what: &str, max: u64) -> Option<String> {
@@ -109,7 +120,8 @@ fn read(proc: &OwnedFd, pid: &Path, what: &str, max: u64) -> Option<String> {
 /// The number after a label of `/proc/[pid]/status`.
 fn field(status: &str, label: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(label));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Shared anonymous memory counts by its size, once for all who map it: its pages stay when nobody has them mapped in,
@@ -118,17 +130,24 @@ fn field(status: &str, label: &str) -> u64 {
 fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
     for line in maps.lines() {
         let mut words = line.split_whitespace();
-        let (Some(range), Some(access), _, Some(device), Some(inode)) =
-            (words.next(), words.next(), words.next(), words.next(), words.next())
-        else {
+        let (Some(range), Some(access), _, Some(device), Some(inode)) = (
+            words.next(),
+            words.next(),
+            words.next(),
+            words.next(),
+            words.next(),
+        ) else {
             continue;
         };
         let name = words.next().unwrap_or("");
-        let anonymous = name.starts_with("/dev/zero") || name.starts_with("/memfd:") || name.starts_with("/SYSV");
+        let anonymous =
+            name.starts_with("/dev/zero") || name.starts_with("/memfd:") || name.starts_with("/SYSV");
         if !access.ends_with('s') || !anonymous {
             continue;
         }
-        let Some((from, to)) = range.split_once('-') else { continue };
+        let Some((from, to)) = range.split_once('-') else {
+            continue;
+        };
         if let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16)) {
             let size = found.entry(format!("{device} {inode}")).or_insert(SHARED_BYTES);
             *size = (*size).max(to.saturating_sub(from));
@@ -153,9 +172,13 @@ struct Buffers {
 
 impl Buffers {
     fn add(&mut self, proc: &OwnedFd, pid: &Path) {
-        let Ok(directory) = file::open_listing(proc.as_fd(), &pid.join("fd")) else { return };
+        let Ok(directory) = file::open_listing(proc.as_fd(), &pid.join("fd")) else {
+            return;
+        };
         for name in file::list_names(directory.as_fd(), 100_000).unwrap_or_default() {
-            let Ok(target) = file::read_link(directory.as_fd(), &name) else { continue };
+            let Ok(target) = file::read_link(directory.as_fd(), &name) else {
+                continue;
+            };
             if target.starts_with("socket:") {
                 self.sockets.insert(target);
             } else if target.starts_with("pipe:") {
@@ -187,8 +210,15 @@ mod tests {
     #[test]
     fn the_closer_to_the_limit_the_sooner_the_next_look() {
         let check = |memory_bytes: u64, expect_ms: u64| {
-            let sample = Sample { memory_bytes, processes: 1 };
-            assert_eq!(sample.next_look(512 << 20, 2), Duration::from_millis(expect_ms), "{memory_bytes}");
+            let sample = Sample {
+                memory_bytes,
+                processes: 1,
+            };
+            assert_eq!(
+                sample.next_look(512 << 20, 2),
+                Duration::from_millis(expect_ms),
+                "{memory_bytes}"
+            );
         };
         check(0, 67);
         check(500 << 20, 4);

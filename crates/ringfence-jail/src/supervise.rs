@@ -56,10 +56,19 @@ pub(crate) struct Started {
 
 /// The supervisor's whole life. Does not return.
 pub(crate) fn live(started: Started, workers: Workers) -> ! {
-    let Started { server, payload, plan_bytes, pipes } = started;
+    let Started {
+        server,
+        payload,
+        plan_bytes,
+        pipes,
+    } = started;
     let told = match read_plan(&payload, plan_bytes) {
         Ok(plan) => supervise(&plan, &server, payload, pipes, workers),
-        Err(error) => wire::send(server.as_fd(), &Event::Failed(Failure::new("read plan", &error)), &[]),
+        Err(error) => wire::send(
+            server.as_fd(),
+            &Event::Failed(Failure::new("read plan", &error)),
+            &[],
+        ),
     };
     process::exit_now(i32::from(told.is_err()))
 }
@@ -126,7 +135,11 @@ impl Sandbox {
     fn start(plan: &Plan, payload: File, pipes: Pipes, workers: Workers) -> Result<Self, Failure> {
         let (link, inner) = channel::pair().map_err(|e| Failure::new("link to pid 1", &e))?;
         let mapped_trees = map_trees(plan)?;
-        let handed = Handed { payload, mapped_trees, supervisor: std::process::id() };
+        let handed = Handed {
+            payload,
+            mapped_trees,
+            supervisor: std::process::id(),
+        };
         let forked = match plan.tier {
             Tier::Full => process::fork_into(&NAMESPACES),
             Tier::Landlock => process::fork(),
@@ -138,8 +151,16 @@ impl Sandbox {
             }
             Fork::Parent(init) => {
                 drop((inner, handed, pipes));
-                let mut sandbox =
-                    Self { init, link, cgroup: None, proc: None, disk: None, status: None, peak: sample::Sample::default(), buried: None };
+                let mut sandbox = Self {
+                    init,
+                    link,
+                    cgroup: None,
+                    proc: None,
+                    disk: None,
+                    status: None,
+                    peak: sample::Sample::default(),
+                    buried: None,
+                };
                 match sandbox.admit(plan) {
                     Ok(()) => Ok(sandbox),
                     Err(failure) => {
@@ -155,16 +176,21 @@ impl Sandbox {
     /// milliseconds where cgroups have version 1; then lets it go on.
     fn admit(&mut self, plan: &Plan) -> Result<(), Failure> {
         let proc = Path::new("/proc").join(self.init.to_string());
-        let wake = |order| wire::send(self.link.as_fd(), &order, &[]).map_err(|error| Failure::new("wake pid 1", &error));
+        let wake = |order| {
+            wire::send(self.link.as_fd(), &order, &[]).map_err(|error| Failure::new("wake pid 1", &error))
+        };
         if plan.tier == Tier::Full {
             map_identity(&proc, plan.identity).map_err(|error| Failure::new("identity map", &error))?;
         }
         wake(InitOrder::Go)?;
         // The host's memory runs out on the sandbox first.
         fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
-        let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
+        let cgroup =
+            Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
         if let Some(cgroup) = &cgroup {
-            cgroup.join(self.init).map_err(|error| Failure::new("join cgroup", &error))?;
+            cgroup
+                .join(self.init)
+                .map_err(|error| Failure::new("join cgroup", &error))?;
         }
         wake(InitOrder::Limited)?;
         self.cgroup = cgroup;
@@ -185,14 +211,20 @@ impl Sandbox {
                 }
                 Passed::Final => return Ok(Cause::Timeout),
             }
-            if now >= next_look && let Some(cause) = self.look(plan, &mut next_look) {
+            if now >= next_look
+                && let Some(cause) = self.look(plan, &mut next_look)
+            {
                 return Ok(cause);
             }
             let mut until = deadline.next().saturating_duration_since(now);
             if self.samples(plan) {
                 until = until.min(next_look.saturating_duration_since(now));
             }
-            let alarm = self.cgroup.as_ref().and_then(Cgroup::memory_alarm).map(AsFd::as_fd);
+            let alarm = self
+                .cgroup
+                .as_ref()
+                .and_then(Cgroup::memory_alarm)
+                .map(AsFd::as_fd);
             let [ordered, linked, alarmed] =
                 wait::readable([Some(server), Some(self.link.as_fd()), alarm], Some(until))
                     .map_err(|error| Failure::new("wait", &error))?;
@@ -217,7 +249,8 @@ impl Sandbox {
                 self.proc = descriptors.next();
                 let doors: Vec<OwnedFd> = descriptors.collect();
                 let lent: Vec<BorrowedFd<'_>> = doors.iter().map(AsFd::as_fd).collect();
-                wire::send(server, &Event::Running, &lent).map_err(|error| Failure::new("tell the server", &error))?;
+                wire::send(server, &Event::Running, &lent)
+                    .map_err(|error| Failure::new("tell the server", &error))?;
                 self.disk = doors.into_iter().nth(1);
                 Ok(None)
             }
@@ -268,22 +301,40 @@ impl Sandbox {
     fn finish(&mut self, plan: &Plan, cause: Cause) -> Ending {
         let counted_before = self.cgroup.as_ref().map(Cgroup::counted);
         self.kill();
-        let counted = self.cgroup.as_ref().map(Cgroup::counted).or(counted_before).unwrap_or_default();
+        let counted = self
+            .cgroup
+            .as_ref()
+            .map(Cgroup::counted)
+            .or(counted_before)
+            .unwrap_or_default();
         let usage = self.buried.map(|ended| ended.usage).unwrap_or_default();
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
         let disk = match &plan.layout.host_directory {
             Some(files) => sample::directory_bytes(files),
-            None => self.disk.as_ref().and_then(|disk| resource::space_used(disk.as_fd()).ok()).map_or(0, |used| used.0),
+            None => self
+                .disk
+                .as_ref()
+                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
+                .map_or(0, |used| used.0),
         };
         let out_of_memory = counted.out_of_memory && matches!(cause, Cause::Program | Cause::Killed);
         let status = self.status.filter(|_| cause == Cause::Program);
         Ending {
-            cause: if out_of_memory && killed(status) { Cause::OutOfMemory } else { cause },
+            cause: if out_of_memory && killed(status) {
+                Cause::OutOfMemory
+            } else {
+                cause
+            },
             status,
             cpu_user,
             cpu_system,
-            memory_peak_bytes: counted.memory_peak_bytes.max(self.peak.memory_bytes).max(usage.max_rss_bytes),
-            processes_peak: counted.processes_peak.or((self.peak.processes > 0).then_some(self.peak.processes)),
+            memory_peak_bytes: counted
+                .memory_peak_bytes
+                .max(self.peak.memory_bytes)
+                .max(usage.max_rss_bytes),
+            processes_peak: counted
+                .processes_peak
+                .or((self.peak.processes > 0).then_some(self.peak.processes)),
             disk_bytes: disk,
         }
     }
@@ -310,7 +361,11 @@ enum Passed {
 impl Deadline {
     fn new(plan: &Plan) -> Self {
         let polite = Instant::now() + Duration::from_millis(plan.limits.timeout_ms);
-        Self { polite, last: polite + Duration::from_millis(plan.grace_ms), asked: false }
+        Self {
+            polite,
+            last: polite + Duration::from_millis(plan.grace_ms),
+            asked: false,
+        }
     }
 
     fn passed(&mut self, now: Instant) -> Passed {
@@ -342,19 +397,29 @@ fn map_identity(proc: &Path, identity: Identity) -> io::Result<()> {
     if matches!(identity, Identity::Server { .. }) {
         fs::write(proc.join("setgroups"), "deny")?;
     }
-    fs::write(proc.join("gid_map"), format!("{} {gid} 1\n", crate::plan::INSIDE_ID))?;
-    fs::write(proc.join("uid_map"), format!("{} {uid} 1\n", crate::plan::INSIDE_ID))
+    fs::write(
+        proc.join("gid_map"),
+        format!("{} {gid} 1\n", crate::plan::INSIDE_ID),
+    )?;
+    fs::write(
+        proc.join("uid_map"),
+        format!("{} {uid} 1\n", crate::plan::INSIDE_ID),
+    )
 }
 
 /// Opens the trees whose owner has to appear as the sandbox's user, which only real root may do.
 fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
-    let Identity::Own { base } = plan.identity else { return Ok(Vec::new()) };
+    let Identity::Own { base } = plan.identity else {
+        return Ok(Vec::new());
+    };
     let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
     numbered
         .map(|(number, tree)| {
             let mapped = map_tree(tree, base + std::process::id());
             let name = || format!("map the owner of {}", tree.source.display());
-            mapped.map(|opened| (number, opened)).map_err(|error| Failure::new(name(), &error))
+            mapped
+                .map(|opened| (number, opened))
+                .map_err(|error| Failure::new(name(), &error))
         })
         .collect()
 }

@@ -14,7 +14,9 @@ pub const RUNS: &str = "runs";
 /// Removes them; how many cgroups and directories went.
 pub fn sweep(cgroups: &Parent, state_dir: &Path) -> (usize, usize) {
     let runs = fs::read_dir(state_dir.join(RUNS)).into_iter().flatten().flatten();
-    let directories = runs.filter(|run| remove_if_abandoned(&run.path()).unwrap_or(false)).count();
+    let directories = runs
+        .filter(|run| remove_if_abandoned(&run.path()).unwrap_or(false))
+        .count();
     (cgroups.sweep(), directories)
 }
 
@@ -37,7 +39,9 @@ pub(crate) struct RunDirectory {
 impl RunDirectory {
     pub(crate) fn create(layout: &crate::Layout, owner: Option<u32>) -> io::Result<Option<Self>> {
         use std::os::unix::fs::DirBuilderExt;
-        let Some(path) = &layout.host_directory else { return Ok(None) };
+        let Some(path) = &layout.host_directory else {
+            return Ok(None);
+        };
         let private = |path: &Path| fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
         if let Some(runs) = path.parent() {
             fs::DirBuilder::new().mode(0o711).recursive(true).create(runs)?;
@@ -45,14 +49,20 @@ impl RunDirectory {
         fs::DirBuilder::new().mode(0o700).create(path)?;
         let lock = File::open(path)?;
         lock.lock()?;
-        let made = Self { path: path.clone(), _lock: lock };
+        let made = Self {
+            path: path.clone(),
+            _lock: lock,
+        };
         for directory in layout.writable().into_iter().chain([layout.code.as_path()]) {
             private(directory)?;
             if let Some(id) = owner {
                 ringfence_sys::file::give(directory, id, id)?;
             }
         }
-        std::os::unix::fs::symlink(layout.workspace.join("node_modules"), layout.code.join("node_modules"))?;
+        std::os::unix::fs::symlink(
+            layout.workspace.join("node_modules"),
+            layout.code.join("node_modules"),
+        )?;
         if let Some(id) = owner {
             ringfence_sys::file::give(path, id, id)?;
         }

@@ -42,9 +42,16 @@ pub(crate) fn descendants() -> Vec<i32> {
 
 /// Children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).
 fn children(pid: u32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     tasks
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|text| text.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<i32>>())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|word| word.parse().ok())
+                .collect::<Vec<i32>>()
+        })
         .collect()
 }

@@ -79,7 +79,11 @@ pub struct Failure {
 impl Failure {
     /// From an error of a system call.
     pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
-        Self { step: step.into(), errno: error.raw_os_error().unwrap_or(0), detail: error.to_string() }
+        Self {
+            step: step.into(),
+            errno: error.raw_os_error().unwrap_or(0),
+            detail: error.to_string(),
+        }
     }
 }
 
@@ -127,7 +131,11 @@ pub enum Cause {
 }
 
 /// Sends one message.
-pub fn send<T: Serialize>(socket: BorrowedFd<'_>, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send<T: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));

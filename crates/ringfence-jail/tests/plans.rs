@@ -12,17 +12,35 @@ use ringfence_types::{Limits, Tier, WorkspaceMode};
 use std::{fs, path::PathBuf};
 
 fn host(root: bool, cgroups: Parent) -> Host {
-    let entry = |name: &str, directory| ProcEntry { name: name.into(), directory };
-    let tree = |path: &str, directory| SystemPath::Tree { path: path.into(), directory };
+    let entry = |name: &str, directory| ProcEntry {
+        name: name.into(),
+        directory,
+    };
+    let tree = |path: &str, directory| SystemPath::Tree {
+        path: path.into(),
+        directory,
+    };
     let link = |path: &str, target: &str| SystemPath::Link(path.into(), target.into());
     Host {
         user: if root { (0, 0) } else { (1001, 1001) },
         own_uids: root,
         landlock: 7,
         time_namespaces: true,
-        proc_entries: vec![entry("bus", true), entry("kcore", false), entry("sysrq-trigger", false)],
-        system: vec![tree("/usr", true), link("/bin", "usr/bin"), link("/lib", "usr/lib")],
-        etc: vec![tree("/etc/alternatives", true), tree("/etc/ld.so.cache", false), link("/etc/localtime", "/usr/share/zoneinfo/UTC")],
+        proc_entries: vec![
+            entry("bus", true),
+            entry("kcore", false),
+            entry("sysrq-trigger", false),
+        ],
+        system: vec![
+            tree("/usr", true),
+            link("/bin", "usr/bin"),
+            link("/lib", "usr/lib"),
+        ],
+        etc: vec![
+            tree("/etc/alternatives", true),
+            tree("/etc/ld.so.cache", false),
+            link("/etc/localtime", "/usr/share/zoneinfo/UTC"),
+        ],
         devices: vec!["full", "null", "urandom", "zero"],
         processors: 4,
         cgroups,
@@ -31,11 +49,17 @@ fn host(root: bool, cgroups: Parent) -> Host {
 
 fn v1() -> Parent {
     let hierarchy = |name: &str| PathBuf::from("/sys/fs/cgroup").join(name);
-    Parent::V1 { memory: hierarchy("memory"), pids: hierarchy("pids"), cpu: Some(hierarchy("cpu")) }
+    Parent::V1 {
+        memory: hierarchy("memory"),
+        pids: hierarchy("pids"),
+        cpu: Some(hierarchy("cpu")),
+    }
 }
 
 fn none() -> Parent {
-    Parent::None { reason: "not delegated".into() }
+    Parent::None {
+        reason: "not delegated".into(),
+    }
 }
 
 fn spec(tier: Tier) -> JailSpec {
@@ -46,13 +70,31 @@ fn spec(tier: Tier) -> JailSpec {
     JailSpec {
         tier,
         layout,
-        trees: vec!["/home/alice/.pyenv/versions/3.12.1".into(), "/home/alice/project/.venv".into()],
+        trees: vec![
+            "/home/alice/.pyenv/versions/3.12.1".into(),
+            "/home/alice/project/.venv".into(),
+        ],
         links: vec![("/home/alice/.local/bin/python3".into(), "../share/python3".into())],
-        program: Program::Exec { argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()], report: true },
+        program: Program::Exec {
+            argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()],
+            report: true,
+        },
         environment: vec![("PATH".into(), "/usr/bin".into())],
         host_workspace: None,
-        code: Some(("main.py".into(), Part { offset: 4096, length: 12 })),
-        files: vec![("data/in.csv".to_owned().try_into().unwrap(), Part { offset: 4108, length: 3 })],
+        code: Some((
+            "main.py".into(),
+            Part {
+                offset: 4096,
+                length: 12,
+            },
+        )),
+        files: vec![(
+            "data/in.csv".to_owned().try_into().unwrap(),
+            Part {
+                offset: 4108,
+                length: 3,
+            },
+        )],
         limits: Limits {
             memory_bytes: 512 << 20,
             cpu_millicores: 1500,
@@ -67,12 +109,17 @@ fn spec(tier: Tier) -> JailSpec {
 
 fn check(name: &str, spec: JailSpec, host: &Host) {
     let text = plan::build(spec, host).unwrap().to_string();
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("plan-{name}.txt"));
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(format!("plan-{name}.txt"));
     if std::env::var_os("RINGFENCE_BLESS").is_some() {
         fs::write(&path, &text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text, expected, "the plan `{name}` has changed; RINGFENCE_BLESS=1 accepts it");
+    assert_eq!(
+        text, expected,
+        "the plan `{name}` has changed; RINGFENCE_BLESS=1 accepts it"
+    );
 }
 
 /// claim: [FS-1] [FS-2] [RES-1]
@@ -82,8 +129,15 @@ fn plans_are_golden() {
     check("user-no-cgroup", spec(Tier::Full), &host(false, none()));
     check("landlock-user", spec(Tier::Landlock), &host(false, none()));
     let directory = PathBuf::from("/home/alice/project");
-    for (name, mode) in [("ro", WorkspaceMode::Ro), ("rw", WorkspaceMode::Rw), ("overlay", WorkspaceMode::Overlay)] {
-        let with_workspace = JailSpec { host_workspace: Some((directory.clone(), mode)), ..spec(Tier::Full) };
+    for (name, mode) in [
+        ("ro", WorkspaceMode::Ro),
+        ("rw", WorkspaceMode::Rw),
+        ("overlay", WorkspaceMode::Overlay),
+    ] {
+        let with_workspace = JailSpec {
+            host_workspace: Some((directory.clone(), mode)),
+            ..spec(Tier::Full)
+        };
         check(&format!("workspace-{name}"), with_workspace, &host(true, v1()));
     }
     let worker = JailSpec {
@@ -101,9 +155,25 @@ fn plans_are_golden() {
 /// claim: [FS-1]
 #[test]
 fn a_tree_that_holds_peoples_files_is_refused() {
-    for path in ["/", "/home", "/home/alice", "/root", "/etc", "/var", "/tmp", "relative/path"] {
-        let broad = JailSpec { trees: vec![path.into()], ..spec(Tier::Full) };
-        assert_eq!(plan::build(broad, &host(false, none())), Err(PlanError::TreeTooBroad { path: path.into() }), "{path}");
+    for path in [
+        "/",
+        "/home",
+        "/home/alice",
+        "/root",
+        "/etc",
+        "/var",
+        "/tmp",
+        "relative/path",
+    ] {
+        let broad = JailSpec {
+            trees: vec![path.into()],
+            ..spec(Tier::Full)
+        };
+        assert_eq!(
+            plan::build(broad, &host(false, none())),
+            Err(PlanError::TreeTooBroad { path: path.into() }),
+            "{path}"
+        );
     }
 }
 
@@ -111,7 +181,13 @@ fn a_tree_that_holds_peoples_files_is_refused() {
 #[test]
 fn a_host_without_landlock_gets_no_plan() {
     for tier in [Tier::Full, Tier::Landlock] {
-        let bare = Host { landlock: 0, ..host(true, v1()) };
-        assert_eq!(plan::build(spec(tier), &bare), Err(PlanError::MissingLayer { layer: "landlock" }));
+        let bare = Host {
+            landlock: 0,
+            ..host(true, v1())
+        };
+        assert_eq!(
+            plan::build(spec(tier), &bare),
+            Err(PlanError::MissingLayer { layer: "landlock" })
+        );
     }
 }

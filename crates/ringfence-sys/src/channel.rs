@@ -16,7 +16,12 @@ pub const DESCRIPTORS_MAX: usize = 8;
 /// Two ends of a connection that keeps message boundaries (`SOCK_SEQPACKET`), closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
 }
 
 /// Sends one message with descriptors. A vanished reader is an error, not a signal.
@@ -30,7 +35,12 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     loop {
-        match rustix::net::sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(
+            socket,
+            &[IoSlice::new(message)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        ) {
             Ok(_) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -72,7 +82,8 @@ pub fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Brings up `lo` in this network namespace, so that programs can talk to themselves.
 pub fn loopback_up() -> io::Result<()> {
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
         ifr_ifru: libc::__c_anonymous_ifr_ifru {
@@ -84,5 +95,9 @@ pub fn loopback_up() -> io::Result<()> {
     }
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is; the socket is live.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

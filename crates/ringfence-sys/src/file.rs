@@ -60,14 +60,21 @@ pub fn open_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
 
 /// Creates or replaces a file below `base`, under the same rules.
 pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = OFlags::WRONLY
+        | OFlags::CREATE
+        | OFlags::TRUNC
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::CLOEXEC;
     Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
 /// Makes a directory below `base` under the same rules; one that is there already is fine.
 pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let name = path.file_name().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let opened = match parent {
         Some(parent) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -85,7 +92,12 @@ pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<(
 /// Makes a directory with this mode whatever the umask.
 pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<()> {
     rustix::fs::mkdirat(base, path, Mode::from_raw_mode(mode))?;
-    Ok(rustix::fs::chmodat(base, path, Mode::from_raw_mode(mode), AtFlags::empty())?)
+    Ok(rustix::fs::chmodat(
+        base,
+        path,
+        Mode::from_raw_mode(mode),
+        AtFlags::empty(),
+    )?)
 }
 
 /// Makes a symbolic link.
@@ -194,12 +206,17 @@ pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<Str
 
 /// Where a symbolic link points, as text.
 pub fn read_link(base: BorrowedFd<'_>, path: &Path) -> io::Result<String> {
-    Ok(rustix::fs::readlinkat(base, path, Vec::new())?.to_string_lossy().into_owned())
+    Ok(rustix::fs::readlinkat(base, path, Vec::new())?
+        .to_string_lossy()
+        .into_owned())
 }
 
 /// A counter descriptor for kernel notifications (`eventfd`).
 pub fn event_counter() -> io::Result<OwnedFd> {
-    Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?)
+    Ok(rustix::event::eventfd(
+        0,
+        rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+    )?)
 }
 
 /// Processors that this process may use.
@@ -209,7 +226,13 @@ pub fn processors() -> usize {
 
 /// May this process write there, by the kernel's own answer (`EROFS` and user namespaces included).
 pub fn may_write(path: &Path) -> bool {
-    rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+    rustix::fs::accessat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::Access::WRITE_OK,
+        AtFlags::EACCESS,
+    )
+    .is_ok()
 }
 
 /// `read(2)`.
@@ -221,7 +244,10 @@ pub fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> 
 pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathBuf>> {
     let names = rustix::fs::Dir::read_from(directory)?.filter_map(Result::ok);
     let shown = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
-    Ok(shown.take(max).map(|entry| PathBuf::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes()))).collect())
+    Ok(shown
+        .take(max)
+        .map(|entry| PathBuf::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes())))
+        .collect())
 }
 
 /// Opens a directory below `base` for listing: no link, no `..`, no other mount.

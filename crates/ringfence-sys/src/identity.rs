@@ -22,13 +22,15 @@ pub fn leave_groups() -> io::Result<()> {
 
 /// The effective uid and gid.
 pub fn effective_ids() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }
 
 /// Is this capability (by number) in the effective set.
 pub fn has_capability(number: u32) -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
 }
 
 /// `CAP_SYS_ADMIN`.
@@ -49,7 +51,14 @@ pub fn drop_all_capabilities() -> io::Result<()> {
         }
     }
     let none = CapabilitySet::empty();
-    Ok(rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+    Ok(rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )?)
 }
 
 /// No exec may ever give this process or its children more than they have.

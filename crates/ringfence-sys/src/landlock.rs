@@ -2,8 +2,8 @@
 //! caller learns which version the kernel really enforces.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::{io, path::PathBuf};
 
@@ -22,8 +22,14 @@ pub enum Right {
 pub fn version() -> i32 {
     const VERSION_FLAG: u32 = 1;
     // SAFETY: with the version flag the kernel wants a null attribute of size 0 and only returns a number.
-    let version =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION_FLAG) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0_usize,
+            VERSION_FLAG,
+        )
+    };
     i32::try_from(version).unwrap_or(0).max(0)
 }
 
@@ -32,7 +38,9 @@ const NEWEST: ABI = ABI::V9;
 fn access(right: Right) -> BitFlags<AccessFs> {
     match right {
         Right::Read => AccessFs::from_read(NEWEST),
-        Right::Write => AccessFs::from_all(NEWEST) & !AccessFs::IoctlDev & !AccessFs::MakeChar & !AccessFs::MakeBlock,
+        Right::Write => {
+            AccessFs::from_all(NEWEST) & !AccessFs::IoctlDev & !AccessFs::MakeChar & !AccessFs::MakeBlock
+        }
         Right::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir,
     }
 }
@@ -46,10 +54,15 @@ pub fn confine(rules: &[(PathBuf, Right)], refuse_tcp: bool) -> io::Result<()> {
         .handle_access(AccessFs::from_all(NEWEST))
         .map_err(failed)?;
     if refuse_tcp {
-        ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST)).map_err(failed)?;
+        ruleset = ruleset
+            .handle_access(AccessNet::from_all(NEWEST))
+            .map_err(failed)?;
     }
-    let mut created =
-        ruleset.scope(Scope::from_all(NEWEST)).map_err(failed)?.create().map_err(failed)?;
+    let mut created = ruleset
+        .scope(Scope::from_all(NEWEST))
+        .map_err(failed)?
+        .create()
+        .map_err(failed)?;
     for (path, right) in rules {
         let opened = PathFd::new(path).map_err(|error| io::Error::other(error.to_string()))?;
         let rule = PathBeneath::new(opened, narrowed(path, access(*right))?);
@@ -64,5 +77,9 @@ pub fn confine(rules: &[(PathBuf, Right)], refuse_tcp: bool) -> io::Result<()> {
 
 /// Directory rights on a plain file are an error of Landlock's; only those that fit it are kept.
 fn narrowed(path: &std::path::Path, access: BitFlags<AccessFs>) -> io::Result<BitFlags<AccessFs>> {
-    Ok(if std::fs::metadata(path)?.is_dir() { access } else { access & AccessFs::from_file(NEWEST) })
+    Ok(if std::fs::metadata(path)?.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(NEWEST)
+    })
 }

@@ -2,7 +2,8 @@
 //! attached, so that no half-protected mount is ever visible.
 
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
 };
 use std::{
     io,
@@ -56,12 +57,17 @@ impl Attributes {
 /// A detached copy of the tree at `path` with everything mounted below it (`open_tree`). Recursive, because a
 /// non-recursive copy of a tree with locked mounts is refused in a user namespace.
 pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(rustix::mount::open_tree(directory, path, flags)?)
 }
 
 /// A new, detached file system of this kind. `options` are `key=value`, or a bare flag. Never set-user-id.
-pub fn new_filesystem(kind: &str, options: &[(&str, Option<&str>)], attributes: Attributes) -> io::Result<OwnedFd> {
+pub fn new_filesystem(
+    kind: &str,
+    options: &[(&str, Option<&str>)],
+    attributes: Attributes,
+) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         match value {
@@ -74,18 +80,33 @@ pub fn new_filesystem(kind: &str, options: &[(&str, Option<&str>)], attributes: 
     flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, attributes.read_only);
     flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, attributes.no_devices);
     flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, attributes.no_exec);
-    Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+    Ok(rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        flags,
+    )?)
 }
 
 /// Adds attributes to a mount, and with `recursive` to all below it. Never removes one.
 pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, recursive: bool) -> io::Result<()> {
-    set_attributes(mount, &MountAttr { attr_set: attributes.bits(), ..MountAttr::default() }, recursive)
+    set_attributes(
+        mount,
+        &MountAttr {
+            attr_set: attributes.bits(),
+            ..MountAttr::default()
+        },
+        recursive,
+    )
 }
 
 /// Makes a detached mount show ids through the mapping of `user_namespace` (`MOUNT_ATTR_IDMAP`).
 pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns_fd = u64::from(user_namespace.as_raw_fd().unsigned_abs());
-    let attributes = MountAttr { attr_set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() };
+    let attributes = MountAttr {
+        attr_set: MOUNT_ATTR_IDMAP,
+        userns_fd,
+        ..MountAttr::default()
+    };
     set_attributes(mount, &attributes, false)
 }
 
@@ -103,7 +124,11 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, recursive: bool
             size_of::<MountAttr>(),
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Shows what is at `source` at `target` too (a classic bind mount, in one call).
@@ -113,7 +138,13 @@ pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
 
 /// Attaches a detached mount at `path` below `directory`. No symlink at the end of `path` is followed.
 pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    Ok(rustix::mount::move_mount(mount, "", directory, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    Ok(rustix::mount::move_mount(
+        mount,
+        "",
+        directory,
+        path,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )?)
 }
 
 /// Makes the current directory the root and lets go of the old one (`pivot_root(".", ".")`, see pivot_root(2)).

@@ -48,7 +48,10 @@ pub fn thread_count() -> io::Result<usize> {
 fn refuse_threads() -> io::Result<()> {
     match thread_count()? {
         1 => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::Unsupported, "fork in a process with several threads")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "fork in a process with several threads",
+        )),
     }
 }
 
@@ -63,13 +66,27 @@ pub fn fork() -> io::Result<Fork> {
 /// `clone(2)` without shared memory: a fork whose child is in new namespaces. Refuses a process with several threads.
 pub fn fork_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
     if namespaces.contains(&NamespaceKind::Time) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the time namespace is entered by unshare"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the time namespace is entered by unshare",
+        ));
     }
     refuse_threads()?;
-    let flags = namespaces.iter().fold(libc::SIGCHLD, |flags, kind| flags | *kind as i32);
+    let flags = namespaces
+        .iter()
+        .fold(libc::SIGCHLD, |flags, kind| flags | *kind as i32);
     // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork;
     // the process has one thread (checked above). The other pointers are null and their flags unset.
-    let result = unsafe { libc::syscall(libc::SYS_clone, i64::from(flags), 0_usize, 0_usize, 0_usize, 0_usize) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            i64::from(flags),
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    };
     forked(result)
 }
 
@@ -86,18 +103,33 @@ pub fn unshare(namespaces: &[NamespaceKind]) -> io::Result<()> {
     let flags = namespaces.iter().fold(0, |flags, kind| flags | *kind as i32);
     // SAFETY: unshare(2) takes only flags; descriptor tables are not among those of `NamespaceKind`.
     let result = unsafe { libc::unshare(flags) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Replaces this process. Returns only with an error.
 pub fn execve(program: &Path, arguments: &[String], environment: &[(String, String)]) -> io::Error {
-    let Ok(path) = CString::new(program.as_os_str().as_encoded_bytes()) else { return invalid() };
-    let arguments: Result<Vec<CString>, _> = arguments.iter().map(|word| CString::new(word.as_str())).collect();
-    let environment: Result<Vec<CString>, _> =
-        environment.iter().map(|(name, value)| CString::new(format!("{name}={value}"))).collect();
-    let (Ok(arguments), Ok(environment)) = (arguments, environment) else { return invalid() };
+    let Ok(path) = CString::new(program.as_os_str().as_encoded_bytes()) else {
+        return invalid();
+    };
+    let arguments: Result<Vec<CString>, _> =
+        arguments.iter().map(|word| CString::new(word.as_str())).collect();
+    let environment: Result<Vec<CString>, _> = environment
+        .iter()
+        .map(|(name, value)| CString::new(format!("{name}={value}")))
+        .collect();
+    let (Ok(arguments), Ok(environment)) = (arguments, environment) else {
+        return invalid();
+    };
     let pointers = |words: &[CString]| -> Vec<*const c_char> {
-        words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
+        words
+            .iter()
+            .map(|word| word.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
     };
     let (argv, envp) = (pointers(&arguments), pointers(&environment));
     // SAFETY: `path` and both null-ended arrays of NUL-ended strings live until the call returns or the image is gone.
@@ -151,22 +183,32 @@ pub fn kill_all_others(how: Kill) -> io::Result<()> {
     }
     // SAFETY: kill(2) takes no pointer; the caller is pid 1 (checked above), so -1 reaches its own namespace only.
     let result = unsafe { libc::kill(-1, how.signal().as_raw()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Has the kernel kill this process when the thread that made it ends.
 pub fn die_with_parent() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+    Ok(rustix::process::set_parent_process_death_signal(Some(
+        Signal::KILL,
+    ))?)
 }
 
 /// Hides this process's memory, environment and descriptors from its equals, and forbids its core dumps.
 pub fn refuse_dumps() -> io::Result<()> {
-    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+    Ok(rustix::process::set_dumpable_behavior(
+        DumpableBehavior::NotDumpable,
+    )?)
 }
 
 /// Makes orphans below this process its children.
 pub fn adopt_orphans() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+    Ok(rustix::process::set_child_subreaper(Some(
+        rustix::process::getpid(),
+    ))?)
 }
 
 /// A session and process group of its own, without a terminal.
@@ -209,7 +251,11 @@ pub fn mind_children() -> io::Result<()> {
 fn set_child_disposition(disposition: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: SIG_IGN and SIG_DFL (the only callers' values) install no handler code.
     let old = unsafe { libc::signal(libc::SIGCHLD, disposition) };
-    if old == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if old == libc::SIG_ERR {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Gives every signal its default action and blocks none: a program must not inherit our choices.
@@ -231,7 +277,11 @@ fn signal_mask(how: i32, signals: &[i32]) -> io::Result<()> {
     let set = signal_set(signals);
     // SAFETY: `set` is an initialised sigset_t; a null old set is allowed.
     let result = unsafe { libc::sigprocmask(how, &raw const set, std::ptr::null_mut()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 fn signal_set(signals: &[i32]) -> libc::sigset_t {
@@ -271,7 +321,11 @@ pub fn place_descriptor(source: impl AsFd, target: RawFd) -> io::Result<()> {
         // SAFETY: as above.
         unsafe { libc::dup2(source, target) }
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// A copy of the descriptor with a number of at least `lowest`, closed on exec.
@@ -287,5 +341,9 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 fn close_range(first: u32, flags: u32) -> io::Result<()> {
     // SAFETY: close_range(2) takes plain numbers; with CLOEXEC nothing is closed that somebody in this process owns.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -53,13 +53,19 @@ impl Limit {
 
 /// Sets soft and hard limit, each lowered to the hard limit that is already there (raising it needs a privilege).
 pub fn lower_limit(limit: Limit, soft: u64, hard: u64) -> io::Result<()> {
-    let mut present = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut present = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: getrlimit fills the struct that it is given.
     if unsafe { libc::getrlimit(limit.number(), &raw mut present) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let hard = hard.min(present.rlim_max);
-    let wanted = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    let wanted = libc::rlimit {
+        rlim_cur: soft.min(hard),
+        rlim_max: hard,
+    };
     // SAFETY: setrlimit reads the struct that it is given.
     if unsafe { libc::setrlimit(limit.number(), &raw const wanted) } == 0 {
         Ok(())
@@ -71,7 +77,9 @@ pub fn lower_limit(limit: Limit, soft: u64, hard: u64) -> io::Result<()> {
 /// Lets this process run on `count` processors only, the `first`th of those it may use and those after it.
 pub fn pin_to_processors(first: usize, count: usize) -> io::Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
-    let usable: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let usable: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .collect();
     if usable.is_empty() || count == 0 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -92,11 +100,17 @@ pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     // SAFETY: filled by the call above.
     let stat = unsafe { stat.assume_init() };
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
-    Ok((stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block), stat.f_files.saturating_sub(stat.f_ffree)))
+    Ok((
+        stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block),
+        stat.f_files.saturating_sub(stat.f_ffree),
+    ))
 }
 
 /// The monotonic and the boot-time clock, each as whole seconds since boot.
 pub fn clock_seconds() -> (i64, i64) {
     let read = |clock| rustix::time::clock_gettime(clock).tv_sec;
-    (read(rustix::time::ClockId::Monotonic), read(rustix::time::ClockId::Boottime))
+    (
+        read(rustix::time::ClockId::Monotonic),
+        read(rustix::time::ClockId::Boottime),
+    )
 }

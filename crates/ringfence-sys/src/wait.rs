@@ -64,7 +64,11 @@ fn wait4(child: Child, flags: i32) -> io::Result<Option<Ended>> {
         if pid > 0 {
             // SAFETY: zeroed above (all-zero is a valid rusage) and filled by wait4.
             let usage = unsafe { usage.assume_init() };
-            return Ok(Some(Ended { pid, status: ExitStatus::from_raw(status), usage: Usage::from(&usage) }));
+            return Ok(Some(Ended {
+                pid,
+                status: ExitStatus::from_raw(status),
+                usage: Usage::from(&usage),
+            }));
         }
         if pid == 0 {
             return Ok(None);
@@ -96,8 +100,11 @@ pub fn readable<const N: usize>(
     descriptors: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
-    let mut polled: Vec<PollFd<'_>> =
-        descriptors.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .flatten()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
     let timeout = timeout.map(|t| Timespec {
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(t.subsec_nanos()),

@@ -87,7 +87,13 @@ pub struct RequestError {
 impl RequestError {
     /// A refusal with its next step.
     pub fn new(code: ErrorCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: hint.into(), execution_id: None, retry_after_ms: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: hint.into(),
+            execution_id: None,
+            retry_after_ms: None,
+        }
     }
 
     /// A malformed value.

@@ -85,7 +85,12 @@ impl FromStr for Language {
             .iter()
             .find(|(name, _)| *name == text)
             .map(|(_, language)| *language)
-            .ok_or_else(|| format!("`{text}` is not a language; known: {}", Self::NAMES.map(|(n, _)| n).join(", ")))
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` is not a language; known: {}",
+                    Self::NAMES.map(|(n, _)| n).join(", ")
+                )
+            })
     }
 }
 
@@ -95,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_shebang_names_the_language() {
-        let check = |line: &str, expect: Option<Language>| assert_eq!(Language::from_shebang(line), expect, "{line}");
+        let check =
+            |line: &str, expect: Option<Language>| assert_eq!(Language::from_shebang(line), expect, "{line}");
         check("#!/usr/bin/env python3\nprint(1)", Some(Language::Python));
         check("#!/usr/bin/python3.11", Some(Language::Python));
         check("#!/usr/bin/env -S node --no-warnings", Some(Language::Node));

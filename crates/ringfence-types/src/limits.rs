@@ -49,7 +49,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{text}` is not a size")),
     };
     let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size"))?;
-    number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too large"))
+    number
+        .checked_mul(factor)
+        .ok_or_else(|| format!("`{text}` is too large"))
 }
 
 #[cfg(test)]

@@ -115,31 +115,56 @@ impl ExecuteRequest {
             return refuse("the code is empty.", "Send the program text in `code`.");
         }
         if self.code.len() > CODE_BYTES_MAX {
-            return refuse("the code is longer than 1 MiB.", "Send large data as `files`, and keep the code small.");
+            return refuse(
+                "the code is longer than 1 MiB.",
+                "Send large data as `files`, and keep the code small.",
+            );
         }
         if self.code.contains('\0') {
-            return refuse("the code holds a NUL byte.", "Send text; put binary data into `files` as base64.");
+            return refuse(
+                "the code holds a NUL byte.",
+                "Send text; put binary data into `files` as base64.",
+            );
         }
         if self.files.len() > FILES_MAX {
-            return refuse("there are more than 1000 files.", "Send an archive and unpack it inside.");
+            return refuse(
+                "there are more than 1000 files.",
+                "Send an archive and unpack it inside.",
+            );
         }
         if self.files.iter().map(|file| file.bytes.len()).sum::<usize>() > FILES_BYTES_MAX {
-            return refuse("the files are larger than 64 MiB together.", "Mount a workspace for data of this size.");
+            return refuse(
+                "the files are larger than 64 MiB together.",
+                "Mount a workspace for data of this size.",
+            );
         }
         if self.stdin.len() > STDIN_BYTES_MAX {
             return refuse("stdin is larger than 64 MiB.", "Send it as a file.");
         }
         if self.args.len() > ARGUMENTS_MAX || self.args.iter().map(|a| a.0.len()).sum::<usize>() > 1 << 20 {
-            return refuse("there are more than 1000 arguments or 1 MiB of them.", "Send them as a file.");
+            return refuse(
+                "there are more than 1000 arguments or 1 MiB of them.",
+                "Send them as a file.",
+            );
         }
-        let env_bytes: usize = self.env.iter().map(|(name, value)| name.0.len() + value.0.len()).sum();
+        let env_bytes: usize = self
+            .env
+            .iter()
+            .map(|(name, value)| name.0.len() + value.0.len())
+            .sum();
         if self.env.len() > ENV_MAX || env_bytes > 1 << 20 {
-            return refuse("there are more than 2000 variables or 1 MiB of them.", "Send them as a file.");
+            return refuse(
+                "there are more than 2000 variables or 1 MiB of them.",
+                "Send them as a file.",
+            );
         }
         let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();
         paths.sort();
         if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-            return refuse(&format!("the file {:?} is given twice.", pair[0].as_str()), "Name each path once.");
+            return refuse(
+                &format!("the file {:?} is given twice.", pair[0].as_str()),
+                "Name each path once.",
+            );
         }
         Ok(())
     }
@@ -151,7 +176,11 @@ impl TryFrom<String> for Argument {
         if text.contains('\0') {
             return Err("an argument holds a NUL byte".to_owned());
         }
-        if text.len() > WORD_BYTES_MAX { Err("an argument is longer than 128 KiB".to_owned()) } else { Ok(Self(text)) }
+        if text.len() > WORD_BYTES_MAX {
+            Err("an argument is longer than 128 KiB".to_owned())
+        } else {
+            Ok(Self(text))
+        }
     }
 }
 
@@ -161,7 +190,11 @@ impl TryFrom<String> for EnvValue {
         if text.contains('\0') {
             return Err("a variable's value holds a NUL byte".to_owned());
         }
-        if text.len() > WORD_BYTES_MAX { Err("a variable is longer than 128 KiB".to_owned()) } else { Ok(Self(text)) }
+        if text.len() > WORD_BYTES_MAX {
+            Err("a variable is longer than 128 KiB".to_owned())
+        } else {
+            Ok(Self(text))
+        }
     }
 }
 

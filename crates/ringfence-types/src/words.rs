@@ -37,8 +37,13 @@ impl Namespace {
 impl TryFrom<String> for Namespace {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let good = (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
-        if good { Ok(Self(text)) } else { Err("a namespace is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned()) }
+        let good =
+            (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
+        if good {
+            Ok(Self(text))
+        } else {
+            Err("a namespace is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned())
+        }
     }
 }
 
@@ -48,7 +53,11 @@ impl TryFrom<String> for ScriptName {
         let good = (1..=128).contains(&text.len())
             && text.chars().all(|c| is_name_char(c) || c == ' ' || c == '+')
             && !text.starts_with(['.', '-', ' ']);
-        if good { Ok(Self(text)) } else { Err("a script's name is one plain file name".to_owned()) }
+        if good {
+            Ok(Self(text))
+        } else {
+            Err("a script's name is one plain file name".to_owned())
+        }
     }
 }
 
@@ -136,8 +145,9 @@ mod tests {
 
     #[test]
     fn namespaces_are_plain_names() {
-        let check =
-            |text: &str, good: bool| assert_eq!(Namespace::try_from(text.to_owned()).is_ok(), good, "{text:?}");
+        let check = |text: &str, good: bool| {
+            assert_eq!(Namespace::try_from(text.to_owned()).is_ok(), good, "{text:?}")
+        };
         check("default", true);
         check("team-1.prod_x", true);
         check("", false);

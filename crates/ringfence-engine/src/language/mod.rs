@@ -35,11 +35,19 @@ pub(crate) fn launch(
         Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
         Language::Shell => (&[], &[]),
     };
-    let words = std::iter::once(interpreter).chain(before.iter().copied()).chain([script]);
-    let mut env: Vec<(String, String)> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let words = std::iter::once(interpreter)
+        .chain(before.iter().copied())
+        .chain([script]);
+    let mut env: Vec<(String, String)> = env
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
     env.extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
     Launch {
-        argv: words.map(str::to_owned).chain(args.iter().map(|word| word.as_str().to_owned())).collect(),
+        argv: words
+            .map(str::to_owned)
+            .chain(args.iter().map(|word| word.as_str().to_owned()))
+            .collect(),
         env,
         report_fd: language != Language::Shell,
     }
@@ -50,7 +58,12 @@ pub(crate) fn launch(
 pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> bool {
     match language {
         Language::Typescript => true,
-        Language::Node => name.ends_with(".mjs") || ["import", "export", "await"].iter().any(|word| code.contains(word)),
+        Language::Node => {
+            name.ends_with(".mjs")
+                || ["import", "export", "await"]
+                    .iter()
+                    .any(|word| code.contains(word))
+        }
         Language::Python | Language::Shell => false,
     }
 }

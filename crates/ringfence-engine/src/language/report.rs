@@ -44,7 +44,12 @@ fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 
 fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
     let text = |max: usize| String::from_utf8_lossy(&payload[..payload.len().min(max)]).into_owned();
-    let empty = || ProgramError { kind: String::new(), message: String::new(), traceback: String::new(), line: None };
+    let empty = || ProgramError {
+        kind: String::new(),
+        message: String::new(),
+        traceback: String::new(),
+        line: None,
+    };
     match tag {
         b'R' if payload.len() <= RESULT_BYTES_MAX => report.result = serde_json::from_slice(payload).ok(),
         b'P' => report.result_repr = Some(text(REPR_BYTES_MAX)),
@@ -68,7 +73,13 @@ mod tests {
 
     #[test]
     fn whole_records_count_and_a_torn_one_does_not() {
-        let bytes = [rec(b'R', b"{\"a\":1}"), rec(b'P', b"{'a': 1}"), rec(b'V', b"a"), vec![b'V', 0, 0, 0, 9, b'x']].concat();
+        let bytes = [
+            rec(b'R', b"{\"a\":1}"),
+            rec(b'P', b"{'a': 1}"),
+            rec(b'V', b"a"),
+            vec![b'V', 0, 0, 0, 9, b'x'],
+        ]
+        .concat();
         let report = read_report(&bytes);
         assert_eq!(report.result, Some(serde_json::json!({"a": 1})));
         assert_eq!(report.result_repr.as_deref(), Some("{'a': 1}"));
@@ -78,7 +89,13 @@ mod tests {
 
     #[test]
     fn forged_bytes_never_fail_or_grow() {
-        for bytes in [&[][..], &[b'R'], &[b'R', 255, 255, 255, 255], &[0; 1000], &[255; 4096]] {
+        for bytes in [
+            &[][..],
+            &[b'R'],
+            &[b'R', 255, 255, 255, 255],
+            &[0; 1000],
+            &[255; 4096],
+        ] {
             let report = read_report(bytes);
             assert!(report.result.is_none() && report.error.is_none());
         }

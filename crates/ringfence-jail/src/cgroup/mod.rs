@@ -50,7 +50,9 @@ impl Parent {
         }
         match (v1::find(&membership, &mounts), v2) {
             (Ok(parent), _) => parent,
-            (Err(v1), Err(v2)) => Self::None { reason: format!("version 2: {v2}; version 1: {v1}") },
+            (Err(v1), Err(v2)) => Self::None {
+                reason: format!("version 2: {v2}; version 1: {v1}"),
+            },
             (Err(reason), Ok(_)) => Self::None { reason },
         }
     }
@@ -69,12 +71,18 @@ impl Parent {
     pub fn sweep(&self) -> usize {
         let roots: Vec<&Path> = match self {
             Self::V2 { directory, .. } => vec![directory],
-            Self::V1 { memory, pids, cpu } => {
-                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect()
-            }
+            Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(PathBuf::as_path)
+                .collect(),
             Self::None { .. } => Vec::new(),
         };
-        let entries = roots.into_iter().filter_map(|root| fs::read_dir(root).ok()).flatten().flatten();
+        let entries = roots
+            .into_iter()
+            .filter_map(|root| fs::read_dir(root).ok())
+            .flatten()
+            .flatten();
         entries
             .filter(|entry| entry.file_name().to_str().is_some_and(owner_is_gone))
             .filter(|entry| fs::remove_dir(entry.path()).is_ok())
@@ -132,10 +140,16 @@ impl Cgroup {
     /// Makes the cgroup of the sandbox that this process supervises. `None` where the parent says none.
     pub fn create(parent: &Parent, limits: &Limits) -> io::Result<Option<Self>> {
         let kind = match parent {
-            Parent::V2 { directory, cpu } => Kind::V2(v2::Group::create(directory, *cpu, &own_name(), limits)?),
-            Parent::V1 { memory, pids, cpu } => {
-                Kind::V1(v1::Group::create(memory, pids, cpu.as_deref(), &own_name(), limits)?)
+            Parent::V2 { directory, cpu } => {
+                Kind::V2(v2::Group::create(directory, *cpu, &own_name(), limits)?)
             }
+            Parent::V1 { memory, pids, cpu } => Kind::V1(v1::Group::create(
+                memory,
+                pids,
+                cpu.as_deref(),
+                &own_name(),
+                limits,
+            )?),
             Parent::None { .. } => return Ok(None),
         };
         Ok(Some(Self { kind }))
@@ -170,7 +184,10 @@ impl Cgroup {
 fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     let path = directory.join(file);
     fs::write(&path, value).map_err(|error| {
-        io::Error::new(error.kind(), format!("write {value:?} to {}: {error}", path.display()))
+        io::Error::new(
+            error.kind(),
+            format!("write {value:?} to {}: {error}", path.display()),
+        )
     })
 }
 
@@ -181,7 +198,8 @@ fn number(directory: &Path, file: &str) -> Option<u64> {
 /// A value of a `key value` file such as `memory.events`.
 fn keyed(directory: &Path, file: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(directory.join(file)).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// Removes an empty cgroup. The kernel may hold it busy for a moment after its last process was reaped; the wait is

@@ -30,7 +30,10 @@ fn hierarchy(membership: &str, mounts: &str, controller: &str) -> Option<PathBuf
     let inside = membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controllers = parts.next()?;
-        controllers.split(',').any(|name| name == controller).then(|| parts.next())?
+        controllers
+            .split(',')
+            .any(|name| name == controller)
+            .then(|| parts.next())?
     })?;
     let (root, mount_point) = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -70,7 +73,11 @@ impl Group {
         name: &str,
         limits: &Limits,
     ) -> io::Result<Self> {
-        let mut group = Self { memory: memory.join(name), others: Vec::new(), alarm: None };
+        let mut group = Self {
+            memory: memory.join(name),
+            others: Vec::new(),
+            alarm: None,
+        };
         fs::create_dir(&group.memory)?;
         let bytes = limits.memory_bytes.to_string();
         set(&group.memory, "memory.limit_in_bytes", &bytes)?;
@@ -95,7 +102,9 @@ impl Group {
     pub(super) fn join(&self, pid: i32) -> io::Result<()> {
         let pid = pid.to_string();
         set(&self.memory, "cgroup.procs", &pid)?;
-        self.others.iter().try_for_each(|directory| set(directory, "cgroup.procs", &pid))
+        self.others
+            .iter()
+            .try_for_each(|directory| set(directory, "cgroup.procs", &pid))
     }
 
     pub(super) fn memory_alarm(&self) -> Option<&OwnedFd> {
@@ -113,14 +122,24 @@ impl Group {
 }
 
 fn set_if_present(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    if directory.join(file).exists() { set(directory, file, value) } else { Ok(()) }
+    if directory.join(file).exists() {
+        set(directory, file, value)
+    } else {
+        Ok(())
+    }
 }
 
 /// Registers for out-of-memory events: `<eventfd> <fd of memory.oom_control>` (kernel: cgroup-v1/memory.rst, 10).
 fn alarm(memory: &Path) -> io::Result<OwnedFd> {
     let counter = ringfence_sys::file::event_counter()?;
-    let control = OpenOptions::new().read(true).open(memory.join("memory.oom_control"))?;
-    set(memory, "cgroup.event_control", &format!("{} {}", counter.as_raw_fd(), control.as_raw_fd()))?;
+    let control = OpenOptions::new()
+        .read(true)
+        .open(memory.join("memory.oom_control"))?;
+    set(
+        memory,
+        "cgroup.event_control",
+        &format!("{} {}", counter.as_raw_fd(), control.as_raw_fd()),
+    )?;
     Ok(counter)
 }
 
@@ -136,7 +155,11 @@ mod tests {
     #[test]
     fn the_own_directory_is_found_below_a_partial_mount() {
         let check = |membership: &str, controller: &str, expect: Option<&str>| {
-            assert_eq!(hierarchy(membership, MOUNTS, controller).as_deref(), expect.map(Path::new), "{membership}");
+            assert_eq!(
+                hierarchy(membership, MOUNTS, controller).as_deref(),
+                expect.map(Path::new),
+                "{membership}"
+            );
         };
         check("5:cpu,cpuacct:/docker/ab/fd", "cpu", Some("/proc/self/fd"));
         check("5:cpu,cpuacct:/docker/ab", "cpuacct", Some("/proc/self"));

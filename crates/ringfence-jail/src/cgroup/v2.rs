@@ -16,8 +16,14 @@ const LEAF: &str = "ringfence-server";
 
 /// Looks at our own cgroup, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
-    let inside = membership.lines().find_map(|line| line.strip_prefix("0::")).ok_or("not in a unified hierarchy")?;
-    let (root, mount_point) = mounts.lines().find_map(unified_mount).ok_or("no unified hierarchy is mounted")?;
+    let inside = membership
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .ok_or("not in a unified hierarchy")?;
+    let (root, mount_point) = mounts
+        .lines()
+        .find_map(unified_mount)
+        .ok_or("no unified hierarchy is mounted")?;
     let below = inside.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let mut own = Path::new(mount_point).join(below.trim_start_matches('/'));
     if own.ends_with(LEAF) {
@@ -29,33 +35,53 @@ pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
 fn unified_mount(line: &str) -> Option<(&str, &str)> {
     let (place, kind) = line.split_once(" - ")?;
     let mut place = place.split(' ').skip(3);
-    kind.starts_with("cgroup2 ").then(|| Some((place.next()?, place.next()?)))?
+    kind.starts_with("cgroup2 ")
+        .then(|| Some((place.next()?, place.next()?)))?
 }
 
 /// Can `own` hold cgroups of ours.
 fn candidate(own: &Path) -> Result<Parent, String> {
-    let controllers = fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
-    let has = |name: &str| controllers.split_whitespace().any(|controller| controller == name);
+    let controllers =
+        fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
+    let has = |name: &str| {
+        controllers
+            .split_whitespace()
+            .any(|controller| controller == name)
+    };
     for needed in ["memory", "pids"] {
         if !has(needed) {
-            return Err(format!("the {needed} controller is not delegated to {}", own.display()));
+            return Err(format!(
+                "the {needed} controller is not delegated to {}",
+                own.display()
+            ));
         }
     }
     let enabled = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
-    let already = ["memory", "pids"].iter().all(|name| enabled.split_whitespace().any(|word| word == *name));
+    let already = ["memory", "pids"]
+        .iter()
+        .all(|name| enabled.split_whitespace().any(|word| word == *name));
     if !already && others_live_in(own) {
-        return Err(format!("{} holds processes of others; start the server in a cgroup of its own", own.display()));
+        return Err(format!(
+            "{} holds processes of others; start the server in a cgroup of its own",
+            own.display()
+        ));
     }
     if !may_write(&own.join("cgroup.subtree_control")) {
         return Err(format!("{} is not delegated to this user", own.display()));
     }
-    Ok(Parent::V2 { directory: own.to_owned(), cpu: has("cpu") })
+    Ok(Parent::V2 {
+        directory: own.to_owned(),
+        cpu: has("cpu"),
+    })
 }
 
 /// Does any process but this one sit directly in the cgroup.
 fn others_live_in(directory: &Path) -> bool {
     let own = std::process::id().to_string();
-    fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default().lines().any(|pid| pid != own)
+    fs::read_to_string(directory.join("cgroup.procs"))
+        .unwrap_or_default()
+        .lines()
+        .any(|pid| pid != own)
 }
 
 /// Moves this process to a leaf and enables the controllers for our children. Once, at the start of the server,
@@ -67,7 +93,15 @@ pub(super) fn prepare(directory: &Path, cpu: bool) -> io::Result<()> {
         _ => {}
     }
     set(&leaf, "cgroup.procs", &std::process::id().to_string())?;
-    set(directory, "cgroup.subtree_control", if cpu { "+memory +pids +cpu" } else { "+memory +pids" })
+    set(
+        directory,
+        "cgroup.subtree_control",
+        if cpu {
+            "+memory +pids +cpu"
+        } else {
+            "+memory +pids"
+        },
+    )
 }
 
 /// The directory of one sandbox.
@@ -89,7 +123,9 @@ impl Drop for Group {
 
 impl Group {
     pub(super) fn create(parent: &Path, cpu: bool, name: &str, limits: &Limits) -> io::Result<Self> {
-        let group = Self { directory: parent.join(name) };
+        let group = Self {
+            directory: parent.join(name),
+        };
         fs::create_dir(&group.directory)?;
         let directory = &group.directory;
         set(directory, "memory.max", &limits.memory_bytes.to_string())?;
@@ -100,7 +136,11 @@ impl Group {
         set(directory, "pids.max", &(limits.processes + 1).to_string())?;
         if cpu {
             let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
-            set(directory, "cpu.max", &format!("{} {CPU_PERIOD_US}", quota.max(1000)))?;
+            set(
+                directory,
+                "cpu.max",
+                &format!("{} {CPU_PERIOD_US}", quota.max(1000)),
+            )?;
         }
         Ok(group)
     }
@@ -152,7 +192,12 @@ mod tests {
         check("nocpu", "memory pids", "", Ok(false));
         check("nomem", "cpu pids", &own, Err("memory controller"));
         check("nopids", "cpu memory", &own, Err("pids controller"));
-        check("strangers", "cpu memory pids", "1\n2\n", Err("processes of others"));
+        check(
+            "strangers",
+            "cpu memory pids",
+            "1\n2\n",
+            Err("processes of others"),
+        );
     }
 
     #[test]
@@ -180,6 +225,9 @@ mod tests {
     fn the_unified_mount_is_recognised() {
         let line = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
         assert_eq!(unified_mount(line), Some(("/", "/sys/fs/cgroup")));
-        assert_eq!(unified_mount("35 24 0:30 / /sys/fs/cgroup rw - cgroup cgroup rw,memory"), None);
+        assert_eq!(
+            unified_mount("35 24 0:30 / /sys/fs/cgroup rw - cgroup cgroup rw,memory"),
+            None
+        );
     }
 }

@@ -75,7 +75,10 @@ pub(crate) fn close(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
     }
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {
-        step(format!("limit {limit:?}"), resource::lower_limit(limit_of(*limit), *value, *value))?;
+        step(
+            format!("limit {limit:?}"),
+            resource::lower_limit(limit_of(*limit), *value, *value),
+        )?;
     }
     if let Some(count) = plan.processors {
         let first = usize::try_from(handed.supervisor).unwrap_or(0);
@@ -98,7 +101,9 @@ pub(crate) fn close(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
 
 /// Becomes the sandbox's own user, where the server is root; else stays who it is.
 fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
-    let Identity::Own { base } = plan.identity else { return Ok(()) };
+    let Identity::Own { base } = plan.identity else {
+        return Ok(());
+    };
     step("groups", identity::leave_groups())?;
     let id = match plan.tier {
         Tier::Full => INSIDE_ID,
@@ -125,7 +130,9 @@ fn confine(plan: &Plan) -> Step<()> {
 
 /// The code of a sandbox without a root of its own, in its directory of the host.
 fn write_code(plan: &Plan, handed: &Handed) -> Step<()> {
-    let Some((path, part)) = &plan.code else { return Ok(()) };
+    let Some((path, part)) = &plan.code else {
+        return Ok(());
+    };
     let target = step("code", file::make_file(file::current_directory(), path, 0o444))?;
     step("code", copy_part(&handed.payload, *part, &target))
 }
@@ -136,7 +143,10 @@ fn write_files(plan: &Plan, handed: &Handed) -> Step<()> {
     if plan.files.is_empty() {
         return Ok(());
     }
-    let workspace = step("open workspace", file::open_directory(file::current_directory(), &plan.layout.workspace))?;
+    let workspace = step(
+        "open workspace",
+        file::open_directory(file::current_directory(), &plan.layout.workspace),
+    )?;
     for (path, part) in &plan.files {
         let name = || format!("write file {}", path.display());
         let mut above = PathBuf::new();
@@ -166,9 +176,21 @@ fn open_doors(plan: &Plan) -> Step<Option<Doors>> {
     if matches!(plan.program, crate::Program::Worker { .. }) {
         return Ok(None);
     }
-    let open = |path: &Path| step(format!("open {}", path.display()), file::open_directory(file::current_directory(), path));
-    let proc = step("open /proc", file::open_listing(file::current_directory(), Path::new("/proc")))?;
-    Ok(Some(Doors { proc, changes: open(&plan.changes)?, output: open(&plan.layout.output)? }))
+    let open = |path: &Path| {
+        step(
+            format!("open {}", path.display()),
+            file::open_directory(file::current_directory(), path),
+        )
+    };
+    let proc = step(
+        "open /proc",
+        file::open_listing(file::current_directory(), Path::new("/proc")),
+    )?;
+    Ok(Some(Doors {
+        proc,
+        changes: open(&plan.changes)?,
+        output: open(&plan.layout.output)?,
+    }))
 }
 
 fn limit_of(limit: Rlimit) -> Limit {
@@ -191,7 +213,10 @@ fn limit_of(limit: Rlimit) -> Limit {
 fn own_clocks() -> io::Result<()> {
     process::unshare(&[NamespaceKind::Time])?;
     let (monotonic, boot) = resource::clock_seconds();
-    std::fs::write("/proc/self/timens_offsets", format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"))
+    std::fs::write(
+        "/proc/self/timens_offsets",
+        format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"),
+    )
 }
 
 /// Moves into namespaces that depend on where the supervisor has put this process.

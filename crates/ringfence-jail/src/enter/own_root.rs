@@ -16,8 +16,16 @@ use std::{
     path::Path,
 };
 
-const READ_ONLY: Attributes = Attributes { read_only: true, no_devices: true, no_exec: false };
-const READ_WRITE: Attributes = Attributes { read_only: false, no_devices: true, no_exec: false };
+const READ_ONLY: Attributes = Attributes {
+    read_only: true,
+    no_devices: true,
+    no_exec: false,
+};
+const READ_WRITE: Attributes = Attributes {
+    read_only: false,
+    no_devices: true,
+    no_exec: false,
+};
 
 pub(super) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
     step("private mounts", mount::make_root_private())?;
@@ -44,8 +52,11 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
                 Some((_, mapped)) => step(name(), mapped.try_clone())?,
                 None => step(name(), mount::clone_tree(file::current_directory(), &tree.source))?,
             };
-            let attributes =
-                Attributes { read_only: !tree.writable, no_devices: !tree.devices, no_exec: false };
+            let attributes = Attributes {
+                read_only: !tree.writable,
+                no_devices: !tree.devices,
+                no_exec: false,
+            };
             step(name(), mount::restrict(opened.as_fd(), attributes, true))?;
             Ok(opened)
         })
@@ -55,13 +66,24 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
 fn build_root(plan: &Plan, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
     let mut steps = plan.root.iter();
     let Some(plan::Step::Root { bytes, files }) = steps.next() else {
-        return Err(crate::wire::Failure { step: "plan".into(), errno: 0, detail: "no root in the plan".into() });
+        return Err(crate::wire::Failure {
+            step: "plan".into(),
+            errno: 0,
+            detail: "no root in the plan".into(),
+        });
     };
     let (size, inodes) = (bytes.to_string(), files.to_string());
-    let options = [("size", Some(size.as_str())), ("nr_inodes", Some(inodes.as_str())), ("mode", Some("0755"))];
+    let options = [
+        ("size", Some(size.as_str())),
+        ("nr_inodes", Some(inodes.as_str())),
+        ("mode", Some("0755")),
+    ];
     let root = step("root tmpfs", mount::new_filesystem("tmpfs", &options, READ_WRITE))?;
     // Anywhere will do: the mount is reached through its descriptor until pivot_root.
-    step("attach root", mount::attach(root.as_fd(), file::current_directory(), Path::new("/")))?;
+    step(
+        "attach root",
+        mount::attach(root.as_fd(), file::current_directory(), Path::new("/")),
+    )?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
     file::set_umask(0);
     for act in steps {
@@ -74,14 +96,17 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
     use plan::Step as Act;
     match act {
         Act::Root { .. } => Ok(()),
-        Act::Directory { path, mode } => {
-            step(format!("directory {}", path.display()), file::make_directory(root, inside(path), *mode))
-        }
-        Act::Link { path, target } => {
-            step(format!("link {}", path.display()), file::make_link(root, inside(path), target))
-        }
+        Act::Directory { path, mode } => step(
+            format!("directory {}", path.display()),
+            file::make_directory(root, inside(path), *mode),
+        ),
+        Act::Link { path, target } => step(
+            format!("link {}", path.display()),
+            file::make_link(root, inside(path), target),
+        ),
         Act::Text { path, content } => {
-            let written = file::make_file(root, inside(path), 0o444).and_then(|mut file| file.write_all(content.as_bytes()));
+            let written = file::make_file(root, inside(path), 0o444)
+                .and_then(|mut file| file.write_all(content.as_bytes()));
             step(format!("file {}", path.display()), written)
         }
         Act::Code { path, part } => {
@@ -89,20 +114,26 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
                 .and_then(|target| super::copy_part(&handed.payload, *part, &target));
             step("code", written)
         }
-        Act::Tree { number, path, .. } => {
-            step(format!("attach {}", path.display()), attach(trees, *number, root, path))
-        }
-        Act::Overlay { lower, path } => step(format!("overlay {}", path.display()), overlay(trees, *lower, root, path)),
+        Act::Tree { number, path, .. } => step(
+            format!("attach {}", path.display()),
+            attach(trees, *number, root, path),
+        ),
+        Act::Overlay { lower, path } => step(
+            format!("overlay {}", path.display()),
+            overlay(trees, *lower, root, path),
+        ),
         Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
         Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, false)),
         Act::Pts => step("devpts", pseudo_terminals(root)),
         Act::Proc { processes_only } => step("proc", own_proc(root, *processes_only)),
-        Act::MaskFile { path } => {
-            step(format!("mask {}", path.display()), mount::bind(Path::new("dev/null"), inside(path)))
-        }
-        Act::MaskDirectory { path } => {
-            step(format!("mask {}", path.display()), mount::bind(inside(Path::new(root::EMPTY)), inside(path)))
-        }
+        Act::MaskFile { path } => step(
+            format!("mask {}", path.display()),
+            mount::bind(Path::new("dev/null"), inside(path)),
+        ),
+        Act::MaskDirectory { path } => step(
+            format!("mask {}", path.display()),
+            mount::bind(inside(Path::new(root::EMPTY)), inside(path)),
+        ),
     }
 }
 
@@ -112,7 +143,9 @@ fn inside(path: &Path) -> &Path {
 }
 
 fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
-    let tree = trees.get(number).ok_or_else(|| std::io::Error::other("no such tree"))?;
+    let tree = trees
+        .get(number)
+        .ok_or_else(|| std::io::Error::other("no such tree"))?;
     mount::attach(tree.as_fd(), root, inside(path))
 }
 
@@ -137,15 +170,31 @@ fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -
 }
 
 fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
-    let attributes = Attributes { read_only: false, no_devices: false, no_exec: true };
-    let options = [("newinstance", None), ("ptmxmode", Some("0666")), ("mode", Some("0620"))];
+    let attributes = Attributes {
+        read_only: false,
+        no_devices: false,
+        no_exec: true,
+    };
+    let options = [
+        ("newinstance", None),
+        ("ptmxmode", Some("0666")),
+        ("mode", Some("0620")),
+    ];
     let made = mount::new_filesystem("devpts", &options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("dev/pts"))
 }
 
 fn own_proc(root: BorrowedFd<'_>, processes_only: bool) -> std::io::Result<()> {
-    let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
-    let options: &[(&str, Option<&str>)] = if processes_only { &[("subset", Some("pid"))] } else { &[] };
+    let attributes = Attributes {
+        read_only: true,
+        no_devices: true,
+        no_exec: true,
+    };
+    let options: &[(&str, Option<&str>)] = if processes_only {
+        &[("subset", Some("pid"))]
+    } else {
+        &[]
+    };
     let made = mount::new_filesystem("proc", options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("proc"))
 }

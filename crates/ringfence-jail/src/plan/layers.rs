@@ -15,14 +15,26 @@ impl Plan {
         };
         let absent = || "not in this tier".to_owned();
         let only_full = |detail: &str| if full { detail.to_owned() } else { absent() };
-        layer("user_namespace", full, if full { self.identity.describe() } else { absent() });
-        layer("mount_namespace", full, only_full("own root, runtime read-only, nothing else of the host"));
+        layer(
+            "user_namespace",
+            full,
+            if full { self.identity.describe() } else { absent() },
+        );
+        layer(
+            "mount_namespace",
+            full,
+            only_full("own root, runtime read-only, nothing else of the host"),
+        );
         layer("pid_namespace", full, only_full("own, pid 1 is ours"));
         layer("network_namespace", full, only_full("own, loopback only"));
         layer("ipc_namespace", full, only_full("own"));
         layer("uts_namespace", full, only_full("own"));
         layer("cgroup_namespace", full, only_full("own"));
-        let time = if self.time_namespace { "own, clocks start at zero".to_owned() } else { only_full("not in this kernel") };
+        let time = if self.time_namespace {
+            "own, clocks start at zero".to_owned()
+        } else {
+            only_full("not in this kernel")
+        };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
         let network = match (full, self.refuse_unix_sockets) {
@@ -33,14 +45,37 @@ impl Plan {
         layer("seccomp", true, format!("allowlist{network}"));
         layer("capabilities", true, "none, bounding set empty".to_owned());
         layer("no_new_privileges", true, "set".to_owned());
-        layer("memory", true, format!("{} MiB by {}", self.limits.memory_bytes >> 20, self.mechanism("sampling the tree")));
-        let processes = if full { "user namespace count" } else { "count of the user" };
-        layer("processes", true, format!("{} by {}", self.limits.processes, self.mechanism(processes)));
+        layer(
+            "memory",
+            true,
+            format!(
+                "{} MiB by {}",
+                self.limits.memory_bytes >> 20,
+                self.mechanism("sampling the tree")
+            ),
+        );
+        let processes = if full {
+            "user namespace count"
+        } else {
+            "count of the user"
+        };
+        layer(
+            "processes",
+            true,
+            format!("{} by {}", self.limits.processes, self.mechanism(processes)),
+        );
         layer("cpu", true, self.cpu());
         layer("disk", true, self.disk());
         layer("wall_time", true, format!("{} ms", self.limits.timeout_ms));
-        layer("resource_limits", true, "core, cpu, file size, open files, locked memory, stack".to_owned());
-        Isolation { tier: self.tier, layers }
+        layer(
+            "resource_limits",
+            true,
+            "core, cpu, file size, open files, locked memory, stack".to_owned(),
+        );
+        Isolation {
+            tier: self.tier,
+            layers,
+        }
     }
 
     fn mechanism(&self, without: &str) -> String {
@@ -54,7 +89,11 @@ impl Plan {
         let cores = f64::from(self.limits.cpu_millicores) / 1000.0;
         match self.processors {
             Some(whole) => format!("{whole} whole processor(s) by affinity"),
-            None if matches!(self.cgroups, Parent::V2 { cpu: true, .. } | Parent::V1 { cpu: Some(_), .. }) => {
+            None if matches!(
+                self.cgroups,
+                Parent::V2 { cpu: true, .. } | Parent::V1 { cpu: Some(_), .. }
+            ) =>
+            {
                 format!("{cores} cores by {}", self.cgroups.describe())
             }
             None => "all processors of the host".to_owned(),
@@ -78,4 +117,3 @@ impl Identity {
         }
     }
 }
-

@@ -5,7 +5,11 @@ mod layers;
 pub(crate) mod root;
 mod text;
 
-use crate::{Host, JailSpec, Layout, Part, Program, cgroup, host::{SystemPath, UID_BASE}, seccomp};
+use crate::{
+    Host, JailSpec, Layout, Part, Program, cgroup,
+    host::{SystemPath, UID_BASE},
+    seccomp,
+};
 use ringfence_types::{Limits, Tier, WorkspaceMode};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf};
@@ -137,7 +141,11 @@ impl fmt::Display for PlanError {
         match self {
             Self::MissingLayer { layer } => write!(f, "this host has no {layer}"),
             Self::TreeTooBroad { path } => {
-                write!(f, "{} holds more than an interpreter and is not shown to programs", path.display())
+                write!(
+                    f,
+                    "{} holds more than an interpreter and is not shown to programs",
+                    path.display()
+                )
             }
         }
     }
@@ -156,8 +164,16 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     let identity = identity(host);
     let memory_cgroup = !matches!(host.cgroups, cgroup::Parent::None { .. });
     let full = spec.tier == Tier::Full;
-    let (trees, steps) = if full { root::build(&spec, host, identity) } else { (Vec::new(), Vec::new()) };
-    let code = spec.code.as_ref().filter(|_| !full).map(|(name, part)| (spec.layout.code.join(name), *part));
+    let (trees, steps) = if full {
+        root::build(&spec, host, identity)
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    let code = spec
+        .code
+        .as_ref()
+        .filter(|_| !full)
+        .map(|(name, part)| (spec.layout.code.join(name), *part));
     let changes = match spec.host_workspace {
         Some((_, WorkspaceMode::Overlay)) => PathBuf::from(root::UPPER),
         _ => spec.layout.workspace.clone(),
@@ -168,7 +184,11 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         trees,
         root: steps,
         time_namespace: full && host.time_namespaces,
-        files: spec.files.iter().map(|(path, part)| (PathBuf::from(path.as_str()), *part)).collect(),
+        files: spec
+            .files
+            .iter()
+            .map(|(path, part)| (PathBuf::from(path.as_str()), *part))
+            .collect(),
         code,
         landlock: landlock(&spec, host),
         seccomp: if full {
@@ -193,36 +213,68 @@ fn identity(host: &Host) -> Identity {
     if host.own_uids {
         Identity::Own { base: UID_BASE }
     } else {
-        Identity::Server { uid: host.user.0, gid: host.user.1 }
+        Identity::Server {
+            uid: host.user.0,
+            gid: host.user.1,
+        }
     }
 }
 
 /// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
 fn processors(limits: &Limits, host: &Host) -> Option<usize> {
-    let shared_out = matches!(host.cgroups, cgroup::Parent::V2 { cpu: true, .. } | cgroup::Parent::V1 { cpu: Some(_), .. });
-    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000)).unwrap_or(1).max(1);
+    let shared_out = matches!(
+        host.cgroups,
+        cgroup::Parent::V2 { cpu: true, .. } | cgroup::Parent::V1 { cpu: Some(_), .. }
+    );
+    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
+        .unwrap_or(1)
+        .max(1);
     (!shared_out && whole < host.processors).then_some(whole)
 }
 
 fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
-    let writable = spec.layout.writable().map(|path| (path.to_owned(), PathRight::Write));
+    let writable = spec
+        .layout
+        .writable()
+        .map(|path| (path.to_owned(), PathRight::Write));
     if spec.tier == Tier::Full {
         if matches!(spec.program, Program::Worker { .. }) {
             return vec![("/".into(), PathRight::Read)];
         }
         let read_only = matches!(spec.host_workspace, Some((_, WorkspaceMode::Ro)));
-        let own = writable.into_iter().filter(|(path, _)| !(read_only && *path == spec.layout.workspace));
-        let fixed = [("/", PathRight::Read), ("/dev", PathRight::Device), ("/dev/shm", PathRight::Write)];
-        return fixed.map(|(path, right)| (path.into(), right)).into_iter().chain(own).collect();
+        let own = writable
+            .into_iter()
+            .filter(|(path, _)| !(read_only && *path == spec.layout.workspace));
+        let fixed = [
+            ("/", PathRight::Read),
+            ("/dev", PathRight::Device),
+            ("/dev/shm", PathRight::Write),
+        ];
+        return fixed
+            .map(|(path, right)| (path.into(), right))
+            .into_iter()
+            .chain(own)
+            .collect();
     }
     let system = host.system.iter().chain(&host.etc).filter_map(|path| match path {
         SystemPath::Tree { path, .. } => Some((path.clone(), PathRight::Read)),
         SystemPath::Link(..) => None,
     });
-    let devices = host.devices.iter().map(|name| (PathBuf::from("/dev").join(name), PathRight::Device));
+    let devices = host
+        .devices
+        .iter()
+        .map(|name| (PathBuf::from("/dev").join(name), PathRight::Device));
     let trees = spec.trees.iter().map(|path| (path.clone(), PathRight::Read));
-    let proc = [("/proc".into(), PathRight::Read), (spec.layout.code.clone(), PathRight::Read)];
-    system.chain(devices).chain(trees).chain(proc).chain(writable).collect()
+    let proc = [
+        ("/proc".into(), PathRight::Read),
+        (spec.layout.code.clone(), PathRight::Read),
+    ];
+    system
+        .chain(devices)
+        .chain(trees)
+        .chain(proc)
+        .chain(writable)
+        .collect()
 }
 
 fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {

@@ -98,8 +98,10 @@ pub(crate) const OVERLAY_WORK: &str = "/.overlay/work";
 pub(crate) const OVERLAY_LOWER: &str = "/.overlay/lower";
 
 /// Places of the host that are never shown as a whole, whoever asks.
-const TOO_BROAD: &[&str] =
-    &["/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var"];
+const TOO_BROAD: &[&str] = &[
+    "/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
+    "/sys", "/tmp", "/var",
+];
 
 /// Would showing this directory show people's files.
 pub(super) fn too_broad(path: &Path) -> bool {
@@ -109,11 +111,21 @@ pub(super) fn too_broad(path: &Path) -> bool {
 
 /// The trees to open and the steps to take.
 pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tree>, Vec<Step>) {
-    let mut root = Root { trees: Vec::new(), steps: Vec::new(), made: BTreeSet::new() };
+    let mut root = Root {
+        trees: Vec::new(),
+        steps: Vec::new(),
+        made: BTreeSet::new(),
+    };
     let files = (spec.limits.disk_bytes / 4096).clamp(4096, 1 << 20);
-    root.steps.push(Step::Root { bytes: spec.limits.disk_bytes, files });
+    root.steps.push(Step::Root {
+        bytes: spec.limits.disk_bytes,
+        files,
+    });
     if matches!(spec.program, Program::Worker { .. }) {
-        root.steps.push(Step::Directory { path: "/proc".into(), mode: 0o555 });
+        root.steps.push(Step::Directory {
+            path: "/proc".into(),
+            mode: 0o555,
+        });
         root.steps.push(Step::SealRoot);
         root.steps.push(Step::Proc { processes_only: true });
         return (root.trees, root.steps);
@@ -144,7 +156,10 @@ impl Root {
             self.directory(parent, 0o755);
         }
         self.made.insert(path.to_owned());
-        self.steps.push(Step::Directory { path: path.to_owned(), mode });
+        self.steps.push(Step::Directory {
+            path: path.to_owned(),
+            mode,
+        });
     }
 
     fn link(&mut self, path: &Path, target: &str) {
@@ -152,18 +167,29 @@ impl Root {
             if let Some(parent) = path.parent() {
                 self.directory(parent, 0o755);
             }
-            self.steps.push(Step::Link { path: path.to_owned(), target: target.to_owned() });
+            self.steps.push(Step::Link {
+                path: path.to_owned(),
+                target: target.to_owned(),
+            });
         }
     }
 
     fn text(&mut self, path: &str, content: &str) {
         self.directory(Path::new(path).parent().unwrap_or(Path::new("/")), 0o755);
-        self.steps.push(Step::Text { path: path.into(), content: content.to_owned() });
+        self.steps.push(Step::Text {
+            path: path.into(),
+            content: content.to_owned(),
+        });
     }
 
     fn read_only_tree(&mut self, path: &Path, directory: bool) {
         self.place(path, directory);
-        let tree = Tree { source: path.to_owned(), writable: false, devices: false, map_owner: false };
+        let tree = Tree {
+            source: path.to_owned(),
+            writable: false,
+            devices: false,
+            map_owner: false,
+        };
         self.attach(tree, path, directory);
     }
 
@@ -176,13 +202,20 @@ impl Root {
             self.directory(path, 0o755);
         } else {
             self.directory(path.parent().unwrap_or(Path::new("/")), 0o755);
-            self.steps.push(Step::Text { path: path.to_owned(), content: String::new() });
+            self.steps.push(Step::Text {
+                path: path.to_owned(),
+                content: String::new(),
+            });
         }
     }
 
     fn attach(&mut self, tree: Tree, path: &Path, directory: bool) {
         self.trees.push(tree);
-        self.steps.push(Step::Tree { number: self.trees.len() - 1, path: path.to_owned(), directory });
+        self.steps.push(Step::Tree {
+            number: self.trees.len() - 1,
+            path: path.to_owned(),
+            directory,
+        });
     }
 
     /// `/etc` is a handful of generated files and a few public things of the host.
@@ -192,9 +225,15 @@ impl Root {
         self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
         self.text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n");
         self.text("/etc/hostname", "sandbox\n");
-        self.text("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n");
+        self.text(
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+        );
         self.text("/etc/resolv.conf", "");
-        self.text("/etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n");
+        self.text(
+            "/etc/protocols",
+            "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n",
+        );
         self.text("/etc/services", "ftp 21/tcp\nssh 22/tcp\nsmtp 25/tcp\ndomain 53/tcp\ndomain 53/udp\nhttp 80/tcp\npop3 110/tcp\nimap2 143/tcp\nhttps 443/tcp\nhttps 443/udp\n");
         self.link(Path::new("/etc/mtab"), "/proc/self/mounts");
         self.link(Path::new("/etc/os-release"), "../usr/lib/os-release");
@@ -235,8 +274,17 @@ impl Root {
             // Shared mappings of /dev/zero are memory that nobody's resident set shows; /dev/full reads as zeros too
             // and cannot be mapped.
             let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
-            let source = if *name == "zero" && !counted { "/dev/full".into() } else { path.clone() };
-            let tree = Tree { source, writable: true, devices: true, map_owner: false };
+            let source = if *name == "zero" && !counted {
+                "/dev/full".into()
+            } else {
+                path.clone()
+            };
+            let tree = Tree {
+                source,
+                writable: true,
+                devices: true,
+                map_owner: false,
+            };
             self.attach(tree, &path, false);
         }
         for (name, target) in [
@@ -255,10 +303,16 @@ impl Root {
     fn own_directories(&mut self, spec: &JailSpec) {
         if let Some((name, part)) = &spec.code {
             self.directory(&spec.layout.code, 0o755);
-            self.steps.push(Step::Code { path: spec.layout.code.join(name), part: *part });
+            self.steps.push(Step::Code {
+                path: spec.layout.code.join(name),
+                part: *part,
+            });
             // Node looks for packages beside the code; they are in the workspace.
             let packages = spec.layout.workspace.join("node_modules");
-            self.link(&spec.layout.code.join("node_modules"), &packages.display().to_string());
+            self.link(
+                &spec.layout.code.join("node_modules"),
+                &packages.display().to_string(),
+            );
         }
         for (path, mode) in [
             (spec.layout.tmp.as_path(), 0o1777),
@@ -267,7 +321,9 @@ impl Root {
             (Path::new("/dev/shm"), 0o1777),
         ] {
             self.directory(path, mode);
-            self.steps.push(Step::Writable { path: path.to_owned() });
+            self.steps.push(Step::Writable {
+                path: path.to_owned(),
+            });
         }
         self.directory(Path::new("/var"), 0o755);
         self.link(Path::new("/var/tmp"), "/tmp");
@@ -291,7 +347,10 @@ impl Root {
                 self.directory(Path::new(part), 0o755);
             }
             self.trees.push(tree);
-            self.steps.push(Step::Overlay { lower: self.trees.len() - 1, path: path.clone() });
+            self.steps.push(Step::Overlay {
+                lower: self.trees.len() - 1,
+                path: path.clone(),
+            });
         } else {
             self.attach(tree, path, true);
         }
@@ -301,11 +360,23 @@ impl Root {
         let proc = Path::new("/proc");
         // made before the root is sealed
         let seal = self.steps.len() - 1;
-        self.steps.insert(seal, Step::Directory { path: proc.to_owned(), mode: 0o555 });
-        self.steps.push(Step::Proc { processes_only: false });
+        self.steps.insert(
+            seal,
+            Step::Directory {
+                path: proc.to_owned(),
+                mode: 0o555,
+            },
+        );
+        self.steps.push(Step::Proc {
+            processes_only: false,
+        });
         for entry in &host.proc_entries {
             let path = proc.join(&entry.name);
-            self.steps.push(if entry.directory { Step::MaskDirectory { path } } else { Step::MaskFile { path } });
+            self.steps.push(if entry.directory {
+                Step::MaskDirectory { path }
+            } else {
+                Step::MaskFile { path }
+            });
         }
     }
 }

@@ -23,7 +23,11 @@ impl fmt::Display for Plan {
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        let unix = if self.refuse_unix_sockets { ", no unix sockets" } else { "" };
+        let unix = if self.refuse_unix_sockets {
+            ", no unix sockets"
+        } else {
+            ""
+        };
         writeln!(f, "seccomp {:?}{unix}", self.seccomp)?;
         for (limit, value) in &self.rlimits {
             writeln!(f, "rlimit {limit:?} {value}")?;
@@ -34,7 +38,9 @@ impl fmt::Display for Plan {
         writeln!(f, "processors {:?}", self.processors)?;
         writeln!(f, "changes {}", self.changes.display())?;
         writeln!(f, "program {:?}", self.program)?;
-        self.environment.iter().try_for_each(|(name, value)| writeln!(f, "environment {name}={value}"))
+        self.environment
+            .iter()
+            .try_for_each(|(name, value)| writeln!(f, "environment {name}={value}"))
     }
 }
 
@@ -48,8 +54,15 @@ impl fmt::Display for Shown<'_> {
             Step::Link { path, target } => write!(f, "link {} -> {target}", path.display()),
             Step::Text { path, content } => write!(f, "text {} {content:?}", path.display()),
             Step::Code { path, part } => write!(f, "code {} {} bytes", path.display(), part.length),
-            Step::Tree { number, path, .. } => write!(f, "tree {} {}", path.display(), Access(self.1.get(*number))),
-            Step::Overlay { lower, path } => write!(f, "overlay {} over {}", path.display(), Access(self.1.get(*lower))),
+            Step::Tree { number, path, .. } => {
+                write!(f, "tree {} {}", path.display(), Access(self.1.get(*number)))
+            }
+            Step::Overlay { lower, path } => write!(
+                f,
+                "overlay {} over {}",
+                path.display(),
+                Access(self.1.get(*lower))
+            ),
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),
@@ -67,10 +80,16 @@ struct Access<'a>(Option<&'a Tree>);
 
 impl fmt::Display for Access<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(tree) = self.0 else { return f.write_str("<no such tree>") };
+        let Some(tree) = self.0 else {
+            return f.write_str("<no such tree>");
+        };
         let access = if tree.writable { "read-write" } else { "read-only" };
         let devices = if tree.devices { "" } else { " nodev" };
         let mapped = if tree.map_owner { " owner mapped" } else { "" };
-        write!(f, "from {} {access} nosuid{devices}{mapped}", tree.source.display())
+        write!(
+            f,
+            "from {} {access} nosuid{devices}{mapped}",
+            tree.source.display()
+        )
     }
 }

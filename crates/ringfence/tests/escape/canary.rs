@@ -30,7 +30,10 @@ pub fn is_root() -> bool {
 
 fn random() -> String {
     let mut bytes = [0_u8; 12];
-    fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    fs::File::open("/dev/urandom")
+        .unwrap()
+        .read_exact(&mut bytes)
+        .unwrap();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -39,7 +42,14 @@ impl Canaries {
     pub fn plant(owner: Option<u32>) -> Self {
         let token = format!("canary-{}", random());
         let home = std::env::temp_dir().join(format!("ringfence-escape-{}", random()));
-        for path in [".ssh/id_ed25519", ".aws/credentials", ".netrc", ".docker/config.json", ".kube/config", ".config/secret"] {
+        for path in [
+            ".ssh/id_ed25519",
+            ".aws/credentials",
+            ".netrc",
+            ".docker/config.json",
+            ".kube/config",
+            ".config/secret",
+        ] {
             write(&home.join(path), &token);
         }
         let unix = UnixListener::bind(home.join("host.sock")).unwrap();
@@ -52,14 +62,27 @@ impl Canaries {
         }
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for nonblocking in [tcp.set_nonblocking(true), udp.set_nonblocking(true), unix.set_nonblocking(true)] {
+        for nonblocking in [
+            tcp.set_nonblocking(true),
+            udp.set_nonblocking(true),
+            unix.set_nonblocking(true),
+        ] {
             nonblocking.unwrap();
         }
         datagram.set_nonblocking(true).unwrap();
         if let Some(uid) = owner {
             give(&home, uid);
         }
-        Self { token, home, tcp, udp, unix, datagram, abstract_name, _abstract_socket: abstract_socket }
+        Self {
+            token,
+            home,
+            tcp,
+            udp,
+            unix,
+            datagram,
+            abstract_name,
+            _abstract_socket: abstract_socket,
+        }
     }
 
     /// Was any listener of the host reached since the last time this was asked.
@@ -74,7 +97,10 @@ impl Canaries {
         if self.unix.accept().is_ok() {
             return Some("unix socket");
         }
-        self.datagram.recv(&mut buffer).is_ok().then_some("unix datagram socket")
+        self.datagram
+            .recv(&mut buffer)
+            .is_ok()
+            .then_some("unix datagram socket")
     }
 
     /// Do the planted files still hold what was planted.
@@ -86,8 +112,14 @@ impl Canaries {
     pub fn variables(&self) -> Vec<(String, String)> {
         vec![
             ("CANARY_HOME".into(), self.home.display().to_string()),
-            ("CANARY_TCP".into(), self.tcp.local_addr().unwrap().port().to_string()),
-            ("CANARY_UDP".into(), self.udp.local_addr().unwrap().port().to_string()),
+            (
+                "CANARY_TCP".into(),
+                self.tcp.local_addr().unwrap().port().to_string(),
+            ),
+            (
+                "CANARY_UDP".into(),
+                self.udp.local_addr().unwrap().port().to_string(),
+            ),
             ("CANARY_ABSTRACT".into(), self.abstract_name.clone()),
         ]
     }

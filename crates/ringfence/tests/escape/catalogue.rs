@@ -65,15 +65,29 @@ impl Attack {
 }
 
 const fn attack(id: &'static str, claim: &'static str, name: &'static str, probe: &'static str) -> Attack {
-    Attack { id, name, claim, probe, control: Control::Outside, flags: &[], killed_is_held: false }
+    Attack {
+        id,
+        name,
+        claim,
+        probe,
+        control: Control::Outside,
+        flags: &[],
+        killed_is_held: false,
+    }
 }
 
 const fn fact(id: &'static str, claim: &'static str, name: &'static str, probe: &'static str) -> Attack {
-    Attack { control: Control::InsideOnly, ..attack(id, claim, name, probe) }
+    Attack {
+        control: Control::InsideOnly,
+        ..attack(id, claim, name, probe)
+    }
 }
 
 const fn killed(attack: Attack) -> Attack {
-    Attack { killed_is_held: true, ..attack }
+    Attack {
+        killed_is_held: true,
+        ..attack
+    }
 }
 
 const fn with(attack: Attack, flags: &'static [&'static str]) -> Attack {
@@ -81,7 +95,17 @@ const fn with(attack: Attack, flags: &'static [&'static str]) -> Attack {
 }
 
 pub fn all() -> Vec<Attack> {
-    [kernel::ATTACKS, processes::ATTACKS, filesystem::ATTACKS, resources::ATTACKS, language::ATTACKS].into_iter().flatten().map(copy).collect()
+    [
+        kernel::ATTACKS,
+        processes::ATTACKS,
+        filesystem::ATTACKS,
+        resources::ATTACKS,
+        language::ATTACKS,
+    ]
+    .into_iter()
+    .flatten()
+    .map(copy)
+    .collect()
 }
 
 fn copy(attack: &Attack) -> Attack {

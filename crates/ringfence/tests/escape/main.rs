@@ -3,7 +3,10 @@
 //! exit code. Run as root this does everything twice: as root and as uid 65534.
 //!
 //! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
-#![expect(clippy::disallowed_methods, reason = "a test starts programs and reads its environment")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts programs and reads its environment"
+)]
 
 mod canary;
 mod catalogue;
@@ -15,7 +18,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let filter = arguments.iter().position(|word| word == "--filter").and_then(|at| arguments.get(at + 1)).cloned();
+    let filter = arguments
+        .iter()
+        .position(|word| word == "--filter")
+        .and_then(|at| arguments.get(at + 1))
+        .cloned();
     let attacks = catalogue::all();
     if arguments.iter().any(|word| word == "--list") {
         for attack in &attacks {
@@ -38,19 +45,35 @@ fn main() -> ExitCode {
         let runner = Runner::new(caller);
         let (mut blocked, mut not_applicable, mut escaped) = (0, 0, 0);
         println!("\n== {}", runner.who());
-        for attack in attacks.iter().filter(|attack| filter.as_ref().is_none_or(|f| attack.matches(f))) {
+        for attack in attacks
+            .iter()
+            .filter(|attack| filter.as_ref().is_none_or(|f| attack.matches(f)))
+        {
             let verdict = runner.judge(attack);
-            println!("{:<4} {:<14} {} {}", attack.id, verdict.word(), attack.name, verdict.reason());
+            println!(
+                "{:<4} {:<14} {} {}",
+                attack.id,
+                verdict.word(),
+                attack.name,
+                verdict.reason()
+            );
             match verdict {
                 Verdict::Held(_) => blocked += 1,
                 Verdict::NotApplicable(_) => not_applicable += 1,
                 Verdict::Escaped(_) => escaped += 1,
             }
         }
-        println!("{}: {blocked} held, {not_applicable} not applicable, {escaped} escaped", runner.who());
+        println!(
+            "{}: {blocked} held, {not_applicable} not applicable, {escaped} escaped",
+            runner.who()
+        );
         passed += blocked;
         failed += escaped;
     }
     println!("\n{passed} passed, {failed} failed");
-    if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 && passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

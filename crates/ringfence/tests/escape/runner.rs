@@ -32,7 +32,11 @@ impl Runner {
         // uid 65534 cannot look into the directory of the build
         let binary = std::env::temp_dir().join(format!("ringfence-under-test-{}", std::process::id()));
         fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
-        Self { caller, binary, python: PathBuf::from("/usr/bin/python3") }
+        Self {
+            caller,
+            binary,
+            python: PathBuf::from("/usr/bin/python3"),
+        }
     }
 
     pub fn who(&self) -> &'static str {
@@ -47,9 +51,14 @@ impl Runner {
         let canaries = Canaries::plant((self.caller == Caller::Nobody).then_some(NOBODY));
         if let Control::Outside = attack.control {
             let outside = self.outside(attack, &canaries);
-            let reached = outside.contains("REACHED") || outside.contains(&canaries.token) || canaries.contacted().is_some();
+            let reached = outside.contains("REACHED")
+                || outside.contains(&canaries.token)
+                || canaries.contacted().is_some();
             if !reached {
-                return Verdict::NotApplicable(format!("does not succeed outside either: {}", tail(&outside)));
+                return Verdict::NotApplicable(format!(
+                    "does not succeed outside either: {}",
+                    tail(&outside)
+                ));
             }
         }
         // What the control contacted must not be held against the sandbox.
@@ -95,7 +104,9 @@ impl Runner {
         for flag in attack.flags {
             command.arg(flag.replace("{home}", &canaries.home.display().to_string()));
         }
-        command.env("HOME", &canaries.home).env("CANARY_IN_ENVIRONMENT", &canaries.token);
+        command
+            .env("HOME", &canaries.home)
+            .env("CANARY_IN_ENVIRONMENT", &canaries.token);
         let script = canaries.home.join("probe.py");
         fs::write(&script, attack.program()).unwrap();
         command.arg(&script).stdin(Stdio::null());
@@ -107,7 +118,9 @@ impl Runner {
             Caller::Same => Command::new(program),
             Caller::Nobody => {
                 let mut command = Command::new("setpriv");
-                command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(program);
+                command
+                    .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+                    .arg(program);
                 command
             }
         };
@@ -123,13 +136,24 @@ impl Drop for Runner {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// The line with the verdict, short.
 fn tail(text: &str) -> String {
-    let line = text.split(['\n']).rev().find(|line| line.contains("REACHED") || line.contains("BLOCKED"));
+    let line = text
+        .split(['\n'])
+        .rev()
+        .find(|line| line.contains("REACHED") || line.contains("BLOCKED"));
     let line = line.or_else(|| text.lines().last()).unwrap_or("");
     let from = line.find("REACHED").or_else(|| line.find("BLOCKED")).unwrap_or(0);
-    line[from..].chars().take(110).collect::<String>().replace("\\n", " ")
+    line[from..]
+        .chars()
+        .take(110)
+        .collect::<String>()
+        .replace("\\n", " ")
 }

@@ -1,9 +1,15 @@
 //! Many runs, and nothing left: counted before and after, from the kernel. A binary of its own, because what it counts
 //! would count other tests too.
-#![expect(clippy::disallowed_methods, reason = "a test starts programs and reads its environment")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test starts programs and reads its environment"
+)]
 
 #[path = "../stories/client.rs"]
-#[expect(dead_code, reason = "the vocabulary of the stories, of which this one needs the server")]
+#[expect(
+    dead_code,
+    reason = "the vocabulary of the stories, of which this one needs the server"
+)]
 mod client;
 
 use client::Server;
@@ -38,9 +44,18 @@ fn count(server: u32) -> Counts {
 }
 
 fn children(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()).collect()
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|word| word.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect()
 }
 
 /// Directories named after us in any hierarchy.
@@ -50,14 +65,22 @@ fn cgroups(directory: &Path, depth: usize) -> usize {
     directories
         .map(|entry| {
             let ours = entry.file_name().to_string_lossy().starts_with("ringfence-");
-            usize::from(ours) + if depth > 0 { cgroups(&entry.path(), depth - 1) } else { 0 }
+            usize::from(ours)
+                + if depth > 0 {
+                    cgroups(&entry.path(), depth - 1)
+                } else {
+                    0
+                }
         })
         .sum()
 }
 
 fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -66,11 +89,17 @@ fn resident_kib(pid: u32) -> u64 {
 /// 200 runs unless `RINGFENCE_LEAK_RUNS` asks for more.
 #[test]
 fn many_runs_leave_nothing_behind() {
-    let runs = std::env::var("RINGFENCE_LEAK_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let runs = std::env::var("RINGFENCE_LEAK_RUNS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(200);
     let mut server = Server::start();
     let turn = |server: &mut Server, number: usize| {
         let (language, code) = match number % 20 {
-            0 => ("python", "import os\nif os.fork() == 0: os.setsid(); import time; time.sleep(60)\nprint(1)"),
+            0 => (
+                "python",
+                "import os\nif os.fork() == 0: os.setsid(); import time; time.sleep(60)\nprint(1)",
+            ),
             1 => ("node", "1 + 1"),
             2 => ("shell", "mkdir d; echo x > d/f; sleep 60 & exit 3"),
             _ => ("shell", "echo ok"),
@@ -83,7 +112,9 @@ fn many_runs_leave_nothing_behind() {
     }
     let settled = |server: &Server| {
         // the last supervisor reports before it has removed its cgroup
-        client::within(std::time::Duration::from_secs(2), || count(server.child.id()).processes == 0 && cgroups(Path::new("/sys/fs/cgroup"), 6) == 0);
+        client::within(std::time::Duration::from_secs(2), || {
+            count(server.child.id()).processes == 0 && cgroups(Path::new("/sys/fs/cgroup"), 6) == 0
+        });
         count(server.child.id())
     };
     let (before, memory_before) = (settled(&server), resident_kib(server.child.id()));
@@ -91,7 +122,12 @@ fn many_runs_leave_nothing_behind() {
         turn(&mut server, number);
     }
     let (after, memory_after) = (settled(&server), resident_kib(server.child.id()));
-    println!("{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB");
+    println!(
+        "{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB"
+    );
     assert_eq!(before, after);
-    assert!(memory_after < memory_before + 2048, "{memory_before} KiB became {memory_after} KiB");
+    assert!(
+        memory_after < memory_before + 2048,
+        "{memory_before} KiB became {memory_after} KiB"
+    );
 }

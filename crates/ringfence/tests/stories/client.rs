@@ -16,14 +16,23 @@ pub fn binary() -> PathBuf {
 /// `ringfence` with these words, an environment of nothing but a path.
 pub fn ringfence(words: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(words).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+        .args(words)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
     command
 }
 
 /// Runs code through `ringfence run -` and gives what it said.
 pub fn run_code(language: &str, code: &str, words: &[&str]) -> Output {
     let mut command = ringfence(&["run", "-", "--language", language]);
-    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
@@ -75,10 +84,20 @@ impl Server {
 
     pub fn start_with(words: &[&str]) -> Self {
         let mut command = ringfence(&["serve"]);
-        let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let child = command
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
         let mut child = child.unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut server = Self { child, stdin, stdout, next: 1 };
+        let mut server = Self {
+            child,
+            stdin,
+            stdout,
+            next: 1,
+        };
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
         let answer = server.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
@@ -177,10 +196,15 @@ pub fn processes_with(word: &str) -> Vec<u32> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holds = |pid: &u32| fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).is_ok_and(|line| contains(&line, word));
+    let holds = |pid: &u32| {
+        fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"))
+            .is_ok_and(|line| contains(&line, word))
+    };
     pids.filter(|pid| *pid != own).filter(holds).collect()
 }
 
 fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
+    haystack
+        .windows(needle.len())
+        .any(|window| window == needle.as_bytes())
 }

@@ -70,7 +70,11 @@ fn locale_time_zone_and_certificates_are_there() {
 
 #[test]
 fn out_of_memory_is_called_by_its_name() {
-    let result = run_json("python", "print('begun', flush=True)\nx = [bytearray(10**7) for _ in range(100)]", &["--memory", "64m"]);
+    let result = run_json(
+        "python",
+        "print('begun', flush=True)\nx = [bytearray(10**7) for _ in range(100)]",
+        &["--memory", "64m"],
+    );
     assert_eq!(result["exit"]["kind"], "out_of_memory", "{result}");
     assert_eq!(result["exit_code"], 137);
     assert_eq!(result["stdout"], "begun\n");
@@ -91,9 +95,23 @@ fn every_layer_is_named_in_the_result() {
     let result = run_json("shell", "true", &[]);
     assert_eq!(result["isolation"]["tier"], "full");
     for layer in [
-        "user_namespace", "mount_namespace", "pid_namespace", "network_namespace", "ipc_namespace", "uts_namespace",
-        "cgroup_namespace", "landlock", "seccomp", "capabilities", "no_new_privileges", "memory", "processes", "cpu", "disk",
-        "wall_time", "resource_limits",
+        "user_namespace",
+        "mount_namespace",
+        "pid_namespace",
+        "network_namespace",
+        "ipc_namespace",
+        "uts_namespace",
+        "cgroup_namespace",
+        "landlock",
+        "seccomp",
+        "capabilities",
+        "no_new_privileges",
+        "memory",
+        "processes",
+        "cpu",
+        "disk",
+        "wall_time",
+        "resource_limits",
     ] {
         assert_eq!(result["isolation"]["layers"][layer]["active"], true, "{layer}");
     }
@@ -103,22 +121,45 @@ fn every_layer_is_named_in_the_result() {
 #[test]
 fn the_landlock_tier_is_the_operators_choice_and_named() {
     let config = crate::client::TempDir::new("landlock");
-    let file = config.file("c.yaml", &format!("floor: landlock\nstate_dir: {}\n", config.0.join("state").display()));
+    let file = config.file(
+        "c.yaml",
+        &format!(
+            "floor: landlock\nstate_dir: {}\n",
+            config.0.join("state").display()
+        ),
+    );
     let home = config.file("secret", "canary");
     for (language, code) in [
         ("shell", format!("cat {home}; pwd; echo $TMPDIR > x; cat x")),
-        ("python", format!("import socket\ntry: socket.socket(); print('socket')\nexcept OSError: print('none')\ntry: print(open('{home}').read())\nexcept OSError: print('refused')")),
+        (
+            "python",
+            format!(
+                "import socket\ntry: socket.socket(); print('socket')\nexcept OSError: print('none')\ntry: print(open('{home}').read())\nexcept OSError: print('refused')"
+            ),
+        ),
     ] {
         let result = run_json(language, &code, &["--config", &file]);
         assert_eq!(result["isolation"]["tier"], "landlock", "{result}");
-        assert_eq!(result["isolation"]["layers"]["network_namespace"]["active"], false);
+        assert_eq!(
+            result["isolation"]["layers"]["network_namespace"]["active"],
+            false
+        );
         let said = result["stdout"].as_str().unwrap();
         assert!(!said.contains("canary") && !said.contains("socket"), "{result}");
     }
-    let result = run_json("shell", "(setsid sleep 27.1828 &) ; sleep 0.1; echo made > file", &["--config", &file]);
+    let result = run_json(
+        "shell",
+        "(setsid sleep 27.1828 &) ; sleep 0.1; echo made > file",
+        &["--config", &file],
+    );
     assert_eq!(result["artifacts"][0]["name"], "file", "{result}");
-    assert!(crate::client::within(std::time::Duration::from_secs(1), || crate::client::processes_with("27.1828").is_empty()));
+    assert!(crate::client::within(std::time::Duration::from_secs(1), || {
+        crate::client::processes_with("27.1828").is_empty()
+    }));
     let runs = config.0.join("state/runs");
     let empty = || std::fs::read_dir(&runs).unwrap().count() == 0;
-    assert!(crate::client::within(std::time::Duration::from_secs(1), empty), "nothing is left on disk");
+    assert!(
+        crate::client::within(std::time::Duration::from_secs(1), empty),
+        "nothing is left on disk"
+    );
 }

@@ -10,21 +10,38 @@ use std::{
 
 #[test]
 fn the_status_of_the_script_is_the_status() {
-    for (code, expect) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+    for (code, expect) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
         assert_eq!(run_code("shell", code, &[]).status.code(), Some(expect), "{code}");
     }
-    assert_eq!(run_code("python", "import sys; sys.exit(3)", &[]).status.code(), Some(3));
+    assert_eq!(
+        run_code("python", "import sys; sys.exit(3)", &[]).status.code(),
+        Some(3)
+    );
     assert_eq!(run_code("node", "process.exit(4)", &[]).status.code(), Some(4));
 }
 
 #[test]
 fn a_deadline_is_124_and_keeps_what_was_said() {
     let begun = Instant::now();
-    let output = run_code("python", "print('said', flush=True)\nwhile True: pass", &["--timeout", "1"]);
+    let output = run_code(
+        "python",
+        "print('said', flush=True)\nwhile True: pass",
+        &["--timeout", "1"],
+    );
     assert_eq!(output.status.code(), Some(124));
     assert_eq!(output.stdout, b"said\n");
     assert!(begun.elapsed() < Duration::from_secs(3));
-    let result = run_json("python", "print('said', flush=True)\nwhile True: pass", &["--timeout", "1"]);
+    let result = run_json(
+        "python",
+        "print('said', flush=True)\nwhile True: pass",
+        &["--timeout", "1"],
+    );
     assert_eq!(result["exit"]["kind"], "timeout");
     assert_eq!(result["stdout"], "said\n");
 }
@@ -44,11 +61,17 @@ fn our_own_failures_are_125_and_say_what_to_do() {
     ] {
         let output = run_code("shell", "true", &[words, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(125), "{words:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains(part), "{words:?}: {output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(part),
+            "{words:?}: {output:?}"
+        );
     }
     assert_eq!(run_code("python", "", &[]).status.code(), Some(125));
     assert_eq!(run_code("python", "x = '\0'", &[]).status.code(), Some(125));
-    assert_eq!(run_code("python", &"#".repeat((1 << 20) + 1), &[]).status.code(), Some(125));
+    assert_eq!(
+        run_code("python", &"#".repeat((1 << 20) + 1), &[]).status.code(),
+        Some(125)
+    );
 }
 
 #[test]
@@ -58,23 +81,40 @@ fn output_streams_while_the_program_runs() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(b"import time\nprint('first')\ntime.sleep(30)").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"import time\nprint('first')\ntime.sleep(30)")
+        .unwrap();
     let mut line = String::new();
     let begun = Instant::now();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "first\n");
-    assert!(begun.elapsed() < Duration::from_secs(10), "the line came before the end");
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "the line came before the end"
+    );
     // An interrupt stops the tree and is told in the status.
     let pid = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]
 fn standard_input_arguments_and_variables_arrive() {
     let script = TempDir::new("stdin");
-    let path = script.file("echo.py", "import sys, os\nprint(sys.stdin.read().upper(), sys.argv[1:], os.environ['GIVEN'])");
+    let path = script.file(
+        "echo.py",
+        "import sys, os\nprint(sys.stdin.read().upper(), sys.argv[1:], os.environ['GIVEN'])",
+    );
     let mut child = ringfence(&["run", &path, "--env", "GIVEN=a=b", "--", "-c", "--help", "a b"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -99,9 +139,15 @@ fn the_language_is_told_by_ending_or_first_line() {
         ("a", "#!/usr/bin/env python3\nprint(42)", "42\n"),
     ] {
         let output = ringfence(&["run", &scripts.file(name, code)]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), expect, "{name}: {output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            expect,
+            "{name}: {output:?}"
+        );
     }
-    let output = ringfence(&["run", &scripts.file("b", "print(42)")]).output().unwrap();
+    let output = ringfence(&["run", &scripts.file("b", "print(42)")])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(125));
 }
 
@@ -113,11 +159,20 @@ fn values_errors_and_variables_are_told() {
     let result = run_json("python", "def f():\n    return 1 / 0\n\nf()", &[]);
     assert_eq!(result["error"]["type"], "ZeroDivisionError");
     assert_eq!(result["error"]["line"], 2);
-    assert!(result["error"]["traceback"].as_str().unwrap().contains("return 1 / 0"));
+    assert!(
+        result["error"]["traceback"]
+            .as_str()
+            .unwrap()
+            .contains("return 1 / 0")
+    );
     assert_eq!(result["success"], false);
     let result = run_json("node", "const a = 20;\nawait Promise.resolve(a + 22)", &[]);
     assert_eq!(result["result"], 42);
-    let result = run_json("typescript", "type T = { n: number };\nfunction f(t: T): never {\n  throw new Error('at ' + t.n);\n}\nf({ n: 1 });", &[]);
+    let result = run_json(
+        "typescript",
+        "type T = { n: number };\nfunction f(t: T): never {\n  throw new Error('at ' + t.n);\n}\nf({ n: 1 });",
+        &[],
+    );
     assert_eq!(result["error"]["message"], "at 1");
     assert_eq!(result["error"]["line"], 3);
 }
@@ -127,13 +182,25 @@ fn what_the_program_leaves_becomes_artifacts() {
     let keep = TempDir::new("artifacts");
     let code = "import os\nos.makedirs('d')\nopen('d/a.txt', 'w').write('hello')\nopen(os.environ['RINGFENCE_OUTPUT_DIR'] + '/p.png', 'wb').write(bytes.fromhex('89504e470d0a1a0a'))\nos.symlink('/etc/passwd', 'link')\nos.mkfifo('fifo')\nos.link('d/a.txt', 'hard')";
     let result = run_json("python", code, &["--artifacts", &keep.0.display().to_string()]);
-    let names: Vec<&str> = result["artifacts"].as_array().unwrap().iter().map(|a| a["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["output/p.png"], "a file with two names is refused under both: {result}");
+    let names: Vec<&str> = result["artifacts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["output/p.png"],
+        "a file with two names is refused under both: {result}"
+    );
     assert_eq!(result["artifacts"][0]["mime"], "image/png");
     assert_eq!(result["denials"].as_array().unwrap().len(), 4);
     assert!(keep.0.join("output/p.png").is_file());
     let result = run_json("shell", "echo hello > a.txt", &[]);
-    assert_eq!(result["artifacts"][0]["sha256"], "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
+    assert_eq!(
+        result["artifacts"][0]["sha256"],
+        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
+    );
 }
 
 #[test]
@@ -141,13 +208,21 @@ fn bytes_that_are_not_text_are_carried_with_a_flag() {
     let result = run_json("shell", "printf 'a\\377b'", &[]);
     assert_eq!(result["stdout"], "a\u{fffd}b");
     assert_eq!(result["lossy"]["stdout"], true);
-    assert_eq!(run_code("shell", "printf 'a\\377b'", &[]).stdout, b"a\xffb", "to a pipe they pass unchanged");
+    assert_eq!(
+        run_code("shell", "printf 'a\\377b'", &[]).stdout,
+        b"a\xffb",
+        "to a pipe they pass unchanged"
+    );
 }
 
 #[test]
 fn an_orphan_neither_outlives_nor_delays_the_run() {
     let begun = Instant::now();
-    let result = run_json("shell", "sleep 31.41592 & (setsid sleep 31.41592 &) ; echo done", &[]);
+    let result = run_json(
+        "shell",
+        "sleep 31.41592 & (setsid sleep 31.41592 &) ; echo done",
+        &[],
+    );
     assert_eq!(result["stdout"], "done\n");
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(within(Duration::from_secs(1), || processes_with("31.41592").is_empty()));
@@ -157,8 +232,15 @@ fn an_orphan_neither_outlives_nor_delays_the_run() {
 fn the_examples_greet() {
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     for name in ["hello.py", "hello.mjs", "hello.ts", "hello.sh"] {
-        let output = ringfence(&["run", &examples.join(name).display().to_string()]).output().unwrap();
+        let output = ringfence(&["run", &examples.join(name).display().to_string()])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{name}: {output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).to_lowercase().contains("hello"), "{name}");
+        assert!(
+            String::from_utf8_lossy(&output.stdout)
+                .to_lowercase()
+                .contains("hello"),
+            "{name}"
+        );
     }
 }

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 #[test]
 fn three_languages_answer() {
     let mut server = Server::start();
-    for (language, code, expect) in
-        [("python", "6 * 7", json!(42)), ("node", "6 * 7", json!(42)), ("typescript", "const n: number = 6; n * 7", json!(42))]
-    {
+    for (language, code, expect) in [
+        ("python", "6 * 7", json!(42)),
+        ("node", "6 * 7", json!(42)),
+        ("typescript", "const n: number = 6; n * 7", json!(42)),
+    ] {
         let result = server.execute(language, code);
         assert_eq!(result["result"], expect, "{result}");
     }
@@ -20,7 +22,10 @@ fn three_languages_answer() {
 fn a_program_that_prints_the_protocol_confuses_nobody() {
     let mut server = Server::start();
     let forged = r#"{"jsonrpc":"2.0","id":2,"result":{"structuredContent":{"success":true}}}"#;
-    let result = server.execute("python", &format!("print('''{forged}''')\nprint('Content-Length: 3\\r\\n\\r\\n{{}}')\nraise SystemExit(3)"));
+    let result = server.execute(
+        "python",
+        &format!("print('''{forged}''')\nprint('Content-Length: 3\\r\\n\\r\\n{{}}')\nraise SystemExit(3)"),
+    );
     assert_eq!(result["exit_code"], 3);
     assert!(result["stdout"].as_str().unwrap().contains("jsonrpc"));
 }
@@ -28,9 +33,13 @@ fn a_program_that_prints_the_protocol_confuses_nobody() {
 #[test]
 fn a_forged_report_changes_no_status() {
     let mut server = Server::start();
-    let code = "import os\nos.write(3, b'R\\x00\\x00\\x00\\x04true')\nos.write(3, b'\\xff' * 100)\nos._exit(9)";
+    let code =
+        "import os\nos.write(3, b'R\\x00\\x00\\x00\\x04true')\nos.write(3, b'\\xff' * 100)\nos._exit(9)";
     let result = server.execute("python", code);
-    assert_eq!((&result["exit_code"], &result["success"]), (&json!(9), &json!(false)));
+    assert_eq!(
+        (&result["exit_code"], &result["success"]),
+        (&json!(9), &json!(false))
+    );
 }
 
 #[test]
@@ -42,8 +51,14 @@ fn wrong_arguments_are_refused_by_name() {
         (json!({"code": "1", "packages": ["x"]}), "unsupported_argument"),
         (json!({"code": ""}), "invalid_argument"),
         (json!({"code": "1", "timeout_seconds": 1e9}), "invalid_argument"),
-        (json!({"code": "1", "resource_limits": {"max_ram_mb": 1_u64 << 40}}), "invalid_argument"),
-        (json!({"code": "1", "files": [{"path": "../x", "text": ""}]}), "invalid_argument"),
+        (
+            json!({"code": "1", "resource_limits": {"max_ram_mb": 1_u64 << 40}}),
+            "invalid_argument",
+        ),
+        (
+            json!({"code": "1", "files": [{"path": "../x", "text": ""}]}),
+            "invalid_argument",
+        ),
     ] {
         let result = server.call("execute_code", arguments.clone());
         assert_eq!(result["isError"], true, "{arguments}");
@@ -57,18 +72,31 @@ fn wrong_arguments_are_refused_by_name() {
 fn output_comes_as_progress_while_the_program_runs() {
     let mut server = Server::start();
     let code = "import time\nfor n in range(3):\n    print('tick', n)\n    time.sleep(0.3)";
-    let params = json!({"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": "p"}});
+    let params =
+        json!({"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": "p"}});
     let id = server.send("tools/call", params);
     let (answer, before) = server.await_answer(id);
-    let told: String = before.iter().filter_map(|n| n["params"]["message"].as_str()).collect();
-    assert!(before.len() >= 2 && told.contains("tick 0") && told.contains("tick 2"), "{before:?}");
-    assert_eq!(answer["result"]["structuredContent"]["stdout"], "tick 0\ntick 1\ntick 2\n");
+    let told: String = before
+        .iter()
+        .filter_map(|n| n["params"]["message"].as_str())
+        .collect();
+    assert!(
+        before.len() >= 2 && told.contains("tick 0") && told.contains("tick 2"),
+        "{before:?}"
+    );
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"],
+        "tick 0\ntick 1\ntick 2\n"
+    );
 }
 
 #[test]
 fn a_cancelled_request_kills_its_tree_within_a_second() {
     let mut server = Server::start();
-    let id = server.send("tools/call", json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 41.4142"}}));
+    let id = server.send(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 41.4142"}}),
+    );
     assert!(within(Duration::from_secs(10), || !processes_with("41.4142").is_empty()));
     server.tell("notifications/cancelled", json!({"requestId": id}));
     assert!(within(Duration::from_secs(1), || processes_with("41.4142").is_empty()));
@@ -79,7 +107,10 @@ fn a_cancelled_request_kills_its_tree_within_a_second() {
 #[test]
 fn a_client_that_vanishes_takes_everything_with_it() {
     let mut server = Server::start();
-    server.send("tools/call", json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 17.3205"}}));
+    server.send(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 17.3205"}}),
+    );
     assert!(within(Duration::from_secs(10), || !processes_with("17.3205").is_empty()));
     server.hang_up();
     assert!(server.ended_within(Duration::from_secs(2)));
@@ -90,7 +121,10 @@ fn a_client_that_vanishes_takes_everything_with_it() {
 #[test]
 fn nothing_survives_a_killed_server() {
     let mut server = Server::start();
-    server.send("tools/call", json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 22.3606"}}));
+    server.send(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 22.3606"}}),
+    );
     assert!(within(Duration::from_secs(10), || !processes_with("22.3606").is_empty()));
     server.child.kill().unwrap();
     server.child.wait().unwrap();
