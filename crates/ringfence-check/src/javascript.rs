@@ -11,7 +11,7 @@ use oxc_semantic::SemanticBuilder;
 use oxc_span::{GetSpan, SourceType, Span};
 use oxc_transformer::{TransformOptions, Transformer};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What the engine asks.
 #[derive(Deserialize)]
@@ -153,7 +153,7 @@ fn strip(question: &Question) -> Result<Stripped, Objection> {
         });
     }
     let options = CodegenOptions {
-        source_map_path: Some(PathBuf::from(path)),
+        source_map_path: Some(path),
         ..CodegenOptions::default()
     };
     let printed = Codegen::new().with_options(options).build(&program);
@@ -297,12 +297,11 @@ fn names_of(declaration: &Declaration<'_>, names: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn ask(code: &str, typescript: bool) -> Result<Answer, Objection> {
-        let name = if typescript { "main.ts" } else { "main.js" }.to_owned();
+    fn ask(code: &str, name: &str) -> Result<Answer, Objection> {
         answer(&Question {
             code: code.to_owned(),
-            name,
-            typescript,
+            name: name.to_owned(),
+            typescript: name.ends_with(".ts"),
             workspace: "/workspace".to_owned(),
         })
     }
@@ -310,7 +309,7 @@ mod tests {
     #[test]
     fn scripts_stay_as_they_are_and_modules_are_recognised() {
         let check = |code: &str, module: bool| {
-            let answer = ask(code, false).unwrap();
+            let answer = ask(code, "main.js").unwrap();
             assert_eq!(answer.module, module, "{code}");
             assert!(module || answer.code == code);
         };
@@ -326,7 +325,7 @@ mod tests {
     #[test]
     fn line_numbers_stay_the_callers() {
         let code = "#!/usr/bin/env node\nimport a from './a.mjs';\nimport b from 'b';\nconst c = 1;\nconst {d, e: [f]} = g;\nc + 1;\n";
-        let answer = ask(code, false).unwrap();
+        let answer = ask(code, "main.js").unwrap();
         assert_eq!(
             answer.code.lines().count(),
             code.lines().count() + usize::from(false)
@@ -347,7 +346,7 @@ mod tests {
     #[test]
     fn types_enums_and_namespaces_are_compiled() {
         let code = "enum Color { Red = 1, Blue }\ninterface P { x: number }\nclass C { constructor(private y: number) {} get z() { return this.y } }\nconst p: P = { x: Color.Blue };\nnew C(p.x as number).z";
-        let answer = ask(code, true).unwrap();
+        let answer = ask(code, "main.ts").unwrap();
         assert!(
             answer.module
                 && !answer.code.contains("interface")
@@ -358,10 +357,13 @@ mod tests {
     #[test]
     fn an_objection_names_the_line() {
         assert_eq!(
-            ask("const a: number = 1;\nlet b = ;\n", true).err().unwrap().line,
+            ask("const a: number = 1;\nlet b = ;\n", "main.ts")
+                .err()
+                .unwrap()
+                .line,
             Some(2)
         );
-        assert!(ask(&"(".repeat(100_000), true).is_err());
-        assert!(ask("\u{0}\u{ffff}import", false).is_err());
+        assert!(ask(&"(".repeat(100_000), "main.ts").is_err());
+        assert!(ask("\u{0}\u{ffff}import", "main.js").is_err());
     }
 }

@@ -153,90 +153,42 @@ mod tests {
 
     #[test]
     fn wishes_outside_the_caps_are_refused_and_name_the_cap() {
-        let check = |name: &str, wish: LimitsRequest, expect: Result<(), &str>| {
+        let check = |wish: LimitsRequest, expect: Result<(), &str>| {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.limits = wish;
-            let decided = decide(&policy(), request).map(|_| ());
-            match (decided, expect) {
+            match (decide(&policy(), request).map(|_| ()), expect) {
                 (Ok(()), Ok(())) => {}
-                (Err(error), Err(part)) => assert!(error.message.contains(part), "{name}: {error}"),
-                (decided, expect) => panic!("{name}: {decided:?}, expected {expect:?}"),
+                (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
+                (decided, expect) => panic!("{decided:?}, expected {expect:?}"),
             }
         };
-        let wish = LimitsRequest::default;
-        check("nothing", wish(), Ok(()));
-        check(
-            "ram",
-            LimitsRequest {
-                max_ram_mb: Some(8193),
-                ..wish()
-            },
-            Err("8192"),
-        );
-        check(
-            "tiny",
-            LimitsRequest {
-                max_ram_mb: Some(0),
-                ..wish()
-            },
-            Err("16"),
-        );
-        check(
-            "huge",
-            LimitsRequest {
-                max_ram_mb: Some(u64::MAX),
-                ..wish()
-            },
-            Err("8192"),
-        );
-        check(
-            "nan",
-            LimitsRequest {
-                max_cpu_cores: Some(f64::NAN),
-                ..wish()
-            },
-            Err("max_cpu_cores"),
-        );
-        check(
-            "negative",
-            LimitsRequest {
-                max_cpu_cores: Some(-1.0),
-                ..wish()
-            },
-            Err("max_cpu_cores"),
-        );
-        check(
-            "infinite",
-            LimitsRequest {
-                max_cpu_cores: Some(f64::INFINITY),
-                ..wish()
-            },
-            Err("max_cpu_cores"),
-        );
-        check(
-            "half",
-            LimitsRequest {
-                max_cpu_cores: Some(0.5),
-                ..wish()
-            },
-            Ok(()),
-        );
-        check(
-            "late",
-            LimitsRequest {
-                timeout_ms: Some(3_600_001),
-                ..wish()
-            },
-            Err("3600000"),
-        );
-        check(
-            "none",
-            LimitsRequest {
-                max_processes: Some(0),
-                ..wish()
-            },
-            Err("max_processes"),
-        );
+        let nothing = LimitsRequest::default;
+        let ram = |mb| LimitsRequest {
+            max_ram_mb: Some(mb),
+            ..nothing()
+        };
+        let cpu = |cores| LimitsRequest {
+            max_cpu_cores: Some(cores),
+            ..nothing()
+        };
+        let late = LimitsRequest {
+            timeout_ms: Some(3_600_001),
+            ..nothing()
+        };
+        let alone = LimitsRequest {
+            max_processes: Some(0),
+            ..nothing()
+        };
+        check(nothing(), Ok(()));
+        check(ram(8193), Err("8192"));
+        check(ram(0), Err("16"));
+        check(ram(u64::MAX), Err("8192"));
+        check(cpu(f64::NAN), Err("max_cpu_cores"));
+        check(cpu(-1.0), Err("max_cpu_cores"));
+        check(cpu(f64::INFINITY), Err("max_cpu_cores"));
+        check(cpu(0.5), Ok(()));
+        check(late, Err("3600000"));
+        check(alone, Err("max_processes"));
     }
 
     #[test]

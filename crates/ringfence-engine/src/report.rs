@@ -39,8 +39,15 @@ const SIGSYS: i32 = 31;
 
 pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, about: About) -> Report {
     let exit = exit(&raw.ending);
-    let (stdout, lossy_out) = text(&raw.stdout, about.capture_output);
-    let (stderr, lossy_err) = text(&raw.stderr, about.capture_output);
+    let shown = |kept| {
+        if about.capture_output {
+            text(kept)
+        } else {
+            (String::new(), false)
+        }
+    };
+    let (stdout, lossy_out) = shown(&raw.stdout);
+    let (stderr, lossy_err) = shown(&raw.stderr);
     let cut = |kept: &Kept| about.capture_output && kept.total > kept.bytes.len() as u64;
     let security_events = filtered(&exit);
     Report(ExecutionResult {
@@ -81,10 +88,7 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
 }
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
-fn text(kept: &Kept, capture: bool) -> (String, bool) {
-    if !capture {
-        return (String::new(), false);
-    }
+fn text(kept: &Kept) -> (String, bool) {
     let cut = kept.total > kept.bytes.len() as u64;
     match std::str::from_utf8(&kept.bytes) {
         Ok(text) => (text.to_owned(), false),

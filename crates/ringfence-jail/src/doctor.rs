@@ -90,9 +90,18 @@ fn attempt(namespaces: &[NamespaceKind], act: impl FnOnce() -> io::Result<()>) -
     }
 }
 
+/// What the lack of a layer means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// The full tier is not there.
+    Floor,
+    /// Something weaker takes its place, and says so.
+    Extra,
+}
+
 fn report(
     layer: &'static str,
-    required: bool,
+    need: Need,
     tried: io::Result<String>,
     fix: impl FnOnce() -> String,
 ) -> LayerReport {
@@ -100,14 +109,14 @@ fn report(
         Ok(detail) => LayerReport {
             layer,
             present: true,
-            required,
+            required: need == Need::Floor,
             detail,
             fix: None,
         },
         Err(error) => LayerReport {
             layer,
             present: false,
-            required,
+            required: need == Need::Floor,
             detail: error.to_string(),
             fix: Some(fix()),
         },
@@ -116,7 +125,7 @@ fn report(
 
 fn namespaces() -> Vec<LayerReport> {
     let user = attempt(&[NamespaceKind::User], || Ok(())).map(|()| "own".to_owned());
-    let user = report("user_namespace", true, user, user_namespace_fix);
+    let user = report("user_namespace", Need::Floor, user, user_namespace_fix);
     let mut layers = vec![user];
     for (layer, kind) in [
         ("mount_namespace", NamespaceKind::Mount),
@@ -127,7 +136,7 @@ fn namespaces() -> Vec<LayerReport> {
         ("cgroup_namespace", NamespaceKind::Cgroup),
     ] {
         let tried = attempt(&[NamespaceKind::User, kind], || Ok(())).map(|()| "own".to_owned());
-        layers.push(report(layer, true, tried, || {
+        layers.push(report(layer, Need::Floor, tried, || {
             format!(
                 "comes with user namespaces; if those work, raise the limits in /proc/sys/user/ for {layer}s"
             )
@@ -175,7 +184,7 @@ fn own_root() -> LayerReport {
         mount::make_root_private()?;
         let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
         let tree = mount::clone_tree(ringfence_sys::file::current_directory(), Path::new("/usr"))?;
-        mount::restrict(std::os::fd::AsFd::as_fd(&tree), SAFE, true)?;
+        mount::restrict(std::os::fd::AsFd::as_fd(&tree), SAFE, mount::Reach::AllBelow)?;
         mount::attach(
             std::os::fd::AsFd::as_fd(&made),
             ringfence_sys::file::current_directory(),
@@ -184,7 +193,7 @@ fn own_root() -> LayerReport {
     });
     report(
         "own_root",
-        true,
+        Need::Floor,
         tried.map(|()| "tmpfs root, read-only trees".to_owned()),
         || {
             "a kernel of 5.13 or later with tmpfs, and no profile that forbids mount, open_tree and mount_setattr".to_owned()
@@ -199,7 +208,7 @@ fn own_proc() -> LayerReport {
     );
     report(
         "own_proc",
-        true,
+        Need::Floor,
         tried.map(|()| "own /proc, masked".to_owned()),
         || {
             if in_container() {
@@ -223,7 +232,7 @@ fn time_namespace(host: &Host) -> LayerReport {
     } else {
         Err(io::Error::other("not in this kernel"))
     };
-    report("time_namespace", false, tried, || {
+    report("time_namespace", Need::Extra, tried, || {
         "a kernel of 5.6 or later with CONFIG_TIME_NS=y".to_owned()
     })
 }
@@ -239,7 +248,7 @@ fn landlock(host: &Host) -> LayerReport {
         )),
         abi => Ok(format!("abi {abi}")),
     };
-    report("landlock", true, tried, || {
+    report("landlock", Need::Floor, tried, || {
         "a kernel of 5.13 or later with CONFIG_SECURITY_LANDLOCK=y and `landlock` in the boot parameter `lsm=`".to_owned()
     })
 }
@@ -252,17 +261,24 @@ fn seccomp() -> LayerReport {
             ringfence_sys::seccomp::install(filters)
         })
     });
-    report("seccomp", true, tried.map(|()| "allowlist".to_owned()), || {
-        "a kernel with CONFIG_SECCOMP_FILTER=y".to_owned()
-    })
+    report(
+        "seccomp",
+        Need::Floor,
+        tried.map(|()| "allowlist".to_owned()),
+        || "a kernel with CONFIG_SECCOMP_FILTER=y".to_owned(),
+    )
 }
 
 fn limits(host: &Host) -> LayerReport {
     let tried = match &host.cgroups {
-        cgroup::Parent::V2 { cpu: true, .. } => Ok("cgroup v2: memory, processes, cpu".to_owned()),
-        cgroup::Parent::V2 { cpu: false, .. } => {
-            Ok("cgroup v2: memory, processes; cpu by affinity".to_owned())
-        }
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Quota,
+            ..
+        } => Ok("cgroup v2: memory, processes, cpu".to_owned()),
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Affinity,
+            ..
+        } => Ok("cgroup v2: memory, processes; cpu by affinity".to_owned()),
         cgroup::Parent::V1 { cpu: Some(_), .. } => Ok("cgroup v1: memory, processes, cpu".to_owned()),
         cgroup::Parent::V1 { cpu: None, .. } => {
             Ok("cgroup v1: memory, processes; cpu by affinity".to_owned())
@@ -271,7 +287,7 @@ fn limits(host: &Host) -> LayerReport {
             "none ({reason}); memory is sampled, processes are counted by the user namespace, cpu is by affinity"
         ))),
     };
-    report("cgroup", false, tried, || {
+    report("cgroup", Need::Extra, tried, || {
         "start it in a delegated cgroup of its own: `systemd-run --user --scope -p Delegate=yes ringfence serve`".to_owned()
     })
 }
@@ -286,7 +302,7 @@ fn overlay() -> LayerReport {
     } else {
         Err(io::Error::other("not loaded"))
     };
-    report("overlayfs", false, tried, || {
+    report("overlayfs", Need::Extra, tried, || {
         "`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only".to_owned()
     })
 }
@@ -301,7 +317,7 @@ fn own_uids(host: &Host) -> LayerReport {
     } else {
         Ok("not needed: the server is an ordinary user".to_owned())
     };
-    report("own_uid", false, tried, || {
+    report("own_uid", Need::Extra, tried, || {
         "CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids".to_owned()
     })
 }

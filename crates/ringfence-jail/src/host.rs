@@ -34,13 +34,32 @@ pub struct Host {
     pub cgroups: cgroup::Parent,
 }
 
+/// What the place of a mount has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Node {
+    /// A directory.
+    Directory,
+    /// Anything else.
+    File,
+}
+
+impl Node {
+    fn of(kind: fs::FileType) -> Self {
+        if kind.is_dir() {
+            Self::Directory
+        } else {
+            Self::File
+        }
+    }
+}
+
 /// A name in `/proc`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcEntry {
     /// Name.
     pub name: String,
-    /// A directory, or a file.
-    pub directory: bool,
+    /// What it is.
+    pub node: Node,
 }
 
 /// A path of the host and what it is.
@@ -50,8 +69,8 @@ pub enum SystemPath {
     Tree {
         /// Path.
         path: PathBuf,
-        /// A directory, or a file.
-        directory: bool,
+        /// What it is.
+        node: Node,
     },
     /// A symbolic link to make again.
     Link(PathBuf, String),
@@ -161,7 +180,7 @@ fn proc_entries() -> Vec<ProcEntry> {
             let masked = !name.bytes().all(|b| b.is_ascii_digit()) && !PROC_SHOWN.contains(&name.as_str());
             masked.then(|| {
                 Some(ProcEntry {
-                    directory: entry.file_type().ok()?.is_dir(),
+                    node: Node::of(entry.file_type().ok()?),
                     name,
                 })
             })?
@@ -176,7 +195,7 @@ fn look(path: &Path) -> Option<SystemPath> {
     if !kind.is_symlink() {
         return Some(SystemPath::Tree {
             path: path.to_owned(),
-            directory: kind.is_dir(),
+            node: Node::of(kind),
         });
     }
     let target = fs::read_link(path).ok()?.to_str()?.to_owned();

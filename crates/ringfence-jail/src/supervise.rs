@@ -182,9 +182,9 @@ impl Sandbox {
         if plan.tier == Tier::Full {
             map_identity(&proc, plan.identity).map_err(|error| Failure::new("identity map", &error))?;
         }
-        wake(InitOrder::Go)?;
         // The host's memory runs out on the sandbox first.
         fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
+        wake(InitOrder::Go)?;
         let cgroup =
             Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
         if let Some(cgroup) = &cgroup {

@@ -1,44 +1,51 @@
 //! Golden plans: what a sandbox will be, as text, for hosts that are not this one. A changed mount, limit or rule is a
 //! line in the difference. `RINGFENCE_BLESS=1` writes them anew.
-#![expect(clippy::disallowed_methods, reason = "a test reads its environment")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test reads its environment and ends where it is surprised"
+)]
 
 use ringfence_jail::{
     Host, JailSpec, Layout, Part, PlanError, Program,
     cgroup::Parent,
-    host::{ProcEntry, SystemPath},
+    host::{Node, ProcEntry, SystemPath},
     plan,
 };
 use ringfence_types::{Limits, Tier, WorkspaceMode};
 use std::{fs, path::PathBuf};
 
-fn host(root: bool, cgroups: Parent) -> Host {
-    let entry = |name: &str, directory| ProcEntry {
+const ROOT: (u32, u32) = (0, 0);
+const ALICE: (u32, u32) = (1001, 1001);
+
+fn host(user: (u32, u32), cgroups: Parent) -> Host {
+    let entry = |name: &str, node| ProcEntry {
         name: name.into(),
-        directory,
+        node,
     };
-    let tree = |path: &str, directory| SystemPath::Tree {
+    let tree = |path: &str, node| SystemPath::Tree {
         path: path.into(),
-        directory,
+        node,
     };
     let link = |path: &str, target: &str| SystemPath::Link(path.into(), target.into());
     Host {
-        user: if root { (0, 0) } else { (1001, 1001) },
-        own_uids: root,
+        user,
+        own_uids: user == ROOT,
         landlock: 7,
         time_namespaces: true,
         proc_entries: vec![
-            entry("bus", true),
-            entry("kcore", false),
-            entry("sysrq-trigger", false),
+            entry("bus", Node::Directory),
+            entry("kcore", Node::File),
+            entry("sysrq-trigger", Node::File),
         ],
         system: vec![
-            tree("/usr", true),
+            tree("/usr", Node::Directory),
             link("/bin", "usr/bin"),
             link("/lib", "usr/lib"),
         ],
         etc: vec![
-            tree("/etc/alternatives", true),
-            tree("/etc/ld.so.cache", false),
+            tree("/etc/alternatives", Node::Directory),
+            tree("/etc/ld.so.cache", Node::File),
             link("/etc/localtime", "/usr/share/zoneinfo/UTC"),
         ],
         devices: vec!["full", "null", "urandom", "zero"],
@@ -125,9 +132,9 @@ fn check(name: &str, spec: JailSpec, host: &Host) {
 /// claim: [FS-1] [FS-2] [RES-1]
 #[test]
 fn plans_are_golden() {
-    check("root-cgroup-v1", spec(Tier::Full), &host(true, v1()));
-    check("user-no-cgroup", spec(Tier::Full), &host(false, none()));
-    check("landlock-user", spec(Tier::Landlock), &host(false, none()));
+    check("root-cgroup-v1", spec(Tier::Full), &host(ROOT, v1()));
+    check("user-no-cgroup", spec(Tier::Full), &host(ALICE, none()));
+    check("landlock-user", spec(Tier::Landlock), &host(ALICE, none()));
     let directory = PathBuf::from("/home/alice/project");
     for (name, mode) in [
         ("ro", WorkspaceMode::Ro),
@@ -138,7 +145,7 @@ fn plans_are_golden() {
             host_workspace: Some((directory.clone(), mode)),
             ..spec(Tier::Full)
         };
-        check(&format!("workspace-{name}"), with_workspace, &host(true, v1()));
+        check(&format!("workspace-{name}"), with_workspace, &host(ROOT, v1()));
     }
     let worker = JailSpec {
         program: Program::Worker { name: "parse".into() },
@@ -149,7 +156,7 @@ fn plans_are_golden() {
         environment: Vec::new(),
         ..spec(Tier::Full)
     };
-    check("worker", worker, &host(false, none()));
+    check("worker", worker, &host(ALICE, none()));
 }
 
 /// claim: [FS-1]
@@ -170,7 +177,7 @@ fn a_tree_that_holds_peoples_files_is_refused() {
             ..spec(Tier::Full)
         };
         assert_eq!(
-            plan::build(broad, &host(false, none())),
+            plan::build(broad, &host(ALICE, none())),
             Err(PlanError::TreeTooBroad { path: path.into() }),
             "{path}"
         );
@@ -183,7 +190,7 @@ fn a_host_without_landlock_gets_no_plan() {
     for tier in [Tier::Full, Tier::Landlock] {
         let bare = Host {
             landlock: 0,
-            ..host(true, v1())
+            ..host(ROOT, v1())
         };
         assert_eq!(
             plan::build(spec(tier), &bare),

@@ -33,6 +33,15 @@ pub fn version() -> i32 {
     i32::try_from(version).unwrap_or(0).max(0)
 }
 
+/// Whether TCP sockets may bind and connect.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tcp {
+    /// Another layer guards the network.
+    Unguarded,
+    /// No bind and no connect.
+    Refused,
+}
+
 const NEWEST: ABI = ABI::V9;
 
 fn access(right: Right) -> BitFlags<AccessFs> {
@@ -46,14 +55,14 @@ fn access(right: Right) -> BitFlags<AccessFs> {
 }
 
 /// Confines this process and its children to come: files by `rules`, signals and abstract sockets to its own domain,
-/// and with `refuse_tcp` no TCP bind or connect. A kernel without Landlock is an error; `no_new_privs` must be set.
-pub fn confine(rules: &[(PathBuf, Right)], refuse_tcp: bool) -> io::Result<()> {
+/// TCP as `tcp` says. A kernel without Landlock is an error; `no_new_privs` must be set.
+pub fn confine(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<()> {
     let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
         .map_err(failed)?;
-    if refuse_tcp {
+    if tcp == Tcp::Refused {
         ruleset = ruleset
             .handle_access(AccessNet::from_all(NEWEST))
             .map_err(failed)?;

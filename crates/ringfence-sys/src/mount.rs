@@ -87,15 +87,24 @@ pub fn new_filesystem(
     )?)
 }
 
-/// Adds attributes to a mount, and with `recursive` to all below it. Never removes one.
-pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, recursive: bool) -> io::Result<()> {
+/// How far a change of attributes goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Mounts below stay as they are.
+    ThisMount,
+    /// Every mount of the tree.
+    AllBelow,
+}
+
+/// Adds attributes to a mount, and to those below it as `reach` says. Never removes one.
+pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: Reach) -> io::Result<()> {
     set_attributes(
         mount,
         &MountAttr {
             attr_set: attributes.bits(),
             ..MountAttr::default()
         },
-        recursive,
+        reach,
     )
 }
 
@@ -107,11 +116,14 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Res
         userns_fd,
         ..MountAttr::default()
     };
-    set_attributes(mount, &attributes, false)
+    set_attributes(mount, &attributes, Reach::ThisMount)
 }
 
-fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, recursive: bool) -> io::Result<()> {
-    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -> io::Result<()> {
+    let flags = match reach {
+        Reach::ThisMount => libc::AT_EMPTY_PATH,
+        Reach::AllBelow => libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+    };
     // SAFETY: `mount` is a live descriptor (BorrowedFd), the path is a NUL-terminated constant, and `attributes` is a
     // live struct of the size given, laid out as mount_setattr(2) says; the kernel only reads it.
     let result = unsafe {

@@ -313,12 +313,12 @@ pub fn child_events() -> io::Result<OwnedFd> {
 pub fn place_descriptor(source: impl AsFd, target: RawFd) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let source = source.as_fd().as_raw_fd();
-    // SAFETY: fcntl and dup2 take plain numbers. `target` is one of 0..=3, which the caller has set aside.
     let result = if source == target {
-        // dup2 onto itself would leave close-on-exec set
+        // dup2 onto itself would leave close-on-exec set.
+        // SAFETY: fcntl takes plain numbers; `source` is a live descriptor (AsFd).
         unsafe { libc::fcntl(source, libc::F_SETFD, 0) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: dup2 takes plain numbers. `target` is one of 0..=3, which the caller has set aside.
         unsafe { libc::dup2(source, target) }
     };
     if result < 0 {

@@ -91,7 +91,7 @@ mod tests {
     fn forged_bytes_never_fail_or_grow() {
         for bytes in [
             &[][..],
-            &[b'R'],
+            b"R",
             &[b'R', 255, 255, 255, 255],
             &[0; 1000],
             &[255; 4096],

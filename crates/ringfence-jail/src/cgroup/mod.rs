@@ -13,6 +13,15 @@ use std::{
     time::Duration,
 };
 
+/// What keeps a sandbox to its share of the processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CpuShare {
+    /// The cpu controller's quota.
+    Quota,
+    /// As many processors as the limit rounds up to.
+    Affinity,
+}
+
 /// Where cgroups for sandboxes can be made, if anywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Parent {
@@ -20,8 +29,8 @@ pub enum Parent {
     V2 {
         /// Directory.
         directory: PathBuf,
-        /// Is the cpu controller there too.
-        cpu: bool,
+        /// Whether the cpu controller is there too.
+        cpu: CpuShare,
     },
     /// A directory in each of the version 1 hierarchies.
     V1 {

@@ -1,7 +1,7 @@
 //! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
 //! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
 
-use super::{Counted, Parent, keyed, number, remove, set};
+use super::{Counted, CpuShare, Parent, keyed, number, remove, set};
 use ringfence_sys::file::may_write;
 use ringfence_types::Limits;
 use std::{
@@ -71,7 +71,11 @@ fn candidate(own: &Path) -> Result<Parent, String> {
     }
     Ok(Parent::V2 {
         directory: own.to_owned(),
-        cpu: has("cpu"),
+        cpu: if has("cpu") {
+            CpuShare::Quota
+        } else {
+            CpuShare::Affinity
+        },
     })
 }
 
@@ -86,7 +90,7 @@ fn others_live_in(directory: &Path) -> bool {
 
 /// Moves this process to a leaf and enables the controllers for our children. Once, at the start of the server,
 /// before there are other processes of ours.
-pub(super) fn prepare(directory: &Path, cpu: bool) -> io::Result<()> {
+pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
     let leaf = directory.join(LEAF);
     match fs::create_dir(&leaf) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -96,10 +100,9 @@ pub(super) fn prepare(directory: &Path, cpu: bool) -> io::Result<()> {
     set(
         directory,
         "cgroup.subtree_control",
-        if cpu {
-            "+memory +pids +cpu"
-        } else {
-            "+memory +pids"
+        match cpu {
+            CpuShare::Quota => "+memory +pids +cpu",
+            CpuShare::Affinity => "+memory +pids",
         },
     )
 }
@@ -122,7 +125,7 @@ impl Drop for Group {
 }
 
 impl Group {
-    pub(super) fn create(parent: &Path, cpu: bool, name: &str, limits: &Limits) -> io::Result<Self> {
+    pub(super) fn create(parent: &Path, cpu: CpuShare, name: &str, limits: &Limits) -> io::Result<Self> {
         let group = Self {
             directory: parent.join(name),
         };
@@ -134,7 +137,7 @@ impl Group {
         }
         set(directory, "memory.oom.group", "1")?;
         set(directory, "pids.max", &(limits.processes + 1).to_string())?;
-        if cpu {
+        if cpu == CpuShare::Quota {
             let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
             set(
                 directory,
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn a_delegated_cgroup_needs_memory_pids_and_no_strangers() {
         let own = std::process::id().to_string();
-        let check = |name: &str, controllers: &str, processes: &str, expect: Result<bool, &str>| {
+        let check = |name: &str, controllers: &str, processes: &str, expect: Result<CpuShare, &str>| {
             let directory = delegated(name, controllers, processes);
             let found = candidate(&directory);
             fs::remove_dir_all(&directory).unwrap();
@@ -188,8 +191,8 @@ mod tests {
                 (found, expect) => panic!("{name}: {found:?}, expected {expect:?}"),
             }
         };
-        check("full", "cpuset cpu io memory pids", &own, Ok(true));
-        check("nocpu", "memory pids", "", Ok(false));
+        check("full", "cpuset cpu io memory pids", &own, Ok(CpuShare::Quota));
+        check("nocpu", "memory pids", "", Ok(CpuShare::Affinity));
         check("nomem", "cpu pids", &own, Err("memory controller"));
         check("nopids", "cpu memory", &own, Err("pids controller"));
         check(
@@ -211,7 +214,7 @@ mod tests {
             output_bytes: 1,
             disk_bytes: 1,
         };
-        let group = Group::create(&parent, true, "g", &limits).unwrap();
+        let group = Group::create(&parent, CpuShare::Quota, "g", &limits).unwrap();
         let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("memory.oom.group"), "1");

@@ -11,7 +11,7 @@ use crate::{
 };
 use ringfence_sys::{
     channel, file, identity, landlock,
-    landlock::Right,
+    landlock::{Right, Tcp},
     process::{self, NamespaceKind},
     resource::{self, Limit},
 };
@@ -71,7 +71,7 @@ pub(crate) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
 /// The second half: every remaining wall. Afterwards only `exec` is missing.
 pub(crate) fn close(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
     if plan.tier == Tier::Full {
-        own_root::settle(plan)?;
+        own_root::settle()?;
     }
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {
@@ -125,7 +125,11 @@ fn confine(plan: &Plan) -> Step<()> {
             (path.clone(), right)
         })
         .collect();
-    step("landlock", landlock::confine(&rules, plan.tier == Tier::Landlock))
+    let tcp = match plan.tier {
+        Tier::Full => Tcp::Unguarded,
+        Tier::Landlock => Tcp::Refused,
+    };
+    step("landlock", landlock::confine(&rules, tcp))
 }
 
 /// The code of a sandbox without a root of its own, in its directory of the host.
@@ -217,15 +221,6 @@ fn own_clocks() -> io::Result<()> {
         "/proc/self/timens_offsets",
         format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"),
     )
-}
-
-/// Moves into namespaces that depend on where the supervisor has put this process.
-fn late_namespaces(plan: &Plan) -> Step<()> {
-    step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
-    if plan.time_namespace {
-        step("time namespace", own_clocks())?;
-    }
-    Ok(())
 }
 
 /// A name and a network of its own.

@@ -1,14 +1,14 @@
 //! The full tier's way in: own namespaces, own identity, own root.
 
-use super::{Handed, Step, late_namespaces, own_host, step, take_identity};
+use super::{Handed, Step, own_clocks, own_host, step, take_identity};
 use crate::{
     Plan,
     plan::{self, root},
 };
 use ringfence_sys::{
     file,
-    mount::{self, Attributes},
-    process,
+    mount::{self, Attributes, Reach},
+    process::{self, NamespaceKind},
 };
 use std::{
     io::Write,
@@ -29,6 +29,9 @@ const READ_WRITE: Attributes = Attributes {
 
 pub(super) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
     step("private mounts", mount::make_root_private())?;
+    if plan.time_namespace {
+        step("time namespace", own_clocks())?;
+    }
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
@@ -36,8 +39,8 @@ pub(super) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
 }
 
 /// Once the process is in its cgroup, which is then all that its cgroup namespace shows.
-pub(super) fn settle(plan: &Plan) -> Step<()> {
-    late_namespaces(plan)?;
+pub(super) fn settle() -> Step<()> {
+    step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     step("pivot_root", mount::pivot_to_current_directory())?;
     own_host()
 }
@@ -57,7 +60,10 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
                 no_devices: !tree.devices,
                 no_exec: false,
             };
-            step(name(), mount::restrict(opened.as_fd(), attributes, true))?;
+            step(
+                name(),
+                mount::restrict(opened.as_fd(), attributes, Reach::AllBelow),
+            )?;
             Ok(opened)
         })
         .collect()
@@ -123,9 +129,12 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
             overlay(trees, *lower, root, path),
         ),
         Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
-        Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, false)),
+        Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Act::Pts => step("devpts", pseudo_terminals(root)),
-        Act::Proc { processes_only } => step("proc", own_proc(root, *processes_only)),
+        Act::Proc { processes_only: true } => step("proc", own_proc(root, &[("subset", Some("pid"))])),
+        Act::Proc {
+            processes_only: false,
+        } => step("proc", own_proc(root, &[])),
         Act::MaskFile { path } => step(
             format!("mask {}", path.display()),
             mount::bind(Path::new("dev/null"), inside(path)),
@@ -184,16 +193,11 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
     mount::attach(made.as_fd(), root, Path::new("dev/pts"))
 }
 
-fn own_proc(root: BorrowedFd<'_>, processes_only: bool) -> std::io::Result<()> {
+fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> std::io::Result<()> {
     let attributes = Attributes {
         read_only: true,
         no_devices: true,
         no_exec: true,
-    };
-    let options: &[(&str, Option<&str>)] = if processes_only {
-        &[("subset", Some("pid"))]
-    } else {
-        &[]
     };
     let made = mount::new_filesystem("proc", options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("proc"))

@@ -91,7 +91,10 @@ impl Plan {
             Some(whole) => format!("{whole} whole processor(s) by affinity"),
             None if matches!(
                 self.cgroups,
-                Parent::V2 { cpu: true, .. } | Parent::V1 { cpu: Some(_), .. }
+                Parent::V2 {
+                    cpu: crate::cgroup::CpuShare::Quota,
+                    ..
+                } | Parent::V1 { cpu: Some(_), .. }
             ) =>
             {
                 format!("{cores} cores by {}", self.cgroups.describe())

@@ -224,7 +224,10 @@ fn identity(host: &Host) -> Identity {
 fn processors(limits: &Limits, host: &Host) -> Option<usize> {
     let shared_out = matches!(
         host.cgroups,
-        cgroup::Parent::V2 { cpu: true, .. } | cgroup::Parent::V1 { cpu: Some(_), .. }
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Quota,
+            ..
+        } | cgroup::Parent::V1 { cpu: Some(_), .. }
     );
     let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
         .unwrap_or(1)

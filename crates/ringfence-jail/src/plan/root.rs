@@ -2,7 +2,10 @@
 //! trees read-only upon it, and nothing else of the host, not even as a name.
 
 use super::{Identity, Tree};
-use crate::{Host, JailSpec, Part, Program, host::SystemPath};
+use crate::{
+    Host, JailSpec, Part, Program,
+    host::{Node, SystemPath},
+};
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -54,8 +57,6 @@ pub enum Step {
         number: usize,
         /// Path.
         path: PathBuf,
-        /// Is it a directory (else a file, whose place is an empty file).
-        directory: bool,
     },
     /// A host directory below, a directory of the root above: writes go above.
     Overlay {
@@ -182,39 +183,33 @@ impl Root {
         });
     }
 
-    fn read_only_tree(&mut self, path: &Path, directory: bool) {
-        self.place(path, directory);
+    fn read_only_tree(&mut self, path: &Path, node: Node) {
+        self.place(path, node);
         let tree = Tree {
             source: path.to_owned(),
             writable: false,
             devices: false,
             map_owner: false,
         };
-        self.attach(tree, path, directory);
+        self.attach(tree, path);
     }
 
     /// Makes the place on which a tree is attached, unless it lies inside a tree, where the place is there already.
-    fn place(&mut self, path: &Path, directory: bool) {
+    fn place(&mut self, path: &Path, node: Node) {
         if self.trees.iter().any(|tree| path.starts_with(&tree.source)) {
             return;
         }
-        if directory {
-            self.directory(path, 0o755);
-        } else {
-            self.directory(path.parent().unwrap_or(Path::new("/")), 0o755);
-            self.steps.push(Step::Text {
-                path: path.to_owned(),
-                content: String::new(),
-            });
+        match node {
+            Node::Directory => self.directory(path, 0o755),
+            Node::File => self.text(&path.display().to_string(), ""),
         }
     }
 
-    fn attach(&mut self, tree: Tree, path: &Path, directory: bool) {
+    fn attach(&mut self, tree: Tree, path: &Path) {
         self.trees.push(tree);
         self.steps.push(Step::Tree {
             number: self.trees.len() - 1,
             path: path.to_owned(),
-            directory,
         });
     }
 
@@ -239,7 +234,7 @@ impl Root {
         self.link(Path::new("/etc/os-release"), "../usr/lib/os-release");
         for path in &host.etc {
             match path {
-                SystemPath::Tree { path, directory } => self.read_only_tree(path, *directory),
+                SystemPath::Tree { path, node } => self.read_only_tree(path, *node),
                 // a link out of /usr would name a file that is not there
                 SystemPath::Link(path, target) if target.contains("usr/share") => self.link(path, target),
                 SystemPath::Link(..) => {}
@@ -250,7 +245,7 @@ impl Root {
     fn system(&mut self, spec: &JailSpec, host: &Host) {
         for path in &host.system {
             match path {
-                SystemPath::Tree { path, directory } => self.read_only_tree(path, *directory),
+                SystemPath::Tree { path, node } => self.read_only_tree(path, *node),
                 SystemPath::Link(path, target) => self.link(path, target),
             }
         }
@@ -258,7 +253,7 @@ impl Root {
         trees.sort(); // an outer tree before the one inside it
         trees.dedup();
         for path in &trees {
-            self.read_only_tree(path, true);
+            self.read_only_tree(path, Node::Directory);
         }
         for (path, target) in &spec.links {
             if !self.trees.iter().any(|tree| path.starts_with(&tree.source)) {
@@ -270,7 +265,7 @@ impl Root {
     fn devices(&mut self, host: &Host) {
         for name in &host.devices {
             let path = Path::new("/dev").join(name);
-            self.place(&path, false);
+            self.place(&path, Node::File);
             // Shared mappings of /dev/zero are memory that nobody's resident set shows; /dev/full reads as zeros too
             // and cannot be mapped.
             let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
@@ -285,7 +280,7 @@ impl Root {
                 devices: true,
                 map_owner: false,
             };
-            self.attach(tree, &path, false);
+            self.attach(tree, &path);
         }
         for (name, target) in [
             ("fd", "/proc/self/fd"),
@@ -352,7 +347,7 @@ impl Root {
                 path: path.clone(),
             });
         } else {
-            self.attach(tree, path, true);
+            self.attach(tree, path);
         }
     }
 
@@ -372,10 +367,9 @@ impl Root {
         });
         for entry in &host.proc_entries {
             let path = proc.join(&entry.name);
-            self.steps.push(if entry.directory {
-                Step::MaskDirectory { path }
-            } else {
-                Step::MaskFile { path }
+            self.steps.push(match entry.node {
+                Node::Directory => Step::MaskDirectory { path },
+                Node::File => Step::MaskFile { path },
             });
         }
     }

@@ -5,7 +5,9 @@
 //! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a test starts programs and reads its environment"
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test program: it starts others, reads its environment, prints its verdicts and ends where it is surprised"
 )]
 
 mod canary;

@@ -2,7 +2,8 @@
 //! would count other tests too.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a test starts programs and reads its environment"
+    clippy::unwrap_used,
+    reason = "a test starts programs, reads its environment and ends where it is surprised"
 )]
 
 #[path = "../stories/client.rs"]

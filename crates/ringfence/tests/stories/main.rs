@@ -1,7 +1,8 @@
 //! Stories told through the real binary: what a person at the command line and an agent on the other end of a pipe meet.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a test starts programs and reads its environment"
+    clippy::unwrap_used,
+    reason = "a test starts programs, reads its environment and ends where it is surprised"
 )]
 
 mod client;
