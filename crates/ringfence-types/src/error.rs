@@ -59,6 +59,26 @@ impl ErrorCode {
             Self::InvalidConfiguration => "invalid_configuration",
         }
     }
+
+    /// One sentence for the reference.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "A value in the request is malformed or outside its range.",
+            Self::UnknownArgument => "A name in the request is not one that the tool knows.",
+            Self::UnsupportedArgument => {
+                "The name is known, and the part of the product behind it is not in this version."
+            }
+            Self::RuntimeUnavailable => "The language's interpreter is not on this host.",
+            Self::BelowFloor => "The host cannot give the isolation that the operator's floor demands.",
+            Self::PolicyDenied => "The operator's policy does not allow it.",
+            Self::Busy => "The queue is full; `retry_after_ms` says when to come back.",
+            Self::Cancelled => "The caller cancelled before the program started.",
+            Self::SandboxFault => {
+                "The sandbox could not be made, or broke; nothing of the program ran unwatched."
+            }
+            Self::InvalidConfiguration => "The configuration is wrong.",
+        }
+    }
 }
 
 impl fmt::Display for ErrorCode {

@@ -6,6 +6,8 @@ mod cli;
 mod golden;
 mod mcp;
 mod nearest;
+#[cfg(test)]
+mod reference;
 mod settings;
 mod terminal;
 mod utf8;

@@ -183,7 +183,8 @@ impl Job {
                 (Some(signal), tokio::time::timeout(PATIENCE, following).await.ok())
             }
         };
-        engine.shutdown().await;
+        // The run is over or out of patience: the helper cleans up behind us.
+        engine.leave();
         match (signal, followed) {
             (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept),
             (Some(signal), Some(Ok(Followed::Ended(result)))) if !live => {

@@ -258,3 +258,9 @@ fn refusal(error: &RequestError) -> CallToolResult {
     ));
     result
 }
+
+/// The tools of a server with the default configuration.
+#[cfg(test)]
+pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
+    tools::list(&execute_code::tests::offer())
+}

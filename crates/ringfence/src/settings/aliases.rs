@@ -130,6 +130,32 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Option<(&'static str, St
     }
 }
 
+/// Every alias and what it does, as the reference tells it.
+#[cfg(test)]
+pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
+    let vault = (
+        format!("{SECRET_PREFIX}*"),
+        "refused: there is no vault in this version".to_owned(),
+    );
+    ALIASES
+        .iter()
+        .map(|(name, effect)| {
+            let effect = match effect {
+                Effect::Sets(path) => format!("sets `{path}`"),
+                Effect::SetsMebibytes(path) => format!("sets `{path}`, from a size such as `256m`"),
+                Effect::Fixed(values, why) => {
+                    format!(
+                        "accepted as {}, else refused: {why}",
+                        values.join(", ").replace('*', "\\*")
+                    )
+                }
+                Effect::Refused(why) => format!("refused: {why}"),
+            };
+            ((*name).to_owned(), effect)
+        })
+        .chain([vault])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

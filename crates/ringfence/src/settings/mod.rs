@@ -1,10 +1,10 @@
 //! Configuration: what was typed (a file, the environment, flags) becomes what it means. A flag wins over the
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
-mod aliases;
+pub(crate) mod aliases;
 mod environment;
 mod file;
-mod keys;
+pub(crate) mod keys;
 mod render;
 mod words;
 

@@ -1,0 +1,69 @@
+//! Times the jail alone: for each line on standard input it runs the command once behind all layers, through a helper
+//! that is already there, and prints the milliseconds from the request until the whole tree is dead.
+//! `yes | head -100 | target/release/examples/cold /bin/true`
+#![expect(clippy::disallowed_methods, reason = "it reads its arguments and finds itself")]
+#![expect(clippy::print_stdout, reason = "its standard output is its result")]
+
+use ringfence_jail::{
+    Host, JailSpec, Layout, Plan, Program,
+    client::{self, Helper},
+    helper, plan,
+    wire::{self, Event},
+};
+use ringfence_sys::wait;
+use ringfence_types::{Limits, Tier};
+use std::{error::Error, io, os::fd::AsFd, time::Instant};
+
+const LIMITS: Limits = Limits {
+    memory_bytes: 512 << 20,
+    cpu_millicores: 1000,
+    timeout_ms: 10_000,
+    processes: 64,
+    output_bytes: 1_000_000,
+    disk_bytes: 512 << 20,
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let argv: Vec<String> = std::env::args().skip(1).collect();
+    if argv.first().is_some_and(|word| word == helper::HELPER_WORD) {
+        std::process::exit(helper::run(&[]));
+    }
+    let plan = plan::build(spec(argv), &Host::inspect())?;
+    let helper = Helper::start(&std::env::current_exe()?)?;
+    for line in io::stdin().lines() {
+        line?;
+        let begun = Instant::now();
+        run(&helper, &plan)?;
+        println!("{:.3}", begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(helper.stop()?)
+}
+
+fn run(helper: &Helper, plan: &Plan) -> Result<(), Box<dyn Error>> {
+    let run = helper.run(&client::encode(plan)?, &[])?;
+    loop {
+        let [ready] = wait::readable([Some(run.events.as_fd())], None)?;
+        match wire::receive::<Event>(run.events.as_fd())? {
+            _ if !ready => {}
+            Some((Event::Running, _doors)) => {}
+            Some((Event::Ended(ending), _)) if ending.status == Some(0) => return Ok(()),
+            other => return Err(format!("the command did not end well: {other:?}").into()),
+        }
+    }
+}
+
+fn spec(argv: Vec<String>) -> JailSpec {
+    JailSpec {
+        tier: Tier::Full,
+        layout: Layout::own_root(),
+        trees: Vec::new(),
+        links: Vec::new(),
+        program: Program::Exec { argv, report: false },
+        environment: Vec::new(),
+        host_workspace: None,
+        code: None,
+        files: Vec::new(),
+        limits: LIMITS,
+        grace_ms: 0,
+    }
+}

@@ -1,0 +1,161 @@
+//! `docs/reference.md`, made from what the product itself declares, and held to it by a golden test.
+
+use crate::{
+    cli, mcp,
+    settings::{aliases, keys::KEYS},
+};
+use ringfence_types::ErrorCode;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+const INTRODUCTION: &str = "# Reference\n\nEvery name that a caller sees. This file is generated: \
+    `cargo xtask golden --bless` writes it from the code, and a test compares.\n";
+
+#[test]
+fn the_reference_is_golden() {
+    let text = [
+        INTRODUCTION,
+        &command_line(),
+        &tools(),
+        &errors(),
+        &configuration(),
+        &variables(),
+    ]
+    .join("\n");
+    crate::golden::compare("../../../../docs/reference.md", &text);
+}
+
+fn command_line() -> String {
+    let mut text = "## Command line\n\nExit codes of `ringfence run`: the script's own; 128 + the signal that ended it; \
+        124 when the time is up; 125 for a failure of ours, which says why on stderr.\n"
+        .to_owned();
+    for (name, help) in cli::helps() {
+        write!(text, "\n### `{name}`\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
+    }
+    text
+}
+
+fn tools() -> String {
+    let mut text = "## Tools\n\nA failing program is a result with `success: false`. A refusal or a fault of ours is an \
+        error (`isError: true`) with `code`, `message`, `hint` and, once there is one, `execution_id`. Unknown arguments \
+        are refused by name. Limits in the tables are those of a server with the default configuration and four cores.\n"
+        .to_owned();
+    for tool in mcp::tools_of_the_reference() {
+        let tool = serde_json::to_value(tool).unwrap();
+        write!(
+            text,
+            "\n### `{}`\n\n{}\n",
+            word(&tool["name"]),
+            word(&tool["description"])
+        )
+        .unwrap();
+        text += "\nArguments:\n\n| name | type | default | about |\n|---|---|---|---|\n";
+        rows("", &tool["inputSchema"], &mut text);
+        text += "\nResult:\n\n| name | type | default | about |\n|---|---|---|---|\n";
+        rows("", &tool["outputSchema"], &mut text);
+    }
+    text
+}
+
+/// One row for each property, those of inner objects with a dotted name.
+fn rows(prefix: &str, schema: &Value, text: &mut String) {
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{prefix}{name}");
+        let mark = if prefix.is_empty() && required.len() == 1 && required.contains(&name.as_str()) {
+            "*"
+        } else {
+            ""
+        };
+        let default = property
+            .get("default")
+            .map(|value| format!("`{value}`"))
+            .unwrap_or_default();
+        writeln!(
+            text,
+            "| `{path}`{mark} | {} | {default} | {} |",
+            kind(property),
+            word(&property["description"])
+        )
+        .unwrap();
+        rows(&format!("{path}."), property, text);
+        rows(&format!("{path}[]."), &property["items"], text);
+        for choice in property["anyOf"].as_array().into_iter().flatten() {
+            rows(&format!("{path}."), choice, text);
+        }
+    }
+}
+
+fn kind(schema: &Value) -> String {
+    if let Some(choices) = schema["anyOf"].as_array() {
+        return choices.iter().map(kind).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return values
+            .iter()
+            .map(|value| format!("`{}`", value.to_string().trim_matches('"')))
+            .collect::<Vec<_>>()
+            .join(", ");
+    }
+    let bounds: Vec<String> = [
+        ("minimum", "from"),
+        ("maximum", "to"),
+        ("maxLength", "length to"),
+        ("maxItems", "items to"),
+    ]
+    .iter()
+    .filter_map(|(key, word)| schema.get(*key).map(|bound| format!("{word} {bound}")))
+    .collect();
+    match (word(&schema["type"]), bounds.is_empty()) {
+        ("", _) => "any JSON".to_owned(),
+        ("array", _) if schema["items"]["type"] != "object" => format!("array of {}", kind(&schema["items"])),
+        (name, true) => name.to_owned(),
+        (name, false) => format!("{name}, {}", bounds.join(" ")),
+    }
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn errors() -> String {
+    let mut text = "## Error codes\n\n| code | meaning |\n|---|---|\n".to_owned();
+    for code in ErrorCode::ALL {
+        writeln!(text, "| `{code}` | {} |", code.meaning()).unwrap();
+    }
+    text
+}
+
+fn configuration() -> String {
+    let mut text = "## Configuration\n\nA flag wins over the environment, which wins over the file, which wins over the \
+        default. Unknown keys are refused. `ringfence config show` says what is in force and from where.\n\n\
+        | key | variable | default | about |\n|---|---|---|---|\n"
+        .to_owned();
+    for key in KEYS {
+        let default = key.default.map(|value| format!("`{value}`")).unwrap_or_default();
+        writeln!(
+            text,
+            "| `{}` | `{}` | {default} | {} |",
+            key.path,
+            key.variable(),
+            key.about
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn variables() -> String {
+    let mut text = "## Variables of other servers\n\nRead from the environment so that existing set-ups keep working. A value \
+        that cannot be honoured is refused at the start.\n\n| variable | effect |\n|---|---|\n"
+        .to_owned();
+    for (name, effect) in aliases::described() {
+        writeln!(text, "| `{name}` | {effect} |").unwrap();
+    }
+    text
+}
