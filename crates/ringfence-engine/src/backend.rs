@@ -4,6 +4,7 @@
 use crate::engine::{OutputChunk, OutputStream, Stdin};
 use ringfence_jail::{
     Host, JailSpec, Plan, PlanError,
+    cgroup::Parent,
     client::{self, Helper},
     plan,
     wire::{self, Ending, Event, Failure, Order},
@@ -34,12 +35,13 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    pub(crate) fn start(binary: PathBuf, host: Host) -> io::Result<Self> {
+    /// Starts the helper, and looks around while it comes up.
+    pub(crate) fn start(binary: PathBuf, cgroups: Parent) -> io::Result<Self> {
         let helper = Helper::start(&binary)?;
         Ok(Self {
             binary,
             helper: Mutex::new(Some(helper)),
-            host,
+            host: Host::inspect(cgroups),
         })
     }
 

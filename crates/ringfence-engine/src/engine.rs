@@ -5,7 +5,7 @@ use crate::{
     backend::Native, execute, policy::decide, prepare, queue::Queue, runtimes, sandbox,
     settings::EngineSettings,
 };
-use ringfence_jail::{Host, cgroup};
+use ringfence_jail::cgroup;
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError, Tier,
 };
@@ -136,7 +136,6 @@ impl Engine {
     /// Starts the helper and sweeps what an earlier server left. Whether the host gives the tier is told by the first
     /// run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
-        let host = Host::inspect();
         let failed = |what: &str, error: std::io::Error| {
             RequestError::new(
                 ErrorCode::SandboxFault,
@@ -144,13 +143,14 @@ impl Engine {
                 "Run `ringfence doctor`.",
             )
         };
-        cgroup::prepare(&host.cgroups).map_err(|error| failed("could not prepare the cgroup", error))?;
-        let (cgroups, directories) = ringfence_jail::sweep(&host.cgroups, &settings.state_dir);
+        let parent = cgroup::Parent::find();
+        cgroup::prepare(&parent).map_err(|error| failed("could not prepare the cgroup", error))?;
+        let native = Native::start(settings.helper.clone(), parent)
+            .map_err(|error| failed("could not start the helper", error))?;
+        let (cgroups, directories) = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
         if cgroups + directories > 0 {
             tracing::info!(cgroups, directories, "removed what an earlier server left");
         }
-        let native = Native::start(settings.helper.clone(), host)
-            .map_err(|error| failed("could not start the helper", error))?;
         let queue = Queue::new(settings.queue.clone());
         let (running, versions) = (Mutex::new(HashMap::new()), OnceCell::new());
         Ok(Self {

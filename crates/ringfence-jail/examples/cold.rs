@@ -1,11 +1,15 @@
 //! Times the jail alone: for each line on standard input it runs the command once behind all layers, through a helper
 //! that is already there, and prints the milliseconds from the request until the whole tree is dead.
 //! `yes | head -100 | target/release/examples/cold /bin/true`
-#![expect(clippy::disallowed_methods, reason = "it reads its arguments and finds itself")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it reads its arguments and finds itself"
+)]
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
     Host, JailSpec, Layout, Plan, Program,
+    cgroup::Parent,
     client::{self, Helper},
     helper, plan,
     wire::{self, Event},
@@ -28,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if argv.first().is_some_and(|word| word == helper::HELPER_WORD) {
         std::process::exit(helper::run(&[]));
     }
-    let plan = plan::build(spec(argv), &Host::inspect())?;
+    let plan = plan::build(spec(argv), &Host::inspect(Parent::find()))?;
     let helper = Helper::start(&std::env::current_exe()?)?;
     for line in io::stdin().lines() {
         line?;

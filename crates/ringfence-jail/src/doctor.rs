@@ -46,7 +46,7 @@ impl HostReport {
 /// Tries everything. Refuses (every layer is reported absent) in a process with several threads, which must not fork:
 /// call it at the start of the program.
 pub fn examine() -> HostReport {
-    let host = Host::inspect();
+    let host = Host::inspect(cgroup::Parent::find());
     let mut layers = namespaces();
     layers.push(own_root());
     layers.push(own_proc());

@@ -20,8 +20,6 @@ pub struct Host {
     pub landlock: i32,
     /// Does the kernel have time namespaces.
     pub time_namespaces: bool,
-    /// What stands in `/proc` beside the processes.
-    pub proc_entries: Vec<ProcEntry>,
     /// The system's directories at `/`.
     pub system: Vec<SystemPath>,
     /// The few things of `/etc` that programs need, where they exist.
@@ -53,15 +51,6 @@ impl Node {
     }
 }
 
-/// A name in `/proc`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ProcEntry {
-    /// Name.
-    pub name: String,
-    /// What it is.
-    pub node: Node,
-}
-
 /// A path of the host and what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum SystemPath {
@@ -75,23 +64,6 @@ pub enum SystemPath {
     /// A symbolic link to make again.
     Link(PathBuf, String),
 }
-
-/// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
-/// so that a file that a later kernel adds is hidden until somebody decides otherwise.
-const PROC_SHOWN: &[&str] = &[
-    "cpuinfo",
-    "filesystems",
-    "loadavg",
-    "meminfo",
-    "mounts",
-    "net",
-    "self",
-    "stat",
-    "sys",
-    "thread-self",
-    "uptime",
-    "version",
-];
 
 const SYSTEM_PATHS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
@@ -117,15 +89,14 @@ const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
 pub const UID_BASE: u32 = 1_900_000_000;
 
 impl Host {
-    /// Looks around.
-    pub fn inspect() -> Self {
+    /// Looks around. `cgroups` is found, and prepared, before the first process of ours is started.
+    pub fn inspect(cgroups: cgroup::Parent) -> Self {
         let user = identity::effective_ids();
         Self {
             user,
             own_uids: user.0 == 0 && may_map_any_uid() && ids_are_mapped("/proc/self/uid_map"),
             landlock: landlock::version(),
             time_namespaces: Path::new("/proc/self/ns/time").exists(),
-            proc_entries: proc_entries(),
             system: SYSTEM_PATHS
                 .iter()
                 .filter_map(|path| look(Path::new(path)))
@@ -140,7 +111,7 @@ impl Host {
                 .filter(|name| Path::new("/dev").join(name).exists())
                 .collect(),
             processors: file::processors(),
-            cgroups: cgroup::Parent::find(),
+            cgroups,
         }
     }
 }
@@ -168,26 +139,6 @@ fn ids_are_mapped(map: &str) -> bool {
         let end = u64::from(UID_BASE) + (4 << 20); // PID_MAX_LIMIT, threads.h
         first <= u64::from(UID_BASE) && end <= first + count
     })
-}
-
-fn proc_entries() -> Vec<ProcEntry> {
-    let mut entries: Vec<ProcEntry> = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let name = entry.file_name().into_string().ok()?;
-            let masked = !name.bytes().all(|b| b.is_ascii_digit()) && !PROC_SHOWN.contains(&name.as_str());
-            masked.then(|| {
-                Some(ProcEntry {
-                    node: Node::of(entry.file_type().ok()?),
-                    name,
-                })
-            })?
-        })
-        .collect();
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    entries
 }
 
 fn look(path: &Path) -> Option<SystemPath> {

@@ -4,6 +4,7 @@
 
 use crate::{
     Plan, Program,
+    cgroup::Entrance,
     enter::{self, Doors, Handed},
     helper::Workers,
     wire::{self, Failure, InitEvent, InitOrder},
@@ -32,8 +33,15 @@ pub(crate) struct Pipes {
 }
 
 /// The life of pid 1, from its first instruction. Does not return.
-pub(crate) fn live(plan: &Plan, handed: Handed, pipes: Pipes, link: &OwnedFd, workers: Workers) -> ! {
-    let lived = prepare(plan, &handed, link.as_fd()).and_then(|doors| {
+pub(crate) fn live(
+    plan: &Plan,
+    handed: Handed,
+    entrance: Option<Entrance>,
+    pipes: Pipes,
+    link: &OwnedFd,
+    workers: Workers,
+) -> ! {
+    let lived = prepare(plan, &handed, entrance, link.as_fd()).and_then(|doors| {
         drop(handed);
         start(plan, doors, pipes, link, workers)
     });
@@ -47,21 +55,22 @@ pub(crate) fn live(plan: &Plan, handed: Handed, pipes: Pipes, link: &OwnedFd, wo
     }
 }
 
-fn prepare(plan: &Plan, handed: &Handed, link: BorrowedFd<'_>) -> Result<Option<Doors>, Failure> {
+fn prepare(
+    plan: &Plan,
+    handed: &Handed,
+    entrance: Option<Entrance>,
+    link: BorrowedFd<'_>,
+) -> Result<Option<Doors>, Failure> {
     enter::step("parent death signal", process::die_with_parent())?;
     enter::step("process name", process::set_name("ringfence-init"))?;
     if plan.tier == Tier::Landlock {
         enter::step("adopt orphans", process::adopt_orphans())?;
     }
-    expect(link, |order| matches!(order, InitOrder::Go))?;
-    enter::build(plan, handed)?;
-    expect(link, |order| matches!(order, InitOrder::Limited))?;
-    enter::close(plan, handed)
-}
-
-fn expect(link: BorrowedFd<'_>, wanted: impl Fn(&InitOrder) -> bool) -> Result<(), Failure> {
-    match enter::step("wait for the supervisor", wire::receive::<InitOrder>(link))? {
-        Some((order, _)) if wanted(&order) => Ok(()),
+    if let Some(entrance) = entrance {
+        enter::step("join cgroup", entrance.enter())?;
+    }
+    match enter::step("wait for the supervisor", wire::receive(link))? {
+        Some((InitOrder::Go, _)) => enter::enter(plan, handed),
         _ => Err(Failure {
             step: "wait for the supervisor".into(),
             errno: 0,

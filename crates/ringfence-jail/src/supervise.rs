@@ -4,7 +4,7 @@
 
 use crate::{
     Plan,
-    cgroup::Cgroup,
+    cgroup::{Cgroup, Entrance},
     enter::Handed,
     helper::Workers,
     init::{self, Pipes},
@@ -140,28 +140,41 @@ impl Sandbox {
             mapped_trees,
             supervisor: std::process::id(),
         };
-        let forked = match plan.tier {
-            Tier::Full => process::fork_into(&NAMESPACES),
-            Tier::Landlock => process::fork(),
+        let cgroup =
+            Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
+        let entrance = cgroup
+            .as_ref()
+            .map(Cgroup::entrance)
+            .transpose()
+            .map_err(|e| Failure::new("open cgroup", &e))?;
+        let namespaces = match plan.tier {
+            Tier::Full => NAMESPACES.as_slice(),
+            Tier::Landlock => &[],
+        };
+        let forked = match &entrance {
+            Some(Entrance::Birth(directory)) => process::fork_into_cgroup(namespaces, directory.as_fd()),
+            _ => process::fork_into(namespaces),
         };
         match forked.map_err(|error| Failure::new("new namespaces", &error))? {
             Fork::Child => {
+                // Not dropped: the directory is the supervisor's to remove.
+                std::mem::forget(cgroup);
                 drop(link);
-                init::live(plan, handed, pipes, &inner, workers)
+                init::live(plan, handed, entrance, pipes, &inner, workers)
             }
             Fork::Parent(init) => {
-                drop((inner, handed, pipes));
+                drop((inner, handed, entrance, pipes));
                 let mut sandbox = Self {
                     init,
                     link,
-                    cgroup: None,
+                    cgroup,
                     proc: None,
                     disk: None,
                     status: None,
                     peak: sample::Sample::default(),
                     buried: None,
                 };
-                match sandbox.admit(plan) {
+                match sandbox.wake(plan) {
                     Ok(()) => Ok(sandbox),
                     Err(failure) => {
                         sandbox.kill();
@@ -172,29 +185,15 @@ impl Sandbox {
         }
     }
 
-    /// Gives pid 1 its identity and lets it build; meanwhile puts it under the limits, which takes the kernel some
-    /// milliseconds where cgroups have version 1; then lets it go on.
-    fn admit(&mut self, plan: &Plan) -> Result<(), Failure> {
+    /// Gives pid 1 its identity and lets it go on.
+    fn wake(&mut self, plan: &Plan) -> Result<(), Failure> {
         let proc = Path::new("/proc").join(self.init.to_string());
-        let wake = |order| {
-            wire::send(self.link.as_fd(), &order, &[]).map_err(|error| Failure::new("wake pid 1", &error))
-        };
         if plan.tier == Tier::Full {
             map_identity(&proc, plan.identity).map_err(|error| Failure::new("identity map", &error))?;
         }
         // The host's memory runs out on the sandbox first.
         fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
-        wake(InitOrder::Go)?;
-        let cgroup =
-            Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
-        if let Some(cgroup) = &cgroup {
-            cgroup
-                .join(self.init)
-                .map_err(|error| Failure::new("join cgroup", &error))?;
-        }
-        wake(InitOrder::Limited)?;
-        self.cgroup = cgroup;
-        Ok(())
+        wire::send(self.link.as_fd(), &InitOrder::Go, &[]).map_err(|error| Failure::new("wake pid 1", &error))
     }
 
     /// Until the tree has to end, or has ended.

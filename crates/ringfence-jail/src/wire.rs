@@ -41,10 +41,8 @@ pub enum Event {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitOrder {
-    /// The identity is mapped: build the root.
+    /// The identity is mapped: raise the walls.
     Go,
-    /// The limits of the whole tree are in force: go on to what the program may touch.
-    Limited,
     /// Ask every process to end.
     Terminate,
 }

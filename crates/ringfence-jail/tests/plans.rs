@@ -9,7 +9,7 @@
 use ringfence_jail::{
     Host, JailSpec, Layout, Part, PlanError, Program,
     cgroup::Parent,
-    host::{Node, ProcEntry, SystemPath},
+    host::{Node, SystemPath},
     plan,
 };
 use ringfence_types::{Limits, Tier, WorkspaceMode};
@@ -19,10 +19,6 @@ const ROOT: (u32, u32) = (0, 0);
 const ALICE: (u32, u32) = (1001, 1001);
 
 fn host(user: (u32, u32), cgroups: Parent) -> Host {
-    let entry = |name: &str, node| ProcEntry {
-        name: name.into(),
-        node,
-    };
     let tree = |path: &str, node| SystemPath::Tree {
         path: path.into(),
         node,
@@ -33,11 +29,6 @@ fn host(user: (u32, u32), cgroups: Parent) -> Host {
         own_uids: user == ROOT,
         landlock: 7,
         time_namespaces: true,
-        proc_entries: vec![
-            entry("bus", Node::Directory),
-            entry("kcore", Node::File),
-            entry("sysrq-trigger", Node::File),
-        ],
         system: vec![
             tree("/usr", Node::Directory),
             link("/bin", "usr/bin"),

@@ -1,10 +1,10 @@
 import sys
 def _ringfence(sys):
-    import os, _ast, fcntl
+    import os
     script, report = sys.argv[1], 3
     del sys.argv[0]
     sys.path[0] = os.getcwd()
-    fcntl.fcntl(report, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    os.set_inheritable(report, False)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
     def tell(tag, text, limit):
@@ -39,44 +39,17 @@ def _ringfence(sys):
                     tell(b'R', text, 1 << 20)
             except (ValueError, TypeError, RecursionError, OverflowError):
                 pass
-    def explain(error, traceback):
-        kind = type(error)
-        trace = error.__traceback__
-        # The driver's frames, and those of the event loop that it started, come before the caller's file.
-        begin = trace
-        while begin and begin.tb_frame.f_code.co_filename != script:
-            begin = begin.tb_next
-        trace = begin or trace
-        if isinstance(error, SyntaxError) and error.filename == script:
-            trace = None
-        error.__traceback__ = trace
-        text = ''.join(traceback.format_exception(kind, error, trace))
-        line = error.lineno if isinstance(error, SyntaxError) and error.filename == script else None
-        while trace:
-            if trace.tb_frame.f_code.co_filename == script:
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        name = kind.__qualname__ if kind.__module__ in ('builtins', '__main__') else kind.__module__ + '.' + kind.__qualname__
-        try:
-            message = str(error)
-        except Exception:
-            message = '<unprintable %s>' % kind.__name__
-        tell(b'E', name, 1024)
-        tell(b'M', message, 65536)
-        tell(b'T', text, 262144)
-        if line:
-            tell(b'L', str(line), 16)
-        sys.stderr.write(text)
-        sys.stderr.flush()
     def compiled():
         with open(script, 'rb') as file:
             source = file.read()
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
         tree = compile(source, script, 'exec', TREE, dont_inherit=True)
         last = None
-        if tree.body and isinstance(tree.body[-1], _ast.Expr) and not (
-                len(tree.body) == 1 and isinstance(tree.body[0].value, _ast.Constant) and isinstance(tree.body[0].value.value, str)):
-            last = _ast.Expression(tree.body.pop().value)
+        # By name, because importing the types costs more than everything else here.
+        if tree.body and type(tree.body[-1]).__name__ == 'Expr' and not (
+                len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str)):
+            last = compile('0', script, 'eval', TREE, dont_inherit=True)
+            last.body = tree.body.pop().value
         body = compile(tree, script, 'exec', AWAIT, dont_inherit=True)
         future = body.co_flags & 0x1ff0000
         if last is not None:
@@ -109,8 +82,10 @@ def _ringfence(sys):
     except SystemExit as leave:
         status = leave
     except BaseException as error:
-        import traceback
-        explain(error, traceback)
+        # Compiled only when it is needed: it is as long as the rest.
+        words = {'sys': sys, 'script': script, 'tell': tell}
+        exec(EXPLAIN, words)
+        words['explain'](error)
         status = 1
     return status
 _ringfence_status = _ringfence(sys)

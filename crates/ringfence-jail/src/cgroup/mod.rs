@@ -7,7 +7,8 @@ mod v2;
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::Duration,
@@ -132,6 +133,25 @@ enum Kind {
     V1(v1::Group),
 }
 
+/// How pid 1 gets into its cgroup; its children are then born inside.
+#[derive(Debug)]
+pub enum Entrance {
+    /// It is forked into this directory.
+    Birth(OwnedFd),
+    /// It writes itself into each of these files, as its first act.
+    Walk(Vec<fs::File>),
+}
+
+impl Entrance {
+    /// Pid 1's part.
+    pub fn enter(self) -> io::Result<()> {
+        match self {
+            Self::Birth(_) => Ok(()),
+            Self::Walk(files) => files.into_iter().try_for_each(|mut file| file.write_all(b"0")),
+        }
+    }
+}
+
 /// What a cgroup counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
@@ -164,11 +184,11 @@ impl Cgroup {
         Ok(Some(Self { kind }))
     }
 
-    /// Moves a process in; its children are born inside.
-    pub fn join(&self, pid: i32) -> io::Result<()> {
+    /// The way in for pid 1, opened by the supervisor, because the kernel asks whether the opener may.
+    pub fn entrance(&self) -> io::Result<Entrance> {
         match &self.kind {
-            Kind::V2(group) => group.join(pid),
-            Kind::V1(group) => group.join(pid),
+            Kind::V2(group) => group.entrance(),
+            Kind::V1(group) => group.entrance(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! cgroup version 1 (kernel: admin-guide/cgroup-v1): one directory in each of the memory, pids and cpu hierarchies.
 //! Only root can make them.
 
-use super::{Counted, Parent, keyed, number, remove, set};
+use super::{Counted, Entrance, Parent, keyed, number, remove, set};
 use ringfence_sys::file::may_write;
 use ringfence_types::Limits;
 use std::{
@@ -99,12 +99,16 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn join(&self, pid: i32) -> io::Result<()> {
-        let pid = pid.to_string();
-        set(&self.memory, "cgroup.procs", &pid)?;
-        self.others
-            .iter()
-            .try_for_each(|directory| set(directory, "cgroup.procs", &pid))
+    /// By `tasks`, because a thread that moves itself there needs none of the locks that moving a process needs, of
+    /// which one costs an RCU grace period, some ten milliseconds.
+    pub(super) fn entrance(&self) -> io::Result<Entrance> {
+        let mut directories = std::iter::once(&self.memory).chain(&self.others);
+        directories
+            .try_fold(Vec::new(), |mut files, directory| {
+                files.push(OpenOptions::new().write(true).open(directory.join("tasks"))?);
+                Ok(files)
+            })
+            .map(Entrance::Walk)
     }
 
     pub(super) fn memory_alarm(&self) -> Option<&OwnedFd> {

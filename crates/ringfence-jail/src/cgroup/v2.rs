@@ -1,8 +1,8 @@
 //! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
 //! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
 
-use super::{Counted, CpuShare, Parent, keyed, number, remove, set};
-use ringfence_sys::file::may_write;
+use super::{Counted, CpuShare, Entrance, Parent, keyed, number, remove, set};
+use ringfence_sys::{file::may_write, process};
 use ringfence_types::Limits;
 use std::{
     fs, io,
@@ -148,8 +148,14 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn join(&self, pid: i32) -> io::Result<()> {
-        set(&self.directory, "cgroup.procs", &pid.to_string())
+    pub(super) fn entrance(&self) -> io::Result<Entrance> {
+        if process::has_clone3() {
+            return Ok(Entrance::Birth(fs::File::open(&self.directory)?.into()));
+        }
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(self.directory.join("cgroup.procs"))?;
+        Ok(Entrance::Walk(vec![file]))
     }
 
     pub(super) fn counted(&self) -> Counted {

@@ -55,23 +55,15 @@ pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> Step<T>
     result.map_err(|error| Failure::new(name, &error))
 }
 
-/// The first half: identity, and the place where the program will live. Nothing here is the program's yet, so that
-/// the supervisor may meanwhile put the process under its limits.
-pub(crate) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
+/// Every wall, in order. Afterwards only `exec` is missing.
+pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
     match plan.tier {
-        Tier::Full => own_root::build(plan, handed),
+        Tier::Full => own_root::enter(plan, handed)?,
         Tier::Landlock => {
             take_identity(plan, handed)?;
             // Before Landlock makes the directory read-only.
-            write_code(plan, handed)
+            write_code(plan, handed)?;
         }
-    }
-}
-
-/// The second half: every remaining wall. Afterwards only `exec` is missing.
-pub(crate) fn close(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
-    if plan.tier == Tier::Full {
-        own_root::settle()?;
     }
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {

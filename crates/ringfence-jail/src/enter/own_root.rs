@@ -6,7 +6,7 @@ use crate::{
     plan::{self, root},
 };
 use ringfence_sys::{
-    file,
+    file::{self, Kind},
     mount::{self, Attributes, Reach},
     process::{self, NamespaceKind},
 };
@@ -15,6 +15,9 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
+
+/// A kernel has some sixty.
+const PROC_ENTRIES_MAX: usize = 1024;
 
 const READ_ONLY: Attributes = Attributes {
     read_only: true,
@@ -27,20 +30,16 @@ const READ_WRITE: Attributes = Attributes {
     no_exec: false,
 };
 
-pub(super) fn build(plan: &Plan, handed: &Handed) -> Step<()> {
+pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<()> {
     step("private mounts", mount::make_root_private())?;
+    step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
         step("time namespace", own_clocks())?;
     }
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
-    build_root(plan, handed, &trees)
-}
-
-/// Once the process is in its cgroup, which is then all that its cgroup namespace shows.
-pub(super) fn settle() -> Step<()> {
-    step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
+    build_root(plan, handed, &trees)?;
     step("pivot_root", mount::pivot_to_current_directory())?;
     own_host()
 }
@@ -131,18 +130,11 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
         Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
         Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Act::Pts => step("devpts", pseudo_terminals(root)),
-        Act::Proc { processes_only: true } => step("proc", own_proc(root, &[("subset", Some("pid"))])),
-        Act::Proc {
-            processes_only: false,
-        } => step("proc", own_proc(root, &[])),
-        Act::MaskFile { path } => step(
-            format!("mask {}", path.display()),
-            mount::bind(Path::new("dev/null"), inside(path)),
-        ),
-        Act::MaskDirectory { path } => step(
-            format!("mask {}", path.display()),
-            mount::bind(inside(Path::new(root::EMPTY)), inside(path)),
-        ),
+        Act::Proc { shown } if shown.is_empty() => step("proc", own_proc(root, &[("subset", Some("pid"))])),
+        Act::Proc { shown } => {
+            step("proc", own_proc(root, &[]))?;
+            step("mask proc", mask_proc(root, shown))
+        }
     }
 }
 
@@ -201,4 +193,26 @@ fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> std::io::
     };
     let made = mount::new_filesystem("proc", options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("proc"))
+}
+
+/// Hides every name that is neither a process nor shown: directories behind an empty one, files behind `/dev/null`.
+fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> std::io::Result<()> {
+    let proc = file::open_listing(root, Path::new("proc"))?;
+    let (entries, more) = file::list(proc.as_fd(), PROC_ENTRIES_MAX)?;
+    if more {
+        return Err(std::io::Error::other("too many entries"));
+    }
+    let hidden = entries.iter().filter(|entry| {
+        let name = entry.name.as_os_str().as_encoded_bytes();
+        let is_process = name.iter().all(u8::is_ascii_digit);
+        !is_process && !shown.iter().any(|shown| shown.as_bytes() == name)
+    });
+    for entry in hidden {
+        let behind = match entry.kind {
+            Kind::Directory => inside(Path::new(root::EMPTY)),
+            _ => Path::new("dev/null"),
+        };
+        mount::bind(behind, &Path::new("proc").join(&entry.name))?;
+    }
+    Ok(())
 }

@@ -74,22 +74,30 @@ pub enum Step {
     SealRoot,
     /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
-    /// `/proc` of its own pid namespace, read-only.
+    /// `/proc` of its own pid namespace, read-only. Everything in it that is neither a process nor one of these names
+    /// is masked.
     Proc {
-        /// Show the processes and nothing else (`subset=pid`).
-        processes_only: bool,
-    },
-    /// Hides a file of `/proc` behind `/dev/null`.
-    MaskFile {
-        /// Path.
-        path: PathBuf,
-    },
-    /// Hides a directory of `/proc` behind an empty one.
-    MaskDirectory {
-        /// Path.
-        path: PathBuf,
+        /// Names.
+        shown: Vec<String>,
     },
 }
+
+/// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
+/// so that a file that a later kernel adds is hidden until somebody decides otherwise.
+const PROC_SHOWN: [&str; 12] = [
+    "cpuinfo",
+    "filesystems",
+    "loadavg",
+    "meminfo",
+    "mounts",
+    "net",
+    "self",
+    "stat",
+    "sys",
+    "thread-self",
+    "uptime",
+    "version",
+];
 
 /// An empty read-only directory of the root, used to hide others.
 pub(crate) const EMPTY: &str = "/run";
@@ -128,7 +136,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
             mode: 0o555,
         });
         root.steps.push(Step::SealRoot);
-        root.steps.push(Step::Proc { processes_only: true });
+        root.steps.push(Step::Proc { shown: Vec::new() });
         return (root.trees, root.steps);
     }
     root.etc(host);
@@ -137,7 +145,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
     root.own_directories(spec);
     root.workspace(spec, identity);
     root.steps.push(Step::SealRoot);
-    root.proc(host);
+    root.proc();
     (root.trees, root.steps)
 }
 
@@ -351,7 +359,7 @@ impl Root {
         }
     }
 
-    fn proc(&mut self, host: &Host) {
+    fn proc(&mut self) {
         let proc = Path::new("/proc");
         // made before the root is sealed
         let seal = self.steps.len() - 1;
@@ -363,14 +371,7 @@ impl Root {
             },
         );
         self.steps.push(Step::Proc {
-            processes_only: false,
+            shown: PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect(),
         });
-        for entry in &host.proc_entries {
-            let path = proc.join(&entry.name);
-            self.steps.push(match entry.node {
-                Node::Directory => Step::MaskDirectory { path },
-                Node::File => Step::MaskFile { path },
-            });
-        }
     }
 }

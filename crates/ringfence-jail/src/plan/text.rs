@@ -66,12 +66,11 @@ impl fmt::Display for Shown<'_> {
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),
-            Step::Proc { processes_only } => {
-                let subset = if *processes_only { " subset=pid" } else { "" };
-                write!(f, "proc /proc read-only nosuid nodev noexec{subset}")
-            }
-            Step::MaskFile { path } => write!(f, "mask file {}", path.display()),
-            Step::MaskDirectory { path } => write!(f, "mask directory {}", path.display()),
+            Step::Proc { shown } => write!(
+                f,
+                "proc /proc read-only nosuid nodev noexec, processes and [{}]",
+                shown.join(" ")
+            ),
         }
     }
 }

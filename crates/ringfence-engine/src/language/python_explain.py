@@ -1,0 +1,30 @@
+import traceback
+def explain(error):
+    kind = type(error)
+    trace = error.__traceback__
+    # The driver's frames, and those of the event loop that it started, come before the caller's file.
+    begin = trace
+    while begin and begin.tb_frame.f_code.co_filename != script:
+        begin = begin.tb_next
+    trace = begin or trace
+    if isinstance(error, SyntaxError) and error.filename == script:
+        trace = None
+    error.__traceback__ = trace
+    text = ''.join(traceback.format_exception(kind, error, trace))
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == script else None
+    while trace:
+        if trace.tb_frame.f_code.co_filename == script:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    name = kind.__qualname__ if kind.__module__ in ('builtins', '__main__') else kind.__module__ + '.' + kind.__qualname__
+    try:
+        message = str(error)
+    except Exception:
+        message = '<unprintable %s>' % kind.__name__
+    tell(b'E', name, 1024)
+    tell(b'M', message, 65536)
+    tell(b'T', text, 262144)
+    if line:
+        tell(b'L', str(line), 16)
+    sys.stderr.write(text)
+    sys.stderr.flush()
