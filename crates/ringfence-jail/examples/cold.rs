@@ -1,10 +1,6 @@
 //! Times the jail alone: for each line on standard input it runs the command once behind all layers, through a helper
 //! that is already there, and prints the milliseconds from the request until the whole tree is dead.
 //! `yes | head -100 | target/release/examples/cold /bin/true`
-#![expect(
-    clippy::disallowed_methods,
-    reason = "it reads its arguments and finds itself"
-)]
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
