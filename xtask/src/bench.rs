@@ -9,8 +9,9 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     fs,
+    io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Instant,
 };
 
@@ -58,18 +59,28 @@ impl Options {
 /// One line of the table: what is measured, and one measurement of it in milliseconds.
 struct Line {
     name: &'static str,
-    measure: Box<dyn Fn() -> Result<f64, String>>,
+    measure: Box<dyn FnMut() -> Result<f64, String>>,
 }
 
 /// Measures, prints, and writes the table into the specification when asked.
 pub fn cold(workspace: &Workspace, options: &Options) -> Result<(), String> {
     show(workspace.cargo(&["build", "--release", "--locked", "-p", "ringfence"]))?;
+    let example = [
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "ringfence-jail",
+        "--example",
+        "cold",
+    ];
+    show(workspace.cargo(&example))?;
     let scratch = workspace.target.join("bench");
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    let lines = lines(workspace, &scratch)?;
+    let mut lines = lines(workspace, &scratch)?;
     let mut taken: Vec<Vec<f64>> = vec![Vec::new(); lines.len()];
     for round in 0..options.runs + WARM_UP {
-        for (line, taken) in lines.iter().zip(&mut taken) {
+        for (line, taken) in lines.iter_mut().zip(&mut taken) {
             let milliseconds = (line.measure)()?;
             if round >= WARM_UP {
                 taken.push(milliseconds);
@@ -94,10 +105,8 @@ pub fn cold(workspace: &Workspace, options: &Options) -> Result<(), String> {
 }
 
 fn lines(workspace: &Workspace, scratch: &Path) -> Result<Vec<Line>, String> {
-    let (pass, nothing) = (scratch.join("pass.py"), scratch.join("true.sh"));
-    for (path, text) in [(&pass, "pass\n"), (&nothing, "true\n")] {
-        fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+    let pass = scratch.join("pass.py");
+    fs::write(&pass, "pass\n").map_err(|error| format!("{}: {error}", pass.display()))?;
     let binary = workspace.binary();
     let python = interpreter(&binary, scratch)?;
     let mut lines = Vec::new();
@@ -114,16 +123,15 @@ fn lines(workspace: &Workspace, scratch: &Path) -> Result<Vec<Line>, String> {
     } else {
         println!("bubblewrap is not installed: its line is left out");
     }
-    let ours = binary.clone();
-    let run = move || time(command(&ours, [Path::new("run"), &pass]));
+    let run = move || time(command(&binary, [Path::new("run"), &pass]));
     lines.push(Line {
         name: "ringfence run of the file `pass`",
         measure: Box::new(run),
     });
-    let native = move || native_true(&binary, &nothing);
+    let mut alone = JailAlone::start(workspace)?;
     lines.push(Line {
-        name: "bash `true` behind all layers, sandbox only",
-        measure: Box::new(native),
+        name: "/bin/true behind all layers, sandbox only",
+        measure: Box::new(move || alone.measure()),
     });
     Ok(lines)
 }
@@ -183,21 +191,50 @@ fn bubblewrap(python: &Path) -> Command {
     bwrap
 }
 
-/// The sandbox alone, without the start of our own binary: the phases that the engine itself reports, from the request
-/// to the helper until the tree is dead. The program is bash with the script `true`.
-fn native_true(binary: &Path, script: &Path) -> Result<f64, String> {
-    let said = capture(command(binary, [Path::new("run"), Path::new("--json"), script]))?;
-    let result: Value =
-        serde_json::from_str(&said).map_err(|error| format!("ringfence run --json: {error}"))?;
-    let phase = |name: &str| {
-        result["phases"][name]
-            .as_f64()
-            .ok_or_else(|| format!("the result has no phases.{name}"))
-    };
-    if result["success"] != true {
-        return Err(format!("the script `true` failed: {}", result["exit"]));
+/// The sandbox alone, without the start of our own binary: from the request to a helper that is already there until the
+/// tree of `/bin/true` is dead.
+struct JailAlone {
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl JailAlone {
+    fn start(workspace: &Workspace) -> Result<Self, String> {
+        let said = |error: io::Error| format!("the example `cold`: {error}");
+        let mut child = command(workspace.target.join("release/examples/cold"), ["/bin/true"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(said)?;
+        let (ask, answers) = child
+            .stdin
+            .take()
+            .zip(child.stdout.take())
+            .ok_or("the example `cold` has no pipes")?;
+        Ok(Self {
+            child,
+            ask,
+            answers: BufReader::new(answers),
+        })
     }
-    Ok(phase("start_ms")? + phase("run_ms")?)
+
+    fn measure(&mut self) -> Result<f64, String> {
+        let mut answer = String::new();
+        writeln!(self.ask)
+            .and_then(|()| self.answers.read_line(&mut answer))
+            .map_err(|error| format!("the example `cold`: {error}"))?;
+        let milliseconds = answer.trim().parse();
+        milliseconds.map_err(|_| format!("the example `cold` said `{}`", answer.trim()))
+    }
+}
+
+impl Drop for JailAlone {
+    fn drop(&mut self) {
+        // It has nothing to lose, and its helper ends with it.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 fn as_text(rows: &[(&str, Samples)]) -> String {

@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::{
     io::AsyncRead,
-    sync::{OnceCell, mpsc, oneshot, watch},
+    sync::{Notify, OnceCell, mpsc, oneshot, watch},
 };
 
 /// A running engine; clones share it.
@@ -33,6 +33,8 @@ pub(crate) struct House {
     pub(crate) native: Native,
     pub(crate) queue: Queue,
     running: Mutex<HashMap<String, watch::Sender<bool>>>,
+    /// Rings when one of them has ended.
+    one_ended: Notify,
     versions: OnceCell<Vec<Runtime>>,
 }
 
@@ -152,14 +154,14 @@ impl Engine {
             tracing::info!(cgroups, directories, "removed what an earlier server left");
         }
         let queue = Queue::new(settings.queue.clone());
-        let (running, versions) = (Mutex::new(HashMap::new()), OnceCell::new());
         Ok(Self {
             house: Arc::new(House {
                 settings,
                 native,
                 queue,
-                running,
-                versions,
+                running: Mutex::new(HashMap::new()),
+                one_ended: Notify::new(),
+                versions: OnceCell::new(),
             }),
         })
     }
@@ -178,6 +180,7 @@ impl Engine {
         tokio::spawn(async move {
             let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
+            house.one_ended.notify_waiters();
             match &result {
                 Ok(done) => {
                     tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
@@ -237,8 +240,12 @@ impl Engine {
             cancel.send_replace(true);
         }
         let ended = async {
-            while !self.house.running().is_empty() {
-                tokio::task::yield_now().await;
+            loop {
+                let one_ended = self.house.one_ended.notified();
+                if self.house.running().is_empty() {
+                    return;
+                }
+                one_ended.await;
             }
         };
         if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {

@@ -75,7 +75,17 @@ fn limits(policy: &PolicySettings, asked: &LimitsRequest) -> Result<Limits, Requ
         None => None,
         Some(cores) => Some(millicores(cores, caps.cpu_millicores)?),
     };
-    let timeout = pick("timeout (ms)", asked.timeout_ms, TIMEOUT_MS_MIN, caps.timeout_ms)?;
+    let timeout = match asked.timeout_ms {
+        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => {
+            return Err(outside(
+                "timeout_seconds",
+                seconds(wish),
+                seconds(TIMEOUT_MS_MIN),
+                seconds(caps.timeout_ms),
+            ));
+        }
+        wish => wish,
+    };
     let processes = pick(
         "max_processes",
         asked.max_processes,
@@ -100,12 +110,21 @@ fn pick<N: PartialOrd + std::fmt::Display + Copy>(
     most: N,
 ) -> Result<Option<N>, RequestError> {
     match asked {
-        Some(value) if value < least || value > most => Err(RequestError::invalid(
-            format!("{name} = {value} is outside {least}..={most}."),
-            "Ask for less, or have the operator raise `caps` in the configuration.",
-        )),
+        Some(value) if value < least || value > most => Err(outside(name, value, least, most)),
         other => Ok(other),
     }
+}
+
+fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
+    RequestError::invalid(
+        format!("{name} = {value} is outside {least}..={most}."),
+        "Ask for a value within, or have the operator raise `caps` in the configuration.",
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a message")]
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
 }
 
 fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
@@ -187,7 +206,7 @@ mod tests {
         check(cpu(-1.0), Err("max_cpu_cores"));
         check(cpu(f64::INFINITY), Err("max_cpu_cores"));
         check(cpu(0.5), Ok(()));
-        check(late, Err("3600000"));
+        check(late, Err("3600.001 is outside 0.1..=3600"));
         check(alone, Err("max_processes"));
     }
 
