@@ -14,13 +14,15 @@
 mod client;
 
 use client::Server;
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
 #[derive(Debug, PartialEq, Eq)]
 struct Counts {
     processes: usize,
     mounts: usize,
     cgroups: usize,
+    /// Different ones that any process of this machine is in.
+    namespaces: usize,
     descriptors: usize,
     helper_descriptors: usize,
     directories: usize,
@@ -38,10 +40,20 @@ fn count(server: u32) -> Counts {
         processes: ours.count(),
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
         cgroups: cgroups(Path::new("/sys/fs/cgroup"), 6),
+        namespaces: namespaces(),
         descriptors: entries(&format!("/proc/{server}/fd")),
         helper_descriptors: helper.iter().map(|pid| entries(&format!("/proc/{pid}/fd"))).sum(),
         directories: entries("/tmp") + entries("/dev/shm") + entries("/run"),
     }
+}
+
+fn namespaces() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let links = processes
+        .filter_map(|process| fs::read_dir(process.path().join("ns")).ok())
+        .flat_map(|links| links.flatten())
+        .filter_map(|link| fs::read_link(link.path()).ok());
+    links.collect::<HashSet<_>>().len()
 }
 
 fn children(pid: u32) -> Vec<u32> {
