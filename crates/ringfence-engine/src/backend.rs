@@ -3,7 +3,7 @@
 
 use crate::engine::{OutputChunk, OutputStream, Stdin};
 use ringfence_jail::{
-    Host, JailSpec, Plan, PlanError,
+    Claim, ClaimSpec, Host, JailSpec, Plan, PlanError,
     cgroup::Parent,
     client::{self, Helper},
     plan,
@@ -14,7 +14,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
@@ -61,24 +61,39 @@ impl Native {
         })
     }
 
-    /// Starts a plan. `blobs` are what the plan's parts point into.
-    pub(crate) fn launch(&self, plan: &Plan, blobs: &[&[u8]]) -> Result<client::Run, RequestError> {
-        let bytes = client::encode(plan).map_err(|error| fault("encode the plan", &error))?;
+    /// What a request's claim becomes on this host.
+    pub(crate) fn claim(&self, spec: ClaimSpec) -> Claim {
+        plan::claim(spec, &self.host)
+    }
+
+    /// Asks for a place. Its walls go up meanwhile.
+    pub(crate) fn place(&self, plan: Arc<Plan>) -> Result<Place, RequestError> {
+        let ends = self.ask(&plan)?;
+        let connect = |error: io::Error| fault("connect the program's streams", &error);
+        Ok(Place {
+            plan,
+            events: Events::new(ends.events).map_err(connect)?,
+            stdin: ends.stdin,
+            stdout: ends.stdout,
+            stderr: ends.stderr,
+            report: ends.report,
+        })
+    }
+
+    fn ask(&self, plan: &Plan) -> Result<client::Place, RequestError> {
         let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(living) = helper.as_ref() {
-            match living.run(&bytes, blobs) {
+            match living.place(plan) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     tracing::error!(pid = living.pid(), "the helper is gone; starting another");
                 }
-                started => return started.map_err(|error| fault("start a sandbox", &error)),
+                placed => return placed.map_err(|error| fault("start a sandbox", &error)),
             }
         }
         let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
-        let started = next
-            .run(&bytes, blobs)
-            .map_err(|error| fault("start a sandbox", &error));
+        let placed = next.place(plan).map_err(|error| fault("start a sandbox", &error));
         *helper = Some(next);
-        started
+        placed
     }
 
     /// Hangs up on the helper, which then ends by itself.
@@ -111,7 +126,36 @@ pub(crate) struct Wires {
     pub(crate) cancelled: watch::Receiver<bool>,
 }
 
-/// A tree that has been asked for.
+/// A sandbox that nobody has claimed. Dropping it ends it.
+pub(crate) struct Place {
+    pub(crate) plan: Arc<Plan>,
+    events: Events,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    report: OwnedFd,
+}
+
+impl Place {
+    /// Until its walls are up.
+    pub(crate) async fn parked(&self) -> Result<(), RequestError> {
+        let heard = self.events.next().await;
+        match heard.map_err(|error| fault("hear from the supervisor", &error))? {
+            Some((Event::Parked, _)) => Ok(()),
+            Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+            Some((Event::Running | Event::Ended(_), _)) | None => Err(gone()),
+        }
+    }
+
+    /// Does it wait still. Whatever a parked place says means that it does not.
+    pub(crate) fn waits(&self) -> bool {
+        let socket = &self.events.socket;
+        let heard = socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd()));
+        matches!(heard, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// A claimed place.
 pub(crate) struct Running {
     events: Events,
     doors: Vec<OwnedFd>,
@@ -151,34 +195,35 @@ pub(crate) struct Kept {
 }
 
 impl Running {
-    /// Asks for the plan and connects its streams. The walls go up meanwhile.
+    /// Claims a place, ready or not, and connects its streams. `blobs` are what the claim's parts point into.
     pub(crate) fn start(
-        native: &Native,
-        plan: &Plan,
+        place: Place,
+        claim: &Claim,
         blobs: &[&[u8]],
         wires: Wires,
         keep: u64,
     ) -> Result<Self, RequestError> {
-        let run = native.launch(plan, blobs)?;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
-        let stdin = pipe::Sender::from_owned_fd(run.stdin).map_err(connect)?;
+        client::claim(place.events.socket.as_fd(), claim, blobs)
+            .map_err(|error| fault("claim a sandbox", &error))?;
+        let stdin = pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?;
         let (out, err) = (wires.live.clone(), wires.live);
         Ok(Self {
-            events: Events::new(run.events).map_err(connect)?,
+            events: place.events,
             doors: Vec::new(),
             _stdin: Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes))),
             stdout: tokio::spawn(collect(
-                receiver(run.stdout)?,
+                receiver(place.stdout)?,
                 keep,
                 out.map(|to| (OutputStream::Stdout, to)),
             )),
             stderr: tokio::spawn(collect(
-                receiver(run.stderr)?,
+                receiver(place.stderr)?,
                 keep,
                 err.map(|to| (OutputStream::Stderr, to)),
             )),
-            report: tokio::spawn(collect(receiver(run.report)?, REPORT_BYTES_MAX, None)),
+            report: tokio::spawn(collect(receiver(place.report)?, REPORT_BYTES_MAX, None)),
             cancelled: wires.cancelled,
         })
     }
@@ -236,16 +281,14 @@ impl Running {
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
+                Some((Event::Parked, _)) => continue,
                 Some((Event::Running, doors)) => {
                     self.doors = doors;
                     Ok(Step::Running)
                 }
                 Some((Event::Ended(ending), _)) => Ok(Step::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-                None => Err(fault(
-                    "hear from the supervisor",
-                    &io::Error::from(io::ErrorKind::UnexpectedEof),
-                )),
+                None => Err(gone()),
             };
         }
     }
@@ -254,6 +297,13 @@ impl Running {
 enum Step {
     Running,
     Ended(Ending),
+}
+
+fn gone() -> RequestError {
+    fault(
+        "hear from the supervisor",
+        &io::Error::from(io::ErrorKind::UnexpectedEof),
+    )
 }
 
 /// The steps that fail when the host lacks a layer, by the words they begin with.

@@ -38,18 +38,22 @@ pub(crate) async fn execute(
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
-    let plan = sandbox::plan(house, layout, &grant, &prepared)?;
+    let claim = sandbox::claim(house, &layout, &grant, &prepared)?;
     let blobs = sandbox::blobs(&grant, &prepared);
+    let workspace = sandbox::host_workspace(grant.request());
+    let plan = sandbox::plan(house, layout, grant.request().language, workspace)?;
+    let isolation = plan.isolation(&claim, &house.native.host);
+    let place = house.native.place(Arc::new(plan))?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
         live,
         cancelled,
     };
-    let mut running = Running::start(&house.native, &plan, &blobs, wires, kept_bytes(&grant))?;
+    let mut running = Running::start(place, &claim, &blobs, wires, kept_bytes(&grant))?;
     let early = running.started().await?;
     clock.phases.start_ms = clock.lap();
-    let raw = running.wait(early, plan.isolation(&house.native.host)).await?;
+    let raw = running.wait(early, isolation).await?;
     clock.phases.run_ms = clock.lap();
     let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
     // (audit: the record is closed before the result leaves)

@@ -10,7 +10,7 @@ use crate::{
 use ringfence_jail::{Layout, wire::Cause};
 use ringfence_types::{Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// The worker's name.
 pub(crate) const PREPARE: &str = "prepare-javascript";
@@ -160,7 +160,8 @@ async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestEr
         )
     };
     let input = serde_json::to_vec(question).map_err(|error| broken(error.to_string()))?;
-    let plan = sandbox::of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
+    let plan = sandbox::plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
+    let claim = sandbox::claim_of_worker(house);
     let (_cancel, cancelled) = tokio::sync::watch::channel(false);
     let wires = Wires {
         stdin: Stdin::FromRequest,
@@ -168,9 +169,11 @@ async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestEr
         live: None,
         cancelled,
     };
-    let mut running = Running::start(&house.native, &plan, &[], wires, plan.limits.output_bytes)?;
+    let isolation = plan.isolation(&claim, &house.native.host);
+    let place = house.native.place(Arc::new(plan))?;
+    let mut running = Running::start(place, &claim, &[], wires, claim.limits.output_bytes)?;
     let early = running.started().await?;
-    let outcome = running.wait(early, plan.isolation(&house.native.host)).await?;
+    let outcome = running.wait(early, isolation).await?;
     if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
         return Err(broken(format!(
             "the parser ended with {:?}",

@@ -8,21 +8,56 @@ use crate::{
     prepare::Prepared,
     runtimes,
 };
-use ringfence_jail::{JailSpec, Layout, Part, Plan, Program, client};
-use ringfence_types::{Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
+use ringfence_jail::{Claim, ClaimSpec, JailSpec, Layout, Part, Plan, Program, Run, client};
+use ringfence_types::{
+    ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
+};
+use std::{path::PathBuf, sync::Arc};
 
 const GRACE_MS: u64 = 500;
 
-/// The plan of a granted request.
+/// The place that a language needs, which is the same for every request that shares no directory of the host.
 pub(crate) fn plan(
     house: &House,
     layout: Layout,
+    language: Language,
+    host_workspace: Option<(PathBuf, WorkspaceMode)>,
+) -> Result<Plan, RequestError> {
+    let surroundings = surroundings(house, language)?;
+    house.native.plan(JailSpec {
+        tier: house.settings.tier,
+        layout,
+        trees: surroundings.trees,
+        links: surroundings.links,
+        program: Program::Claimed,
+        host_workspace,
+        limits: house.settings.policy.defaults.clone(),
+    })
+}
+
+/// The directory of the host behind a request's workspace.
+pub(crate) fn host_workspace(request: &ExecuteRequest) -> Option<(PathBuf, WorkspaceMode)> {
+    match &request.workspace {
+        WorkspaceSource::Private => None,
+        WorkspaceSource::Host { directory, mode } => Some((directory.clone(), *mode)),
+    }
+}
+
+/// What a granted request brings to its place.
+pub(crate) fn claim(
+    house: &House,
+    layout: &Layout,
     grant: &Grant,
     prepared: &Prepared,
-) -> Result<Plan, RequestError> {
+) -> Result<Claim, RequestError> {
     let request = grant.request();
-    let interpreter = runtimes::find(request.language, &house.settings.runtimes)?;
-    let launch = prepared.launch(request.language, &interpreter.path, &layout.code, &request.args);
+    let surroundings = surroundings(house, request.language)?;
+    let launch = prepared.launch(
+        request.language,
+        &surroundings.interpreter,
+        &layout.code,
+        &request.args,
+    );
     let mut parts = Parts {
         next: client::BLOBS_AT,
     };
@@ -32,23 +67,7 @@ pub(crate) fn plan(
         .iter()
         .map(|file| (file.path.clone(), parts.take(file.bytes.len())))
         .collect();
-    let (mut trees, mut links) = (interpreter.trees, interpreter.links);
-    let mut paths = vec![interpreter.path];
-    if request.language == Language::Shell {
-        // A script calls the other interpreters by name.
-        for other in [Language::Python, Language::Node] {
-            if let Ok(found) = runtimes::find(other, &house.settings.runtimes) {
-                trees.extend(found.trees);
-                links.extend(found.links);
-                paths.push(found.path);
-            }
-        }
-    }
-    let host_workspace = match &request.workspace {
-        WorkspaceSource::Private => None,
-        WorkspaceSource::Host { directory, mode } => Some((directory.clone(), *mode)),
-    };
-    let mut environment = base_environment(&layout, &paths);
+    let mut environment = base_environment(layout, &surroundings.on_path);
     environment.extend(launch.env);
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
     environment.extend(
@@ -57,25 +76,49 @@ pub(crate) fn plan(
             .iter()
             .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
     );
-    house.native.plan(JailSpec {
-        tier: house.settings.tier,
-        layout,
-        trees,
-        links,
-        program: Program::Exec {
-            argv: launch.argv,
-            report: launch.report_fd,
-        },
-        environment,
-        host_workspace,
+    Ok(house.native.claim(ClaimSpec {
         code,
         files,
+        run: Run::Exec {
+            argv: launch.argv,
+            environment,
+            report: launch.report_fd,
+        },
         limits: grant.limits().clone(),
         grace_ms: GRACE_MS,
-    })
+    }))
 }
 
-/// The bytes, in the order in which [`plan`] gave them their places.
+/// An interpreter and what it needs of the host.
+struct Surroundings {
+    interpreter: PathBuf,
+    trees: Vec<PathBuf>,
+    links: Vec<(PathBuf, String)>,
+    on_path: Vec<PathBuf>,
+}
+
+fn surroundings(house: &House, language: Language) -> Result<Surroundings, RequestError> {
+    let found = runtimes::find(language, &house.settings.runtimes)?;
+    let mut surroundings = Surroundings {
+        on_path: vec![found.path.clone()],
+        interpreter: found.path,
+        trees: found.trees,
+        links: found.links,
+    };
+    if language == Language::Shell {
+        // A script calls the other interpreters by name.
+        for other in [Language::Python, Language::Node] {
+            if let Ok(found) = runtimes::find(other, &house.settings.runtimes) {
+                surroundings.trees.extend(found.trees);
+                surroundings.links.extend(found.links);
+                surroundings.on_path.push(found.path);
+            }
+        }
+    }
+    Ok(surroundings)
+}
+
+/// The bytes, in the order in which [`claim`] gave them their places.
 pub(crate) fn blobs<'a>(grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8]> {
     let files = grant.request().files.iter().map(|file| file.bytes.as_slice());
     std::iter::once(prepared.script().as_bytes())
@@ -83,8 +126,8 @@ pub(crate) fn blobs<'a>(grant: &'a Grant, prepared: &'a Prepared) -> Vec<&'a [u8
         .collect()
 }
 
-/// The plan of a worker of our own: no interpreter, no files, nothing but its pipes.
-pub(crate) fn of_worker(house: &House, id: &str, name: &str) -> Result<Plan, RequestError> {
+/// The place of a worker of our own: no interpreter, no files, nothing but its pipes.
+pub(crate) fn plan_of_worker(house: &House, id: &str, name: &str) -> Result<Plan, RequestError> {
     house.native.plan(JailSpec {
         tier: house.settings.tier,
         layout: layout(house, id),
@@ -93,10 +136,17 @@ pub(crate) fn of_worker(house: &House, id: &str, name: &str) -> Result<Plan, Req
         program: Program::Worker {
             name: name.to_owned(),
         },
-        environment: Vec::new(),
         host_workspace: None,
+        limits: WORKER_LIMITS,
+    })
+}
+
+/// Its claim: no more than to begin.
+pub(crate) fn claim_of_worker(house: &House) -> Claim {
+    house.native.claim(ClaimSpec {
         code: None,
         files: Vec::new(),
+        run: Run::Work,
         limits: WORKER_LIMITS,
         grace_ms: 0,
     })
@@ -104,14 +154,16 @@ pub(crate) fn of_worker(house: &House, id: &str, name: &str) -> Result<Plan, Req
 
 /// Tier and layers of a run with these limits.
 pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, RequestError> {
-    let mut plan = of_worker(house, "none", "none")?;
-    plan.limits = limits.clone();
-    Ok(plan.isolation(&house.native.host))
+    let plan = plan_of_worker(house, "none", "none")?;
+    let mut claim = claim_of_worker(house);
+    claim.limits = limits.clone();
+    Ok(plan.isolation(&claim, &house.native.host))
 }
 
 /// Makes one sandbox with every wall of the tier and lets it end at once.
 pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
-    let plan = of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
+    let plan = plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
+    let claim = claim_of_worker(house);
     let (_cancel, cancelled) = tokio::sync::watch::channel(false);
     let wires = Wires {
         stdin: Stdin::FromRequest,
@@ -119,9 +171,11 @@ pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
         live: None,
         cancelled,
     };
-    let mut running = Running::start(&house.native, &plan, &[], wires, 0)?;
+    let isolation = plan.isolation(&claim, &house.native.host);
+    let place = house.native.place(Arc::new(plan))?;
+    let mut running = Running::start(place, &claim, &[], wires, 0)?;
     let early = running.started().await?;
-    running.wait(early, plan.isolation(&house.native.host)).await?;
+    running.wait(early, isolation).await?;
     Ok(())
 }
 
@@ -144,7 +198,7 @@ pub(crate) fn layout(house: &House, id: &str) -> Layout {
 }
 
 /// No variable of the server's: these, the language's own, and the request's.
-fn base_environment(layout: &Layout, interpreters: &[std::path::PathBuf]) -> Vec<(String, String)> {
+fn base_environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
     let mut path: Vec<String> = Vec::new();
     let bins = interpreters
         .iter()

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
-    Host, JailSpec, Layout, Plan, Program,
+    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Run,
     cgroup::Parent,
     client::{self, Helper},
     helper, plan,
@@ -28,41 +28,56 @@ fn main() -> Result<(), Box<dyn Error>> {
     if argv.first().is_some_and(|word| word == helper::HELPER_WORD) {
         std::process::exit(helper::run(&[]));
     }
-    let plan = plan::build(spec(argv), &Host::inspect(Parent::find()))?;
+    let host = Host::inspect(Parent::find());
+    let plan = plan::build(spec(), &host)?;
+    let claim = plan::claim(claim_of(argv), &host);
     let helper = Helper::start(&std::env::current_exe()?)?;
     for line in io::stdin().lines() {
         line?;
         let begun = Instant::now();
-        run(&helper, &plan)?;
+        run(&helper, &plan, &claim)?;
         println!("{:.3}", begun.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(helper.stop()?)
 }
 
-fn run(helper: &Helper, plan: &Plan) -> Result<(), Box<dyn Error>> {
-    let run = helper.run(&client::encode(plan)?, &[])?;
+fn run(helper: &Helper, plan: &Plan, claim: &Claim) -> Result<(), Box<dyn Error>> {
+    let place = helper.place(plan)?;
+    client::claim(place.events.as_fd(), claim, &[])?;
     loop {
-        let [ready] = wait::readable([Some(run.events.as_fd())], None)?;
-        match wire::receive::<Event>(run.events.as_fd())? {
-            _ if !ready => {}
-            Some((Event::Running, _doors)) => {}
+        let [ready] = wait::readable([Some(place.events.as_fd())], None)?;
+        if !ready {
+            continue;
+        }
+        match wire::receive::<Event>(place.events.as_fd())? {
+            Some((Event::Parked | Event::Running, _doors)) => {}
             Some((Event::Ended(ending), _)) if ending.status == Some(0) => return Ok(()),
             other => return Err(format!("the command did not end well: {other:?}").into()),
         }
     }
 }
 
-fn spec(argv: Vec<String>) -> JailSpec {
+fn spec() -> JailSpec {
     JailSpec {
         tier: Tier::Full,
         layout: Layout::own_root(),
         trees: Vec::new(),
         links: Vec::new(),
-        program: Program::Exec { argv, report: false },
-        environment: Vec::new(),
+        program: Program::Claimed,
         host_workspace: None,
+        limits: LIMITS,
+    }
+}
+
+fn claim_of(argv: Vec<String>) -> ClaimSpec {
+    ClaimSpec {
         code: None,
         files: Vec::new(),
+        run: Run::Exec {
+            argv,
+            environment: Vec::new(),
+            report: false,
+        },
         limits: LIMITS,
         grace_ms: 0,
     }

@@ -1,12 +1,14 @@
-//! The server's side of the jail: starting the helper, and asking it for a run. Nothing here waits longer than a
+//! The server's side of the jail: starting the helper, asking it for places, and claiming them. Nothing here waits longer than a
 //! `send`; the engine does the waiting.
 
 use crate::{
     Plan,
     helper::HELPER_WORD,
-    wire::{self, Start},
+    plan::Claim,
+    wire::{self, Order, Start},
 };
 use ringfence_sys::{channel, file};
+use serde::Serialize;
 use std::{
     io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -21,9 +23,9 @@ pub struct Helper {
     control: OwnedFd,
 }
 
-/// The server's ends of one run.
+/// The server's ends of one place.
 #[derive(Debug)]
-pub struct Run {
+pub struct Place {
     /// Events come from here; [`wire::Order`] goes there; hanging up kills the tree.
     pub events: OwnedFd,
     /// Write end.
@@ -54,15 +56,11 @@ impl Helper {
         Ok(Self { child, control })
     }
 
-    /// Asks for one run. `blobs` is what the parts of the plan point into: it follows the plan in the payload, and the
-    /// plan's offsets count from the beginning of the payload (see [`BLOBS_AT`]).
-    pub fn run(&self, plan: &[u8], blobs: &[&[u8]]) -> io::Result<Run> {
-        let mut payload = file::memory_file("ringfence-payload")?;
-        payload.write_all(plan)?;
-        io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
-        for blob in blobs {
-            payload.write_all(blob)?;
-        }
+    /// Asks for one place. The walls go up while the caller goes on.
+    pub fn place(&self, plan: &Plan) -> io::Result<Place> {
+        let plan = encode(plan)?;
+        let mut payload = file::memory_file("ringfence-plan")?;
+        payload.write_all(&plan)?;
         let (events, theirs) = channel::pair()?;
         channel::set_nonblocking(events.as_fd())?;
         let (stdin_read, stdin) = io::pipe()?;
@@ -81,7 +79,7 @@ impl Helper {
             plan_bytes: plan.len() as u64,
         };
         wire::send(self.control.as_fd(), &start, &descriptors)?;
-        Ok(Run {
+        Ok(Place {
             events,
             stdin: stdin.into(),
             stdout: stdout.into(),
@@ -104,17 +102,32 @@ impl Helper {
     }
 }
 
-/// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the plan can name offsets before
+/// Takes a place for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the claim
+/// in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
+pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[&[u8]]) -> io::Result<()> {
+    let claim = encode(claim)?;
+    let mut payload = file::memory_file("ringfence-payload")?;
+    payload.write_all(&claim)?;
+    io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
+    for blob in blobs {
+        payload.write_all(blob)?;
+    }
+    let order = Order::Claim {
+        claim_bytes: claim.len() as u64,
+    };
+    wire::send(events, &order, &[payload.as_fd()])
+}
+
+/// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets before
 /// its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
-/// The plan as it travels.
-pub fn encode(plan: &Plan) -> io::Result<Vec<u8>> {
-    let bytes = serde_json::to_vec(plan)?;
+fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
+    let bytes = serde_json::to_vec(what)?;
     if bytes.len() as u64 > wire::PLAN_BYTES_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the plan is longer than 4 MiB",
+            "a plan or claim is longer than 4 MiB",
         ));
     }
     Ok(bytes)

@@ -73,7 +73,7 @@ fn serve(workers: Workers) -> io::Result<()> {
 }
 
 fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
-    let [server, payload, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] =
+    let [server, plan, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] =
         descriptors.try_into().ok()?;
     let pipes = Pipes {
         stdin,
@@ -83,7 +83,7 @@ fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
     };
     Some(Started {
         server,
-        payload: payload.into(),
+        plan: plan.into(),
         plan_bytes: start.plan_bytes,
         pipes,
     })

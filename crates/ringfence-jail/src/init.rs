@@ -1,24 +1,26 @@
-//! Pid 1 of a sandbox: raises the walls, starts the program, buries orphans, and reports the program's end in the
+//! Pid 1 of a sandbox: raises the walls, waits for the claim, starts the program, buries orphans, and reports the program's end in the
 //! kernel's words. When it ends, the kernel ends everything in the sandbox. Without a pid namespace (tier `landlock`)
 //! it is the process to which orphans return, and the supervisor ends them.
 
 use crate::{
-    Plan, Program,
+    Claim, Plan, Program, Run,
     cgroup::Entrance,
-    enter::{self, Doors, Handed},
+    enter::{self, Doors, Entered, Handed, step},
     helper::Workers,
-    wire::{self, Failure, InitEvent, InitOrder},
+    wire::{self, Door, Failure, InitEvent, InitOrder},
 };
 use ringfence_sys::{
+    landlock::{self, Rules},
     process::{self, Fork, Kill},
     wait::{self, Child},
 };
 use ringfence_types::Tier;
 use std::{
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, PipeWriter, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::ExitStatusExt,
+        unix::{fs::FileExt, process::ExitStatusExt},
     },
     path::Path,
 };
@@ -32,128 +34,272 @@ pub(crate) struct Pipes {
     pub(crate) report: OwnedFd,
 }
 
-/// The life of pid 1, from its first instruction. Does not return.
-pub(crate) fn live(
-    plan: &Plan,
-    handed: Handed,
-    entrance: Option<Entrance>,
-    pipes: Pipes,
-    link: &OwnedFd,
-    workers: Workers,
-) -> ! {
-    let lived = prepare(plan, &handed, entrance, link.as_fd()).and_then(|doors| {
+/// Pid 1, from its first instruction until the program is its only business.
+pub(crate) struct Init<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) link: OwnedFd,
+    pub(crate) workers: Workers,
+}
+
+impl Init<'_> {
+    /// Its whole life. Does not return.
+    pub(crate) fn live(&self, handed: Handed, entrance: Option<Entrance>, pipes: Pipes) -> ! {
+        match self.serve(handed, entrance, pipes) {
+            Ok(program) => watch(program, self.plan.tier, self.link.as_fd()),
+            Err(failure) => {
+                // The supervisor sees the end of the link if even this fails.
+                drop(wire::send(self.link.as_fd(), &InitEvent::Failed(failure), &[]));
+                process::exit_now(1)
+            }
+        }
+    }
+
+    fn serve(&self, handed: Handed, entrance: Option<Entrance>, pipes: Pipes) -> Result<i32, Failure> {
+        let Entered { rules, code, doors } = self.prepare(&handed, entrance)?;
+        let supervisor = handed.supervisor;
         drop(handed);
-        start(plan, doors, pipes, link, workers)
-    });
-    match lived {
-        Ok(program) => watch(program, plan.tier, link.as_fd()),
-        Err(failure) => {
-            // The supervisor sees the end of the link if even this fails.
-            drop(wire::send(link.as_fd(), &InitEvent::Failed(failure), &[]));
-            process::exit_now(1)
+        let children = step("child events", process::child_events())?;
+        let (ahead, later) = match &self.plan.program {
+            Program::Ahead { argv, environment } => {
+                (Some(self.start_ahead(argv, environment, rules, pipes)?), None)
+            }
+            Program::Claimed | Program::Worker { .. } => (None, Some((rules, pipes))),
+        };
+        self.park(doors, ahead.as_ref())?;
+        let (claim, payload) = self.wait_for_claim(children.as_fd())?;
+        enter::limit(0, &claim, supervisor)?;
+        enter::write(self.plan, &claim, code.as_ref(), &payload)?;
+        drop(code);
+        let program = match (ahead, later) {
+            (Some(ahead), _) => {
+                self.tell(&InitEvent::Running, &[])?;
+                ahead.go(&claim, &payload)?
+            }
+            (None, Some((rules, pipes))) => {
+                let program = self.fork_program(rules, pipes, None, |init| init.execute(&claim))?;
+                enter::filter(self.plan)?;
+                self.tell(&InitEvent::Running, &[])?;
+                program
+            }
+            (None, None) => return Err(nothing("start the program", "there is none")),
+        };
+        Ok(program)
+    }
+
+    fn prepare(&self, handed: &Handed, entrance: Option<Entrance>) -> Result<Entered, Failure> {
+        step("parent death signal", process::die_with_parent())?;
+        step("process name", process::set_name("ringfence-init"))?;
+        if self.plan.tier == Tier::Landlock {
+            step("adopt orphans", process::adopt_orphans())?;
+        }
+        if let Some(entrance) = entrance {
+            step("join cgroup", entrance.enter())?;
+        }
+        match self.hear()? {
+            (InitOrder::Go, _) => enter::enter(self.plan, handed),
+            (order, _) => Err(nothing("wait for the supervisor", &format!("it said {order:?}"))),
         }
     }
-}
 
-fn prepare(
-    plan: &Plan,
-    handed: &Handed,
-    entrance: Option<Entrance>,
-    link: BorrowedFd<'_>,
-) -> Result<Option<Doors>, Failure> {
-    enter::step("parent death signal", process::die_with_parent())?;
-    enter::step("process name", process::set_name("ringfence-init"))?;
-    if plan.tier == Tier::Landlock {
-        enter::step("adopt orphans", process::adopt_orphans())?;
+    /// The interpreter comes up behind all walls, and then reads descriptor 4.
+    fn start_ahead(
+        &self,
+        argv: &[String],
+        environment: &[(String, String)],
+        rules: Rules,
+        pipes: Pipes,
+    ) -> Result<Ahead, Failure> {
+        let (waits, go) = step("pipe for the claim", io::pipe())?;
+        let program = self.fork_program(rules, pipes, Some(waits.into()), |_| exec(argv, environment))?;
+        // Before the filter, which refuses it.
+        let descriptor = step("descriptor of the program", process::descriptor_of(program))?;
+        enter::filter(self.plan)?;
+        Ok(Ahead {
+            program,
+            descriptor,
+            go,
+        })
     }
-    if let Some(entrance) = entrance {
-        enter::step("join cgroup", entrance.enter())?;
-    }
-    match enter::step("wait for the supervisor", wire::receive(link))? {
-        Some((InitOrder::Go, _)) => enter::enter(plan, handed),
-        _ => Err(Failure {
-            step: "wait for the supervisor".into(),
-            errno: 0,
-            detail: "it is gone".into(),
-        }),
-    }
-}
 
-/// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the program's and nobody else's end.
-fn start(
-    plan: &Plan,
-    doors: Option<Doors>,
-    pipes: Pipes,
-    link: &OwnedFd,
-    workers: Workers,
-) -> Result<i32, Failure> {
-    match enter::step("fork the program", process::fork())? {
-        Fork::Child => {
-            drop(doors);
-            let failure = become_program(plan, pipes, workers);
-            drop(wire::send(link.as_fd(), &InitEvent::Failed(failure), &[]));
-            process::exit_now(127)
-        }
-        Fork::Parent(program) => {
-            drop(pipes);
-            let descriptors: Vec<BorrowedFd<'_>> = doors
-                .iter()
-                .flat_map(|doors| [doors.proc.as_fd(), doors.changes.as_fd(), doors.output.as_fd()])
-                .collect();
-            enter::step(
-                "report the start",
-                wire::send(link.as_fd(), &InitEvent::Running, &descriptors),
+    fn park(&self, doors: Doors, ahead: Option<&Ahead>) -> Result<(), Failure> {
+        let Doors {
+            changes,
+            output,
+            proc,
+            disk,
+        } = doors;
+        let doors = [
+            (Door::Changes, changes),
+            (Door::Output, output),
+            (Door::Proc, proc),
+            (Door::Disk, disk),
+        ];
+        let program = ahead.map(|ahead| (Door::Program, ahead.descriptor.as_fd()));
+        let (names, descriptors): (Vec<Door>, Vec<BorrowedFd<'_>>) = doors
+            .iter()
+            .filter_map(|(name, door)| Some((*name, door.as_ref()?.as_fd())))
+            .chain(program)
+            .unzip();
+        self.tell(&InitEvent::Parked { doors: names }, &descriptors)
+    }
+
+    fn wait_for_claim(&self, children: BorrowedFd<'_>) -> Result<(Claim, File), Failure> {
+        loop {
+            let [ordered, ended] = step(
+                "wait for a claim",
+                wait::readable([Some(self.link.as_fd()), Some(children)], None),
             )?;
-            Ok(program)
+            if ordered {
+                break;
+            }
+            if ended && matches!(wait::wait_now(Child::Any), Ok(Some(_))) {
+                return Err(nothing("wait for a claim", "the interpreter has ended"));
+            }
         }
+        let (InitOrder::Claim { claim_bytes }, descriptors) = self.hear()? else {
+            return Err(nothing("wait for a claim", "another order came"));
+        };
+        let payload = descriptors
+            .into_iter()
+            .next()
+            .map(File::from)
+            .ok_or_else(|| nothing("wait for a claim", "it came without its payload"))?;
+        let claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
+        Ok((claim, payload))
     }
-}
 
-/// The last steps, in the program's own process. Returns only when they fail.
-fn become_program(plan: &Plan, pipes: Pipes, workers: Workers) -> Failure {
-    let placed = place(plan, pipes);
-    if let Err(error) = placed {
-        return Failure::new("descriptors", &error);
-    }
-    match &plan.program {
-        Program::Exec { argv, .. } => {
-            let Some(path) = argv.first() else {
-                return Failure {
-                    step: "exec".into(),
-                    errno: 0,
-                    detail: "no program is named".into(),
+    /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the program's and nobody else's
+    /// end.
+    fn fork_program(
+        &self,
+        rules: Rules,
+        pipes: Pipes,
+        waits: Option<OwnedFd>,
+        act: impl FnOnce(&Self) -> Failure,
+    ) -> Result<i32, Failure> {
+        match step("fork the program", process::fork())? {
+            Fork::Child => {
+                let failure = match self.become_program(rules, pipes, waits) {
+                    Ok(()) => act(self),
+                    Err(failure) => failure,
                 };
-            };
-            let error = process::execve(Path::new(path), argv, &plan.environment);
-            Failure::new(format!("exec {path}"), &error)
+                drop(wire::send(self.link.as_fd(), &InitEvent::Failed(failure), &[]));
+                process::exit_now(127)
+            }
+            Fork::Parent(program) => Ok(program),
         }
-        Program::Worker { name } => match workers.iter().find(|(known, _)| known == name) {
-            Some((_, work)) => process::exit_now(run_worker(*work)),
-            None => Failure {
-                step: "worker".into(),
-                errno: 0,
-                detail: format!("there is no worker {name}"),
-            },
-        },
+    }
+
+    /// The last steps but one, in the program's own process.
+    fn become_program(&self, rules: Rules, pipes: Pipes, waits: Option<OwnedFd>) -> Result<(), Failure> {
+        // First, because the rules are a descriptor whose number may be wanted.
+        step("landlock", landlock::confine(rules))?;
+        step("descriptors", self.place(pipes, waits))?;
+        enter::filter(self.plan)
+    }
+
+    fn place(&self, pipes: Pipes, waits: Option<OwnedFd>) -> io::Result<()> {
+        process::new_session()?;
+        process::reset_signals()?;
+        if !matches!(self.plan.program, Program::Worker { .. }) {
+            process::change_directory(&self.plan.layout.workspace)?;
+        }
+        // Out of the way first, so that no pipe is overwritten before it is placed.
+        let pipes = [
+            Some(pipes.stdin),
+            Some(pipes.stdout),
+            Some(pipes.stderr),
+            Some(pipes.report),
+            waits,
+        ];
+        let mut moved = Vec::new();
+        for (number, pipe) in (0..).zip(pipes) {
+            if let Some(pipe) = pipe {
+                moved.push((number, process::duplicate_above(&pipe, 10)?));
+            }
+        }
+        for (number, pipe) in &moved {
+            process::place_descriptor(pipe, *number)?;
+        }
+        process::close_on_exec_from(u32::try_from(moved.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Becomes what the claim names. Returns only when that fails.
+    fn execute(&self, claim: &Claim) -> Failure {
+        match (&self.plan.program, &claim.run) {
+            (
+                Program::Claimed,
+                Run::Exec {
+                    argv,
+                    environment,
+                    report,
+                },
+            ) => {
+                if !report && let Err(error) = process::close_on_exec_from(3) {
+                    return Failure::new("descriptors", &error);
+                }
+                exec(argv, environment)
+            }
+            (Program::Worker { name }, Run::Work) => {
+                match self.workers.iter().find(|(known, _)| known == name) {
+                    Some((_, work)) => process::exit_now(run_worker(*work)),
+                    None => nothing("worker", &format!("there is no worker {name}")),
+                }
+            }
+            _ => nothing("claim", "it is for another kind of program"),
+        }
+    }
+
+    fn hear(&self) -> Result<(InitOrder, Vec<OwnedFd>), Failure> {
+        step("wait for the supervisor", wire::receive(self.link.as_fd()))?
+            .ok_or_else(|| nothing("wait for the supervisor", "it is gone"))
+    }
+
+    fn tell(&self, event: &InitEvent, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
+        step(
+            "tell the supervisor",
+            wire::send(self.link.as_fd(), event, descriptors),
+        )
     }
 }
 
-fn place(plan: &Plan, pipes: Pipes) -> io::Result<()> {
-    process::new_session()?;
-    process::reset_signals()?;
-    if !matches!(plan.program, Program::Worker { .. }) {
-        process::change_directory(&plan.layout.workspace)?;
-    }
-    let report = matches!(plan.program, Program::Exec { report: true, .. });
-    // Out of the way first, so that no pipe is overwritten before it is placed.
-    let moved = [pipes.stdin, pipes.stdout, pipes.stderr, pipes.report]
-        .map(|pipe| process::duplicate_above(&pipe, 10));
-    for (number, pipe) in (0..).zip(moved) {
-        if number < 3 || report {
-            process::place_descriptor(pipe?, number)?;
+/// An interpreter that was started before its claim.
+struct Ahead {
+    program: i32,
+    descriptor: OwnedFd,
+    go: PipeWriter,
+}
+
+impl Ahead {
+    /// Gives it what it waits for. That it has ended is told by its end, not here.
+    fn go(mut self, claim: &Claim, payload: &File) -> Result<i32, Failure> {
+        let Run::Go(part) = claim.run else {
+            return Err(nothing("claim", "it is for another kind of program"));
+        };
+        let mut word = vec![0; usize::try_from(part.length).unwrap_or(0)];
+        step("read the claim", payload.read_exact_at(&mut word, part.offset))?;
+        match self.go.write_all(&word) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new("go", &error)),
+            _ => Ok(self.program),
         }
     }
-    process::close_on_exec_from(if report { 4 } else { 3 })
+}
+
+fn exec(argv: &[String], environment: &[(String, String)]) -> Failure {
+    let Some(path) = argv.first() else {
+        return nothing("exec", "no program is named");
+    };
+    let error = process::execve(Path::new(path), argv, environment);
+    Failure::new(format!("exec {path}"), &error)
+}
+
+/// A failure that is not the kernel's.
+fn nothing(step: &str, detail: &str) -> Failure {
+    Failure {
+        step: step.to_owned(),
+        errno: 0,
+        detail: detail.to_owned(),
+    }
 }
 
 /// Runs a function of this binary as the program. A panic is status 101, as for any Rust program.

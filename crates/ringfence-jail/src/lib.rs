@@ -26,6 +26,6 @@ pub mod wire;
 
 pub use host::Host;
 pub use layout::Layout;
-pub use plan::{Plan, PlanError};
-pub use spec::{JailSpec, Part, Program};
+pub use plan::{Claim, Plan, PlanError};
+pub use spec::{ClaimSpec, JailSpec, Part, Program, Run};
 pub use sweep::{RUNS, sweep};

@@ -1,4 +1,5 @@
-//! What the engine asks of the jail for one run.
+//! What the engine asks of the jail: a place, which knows nothing of any request, and the claim by which one request
+//! takes it. A place is made for the claim, or ahead of it.
 
 use crate::Layout;
 use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
@@ -16,37 +17,66 @@ pub struct JailSpec {
     pub trees: Vec<PathBuf>,
     /// Symbolic links of the host on the way to the interpreter, made again inside.
     pub links: Vec<(PathBuf, String)>,
-    /// What runs.
+    /// What will run.
     pub program: Program,
-    /// The program's environment, complete.
-    pub environment: Vec<(String, String)>,
     /// A directory of the host's behind the workspace.
     pub host_workspace: Option<(PathBuf, WorkspaceMode)>,
-    /// The code file's name, and its bytes in the payload.
-    pub code: Option<(String, Part)>,
-    /// Files to write into the workspace.
-    pub files: Vec<(WorkspacePath, Part)>,
-    /// What it may use.
+    /// What it may use, until a claim says otherwise.
     pub limits: Limits,
-    /// Between the polite and the final signal, in milliseconds.
-    pub grace_ms: u64,
 }
 
-/// What runs inside.
+/// What will run inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
-    /// An executable; `argv[0]` is also its path. `report`: it gets the report pipe as descriptor 3.
-    Exec {
+    /// An executable that the claim names.
+    Claimed,
+    /// An executable that is started at once and waits for its part of the claim: what [`Run::Go`] names can be read
+    /// from its descriptor 4, to the end. `argv[0]` is also its path; descriptor 3 is the report pipe.
+    Ahead {
         /// Words.
         argv: Vec<String>,
-        /// Descriptor 3.
-        report: bool,
+        /// Its environment, complete.
+        environment: Vec<(String, String)>,
     },
     /// A function of this binary, by name: standard input in, standard output out.
     Worker {
         /// Name in the helper's table.
         name: String,
     },
+}
+
+/// What one request brings. [`crate::plan::claim`] turns it into a claim.
+#[derive(Clone, Debug)]
+pub struct ClaimSpec {
+    /// The code file's name, and its bytes in the payload.
+    pub code: Option<(String, Part)>,
+    /// Files to write into the workspace.
+    pub files: Vec<(WorkspacePath, Part)>,
+    /// What to do with the place's program.
+    pub run: Run,
+    /// What it may use.
+    pub limits: Limits,
+    /// Between the polite and the final signal, in milliseconds.
+    pub grace_ms: u64,
+}
+
+/// A claim's word for the program of its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Run {
+    /// To [`Program::Claimed`]: what to execute. `argv[0]` is also its path. `report`: it gets the report pipe as
+    /// descriptor 3.
+    Exec {
+        /// Words.
+        argv: Vec<String>,
+        /// Its environment, complete.
+        environment: Vec<(String, String)>,
+        /// Descriptor 3.
+        report: bool,
+    },
+    /// To [`Program::Ahead`]: what it has been waiting for.
+    Go(Part),
+    /// To [`Program::Worker`]: its input comes through its standard input.
+    Work,
 }
 
 /// A stretch of the payload.

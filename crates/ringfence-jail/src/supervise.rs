@@ -1,18 +1,18 @@
-//! The supervisor of one run: a process of its own on the host's side of the walls. It makes the cgroup and pid 1,
+//! The supervisor of one sandbox: a process of its own on the host's side of the walls. It makes the cgroup and pid 1,
 //! gives them identity and limits, keeps the clock, watches memory, and ends the tree on deadline, on memory, on the
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
 use crate::{
-    Plan,
+    Claim, Plan,
     cgroup::{Cgroup, Entrance},
-    enter::Handed,
+    enter::{self, Handed},
     helper::Workers,
-    init::{self, Pipes},
-    plan::{Identity, Tree},
+    init::{Init, Pipes},
+    plan::{Identity, Tree, root},
     sample,
     sweep::RunDirectory,
     tree,
-    wire::{self, Cause, Ending, Event, Failure, InitEvent, InitOrder, Order},
+    wire::{self, Cause, Door, Ending, Event, Failure, InitEvent, InitOrder, Order},
 };
 use ringfence_sys::{
     channel, file, mount,
@@ -22,18 +22,18 @@ use ringfence_sys::{
 };
 use ringfence_types::Tier;
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     time::{Duration, Instant},
 };
 
 /// How long a killed tree may take to be gone.
 const DEATH_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the walls may take.
+const SETUP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The namespaces that pid 1 is born into; cgroup and time follow once it has been placed.
 const NAMESPACES: [NamespaceKind; 6] = [
@@ -49,7 +49,7 @@ const NAMESPACES: [NamespaceKind; 6] = [
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) server: OwnedFd,
-    pub(crate) payload: File,
+    pub(crate) plan: File,
     pub(crate) plan_bytes: u64,
     pub(crate) pipes: Pipes,
 }
@@ -58,39 +58,29 @@ pub(crate) struct Started {
 pub(crate) fn live(started: Started, workers: Workers) -> ! {
     let Started {
         server,
-        payload,
+        plan,
         plan_bytes,
         pipes,
     } = started;
-    let told = match read_plan(&payload, plan_bytes) {
-        Ok(plan) => supervise(&plan, &server, payload, pipes, workers),
-        Err(error) => wire::send(
-            server.as_fd(),
-            &Event::Failed(Failure::new("read plan", &error)),
-            &[],
-        ),
+    let told = match wire::read_head(&plan, plan_bytes) {
+        Ok(plan) => supervise(&plan, &server, pipes, workers),
+        Err(error) => {
+            let failure = Failure::new("read plan", &error);
+            wire::send(server.as_fd(), &Event::Failed(failure), &[])
+        }
     };
     process::exit_now(i32::from(told.is_err()))
 }
 
-fn read_plan(payload: &File, plan_bytes: u64) -> io::Result<Plan> {
-    if plan_bytes > wire::PLAN_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
-    }
-    let mut bytes = vec![0; usize::try_from(plan_bytes).unwrap_or(0)];
-    payload.read_exact_at(&mut bytes, 0)?;
-    Ok(serde_json::from_slice(&bytes)?)
-}
-
-fn supervise(plan: &Plan, server: &OwnedFd, payload: File, pipes: Pipes, workers: Workers) -> io::Result<()> {
+fn supervise(plan: &Plan, server: &OwnedFd, pipes: Pipes, workers: Workers) -> io::Result<()> {
     let directory = match prepare(plan) {
         Ok(directory) => directory,
         Err(failure) => return wire::send(server.as_fd(), &Event::Failed(failure), &[]),
     };
-    let event = match Sandbox::start(plan, payload, pipes, workers) {
+    let event = match Sandbox::start(plan, pipes, workers) {
         Err(failure) => Event::Failed(failure),
-        Ok(mut sandbox) => match sandbox.watch(plan, server.as_fd()) {
-            Ok(cause) => Event::Ended(sandbox.finish(plan, cause)),
+        Ok(mut sandbox) => match sandbox.serve(server.as_fd()) {
+            Ok(ending) => Event::Ended(ending),
             Err(failure) => {
                 sandbox.kill();
                 Event::Failed(failure)
@@ -120,24 +110,25 @@ fn prepare(plan: &Plan) -> Result<Option<RunDirectory>, Failure> {
 }
 
 /// A started tree, seen from outside.
-struct Sandbox {
+struct Sandbox<'a> {
+    plan: &'a Plan,
     init: i32,
     link: OwnedFd,
     cgroup: Option<Cgroup>,
-    proc: Option<OwnedFd>,
-    disk: Option<OwnedFd>,
+    doors: HashMap<Door, OwnedFd>,
     status: Option<i32>,
     peak: sample::Sample,
     buried: Option<wait::Ended>,
 }
 
-impl Sandbox {
-    fn start(plan: &Plan, payload: File, pipes: Pipes, workers: Workers) -> Result<Self, Failure> {
-        let (link, inner) = channel::pair().map_err(|e| Failure::new("link to pid 1", &e))?;
-        let mapped_trees = map_trees(plan)?;
+impl<'a> Sandbox<'a> {
+    fn start(plan: &'a Plan, pipes: Pipes, workers: Workers) -> Result<Self, Failure> {
+        // The program's own descriptors take the lowest numbers, while it may still have to tell why it cannot start.
+        let (link, inner) = channel::pair()
+            .and_then(|(link, inner)| Ok((link, process::duplicate_above(inner, 10)?)))
+            .map_err(|e| Failure::new("link to pid 1", &e))?;
         let handed = Handed {
-            payload,
-            mapped_trees,
+            mapped_trees: map_trees(plan)?,
             supervisor: std::process::id(),
         };
         let cgroup =
@@ -160,21 +151,26 @@ impl Sandbox {
                 // Not dropped: the directory is the supervisor's to remove.
                 std::mem::forget(cgroup);
                 drop(link);
-                init::live(plan, handed, entrance, pipes, &inner, workers)
+                let init = Init {
+                    plan,
+                    link: inner,
+                    workers,
+                };
+                init.live(handed, entrance, pipes)
             }
             Fork::Parent(init) => {
                 drop((inner, handed, entrance, pipes));
                 let mut sandbox = Self {
+                    plan,
                     init,
                     link,
                     cgroup,
-                    proc: None,
-                    disk: None,
+                    doors: HashMap::new(),
                     status: None,
                     peak: sample::Sample::default(),
                     buried: None,
                 };
-                match sandbox.wake(plan) {
+                match sandbox.wake() {
                     Ok(()) => Ok(sandbox),
                     Err(failure) => {
                         sandbox.kill();
@@ -186,19 +182,117 @@ impl Sandbox {
     }
 
     /// Gives pid 1 its identity and lets it go on.
-    fn wake(&mut self, plan: &Plan) -> Result<(), Failure> {
+    fn wake(&mut self) -> Result<(), Failure> {
         let proc = Path::new("/proc").join(self.init.to_string());
-        if plan.tier == Tier::Full {
-            map_identity(&proc, plan.identity).map_err(|error| Failure::new("identity map", &error))?;
+        if self.plan.tier == Tier::Full {
+            map_identity(&proc, self.plan.identity).map_err(|error| Failure::new("identity map", &error))?;
         }
         // The host's memory runs out on the sandbox first.
         fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
-        wire::send(self.link.as_fd(), &InitOrder::Go, &[]).map_err(|error| Failure::new("wake pid 1", &error))
+        self.order(&InitOrder::Go, &[])
+    }
+
+    /// From the raising of the walls to the end of the tree.
+    fn serve(&mut self, server: BorrowedFd<'_>) -> Result<Ending, Failure> {
+        let claimed = match self.park(server)? {
+            Parked::Claimed(order) => Some(order),
+            Parked::Left => None,
+        };
+        let Some((claim_bytes, payload)) = claimed else {
+            return Ok(self.finish(Cause::Cancelled));
+        };
+        let claim: Claim =
+            wire::read_head(&payload, claim_bytes).map_err(|e| Failure::new("read the claim", &e))?;
+        self.bind(&claim)?;
+        self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
+        drop(payload);
+        let cause = self.watch(&claim, server)?;
+        Ok(self.finish(cause))
+    }
+
+    /// Until the walls are up and a request takes the place, in whichever order that comes.
+    fn park(&mut self, server: BorrowedFd<'_>) -> Result<Parked, Failure> {
+        let by = Instant::now() + SETUP_PATIENCE;
+        let mut claimed = None;
+        let mut up = false;
+        loop {
+            let patience = (!up).then(|| by.saturating_duration_since(Instant::now()));
+            // One order is enough; what comes after it is read once the program runs.
+            let orders = claimed.is_none().then_some(server);
+            let [ordered, linked] = wait::readable([orders, Some(self.link.as_fd())], patience)
+                .map_err(|error| Failure::new("wait", &error))?;
+            if linked {
+                self.hear_parked()?;
+                up = true;
+                // A server that is gone shows when it is listened to.
+                drop(wire::send(server, &Event::Parked, &[]));
+            }
+            if ordered {
+                let Ok(Some((Order::Claim { claim_bytes }, descriptors))) = wire::receive(server) else {
+                    return Ok(Parked::Left);
+                };
+                let Some(payload) = descriptors.into_iter().next() else {
+                    return Ok(Parked::Left);
+                };
+                claimed = Some((claim_bytes, File::from(payload)));
+            }
+            if !up && Instant::now() >= by {
+                return Err(Failure::new("wait for the walls", &io::Error::from(io::ErrorKind::TimedOut)));
+            }
+            if up && let Some(order) = claimed.take() {
+                return Ok(Parked::Claimed(order));
+            }
+        }
+    }
+
+    fn hear_parked(&mut self) -> Result<(), Failure> {
+        match wire::receive::<InitEvent>(self.link.as_fd()) {
+            Ok(Some((InitEvent::Parked { doors }, descriptors))) => {
+                self.doors = doors.into_iter().zip(descriptors).collect();
+                Ok(())
+            }
+            Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
+            Ok(Some((event, _))) => {
+                let unexpected = io::Error::other(format!("pid 1 said {event:?}"));
+                Err(Failure::new("wait for the walls", &unexpected))
+            }
+            Ok(None) => Err(Failure::new("wait for the walls", &io::Error::other("pid 1 is gone"))),
+            Err(error) => Err(Failure::new("wait for the walls", &error)),
+        }
+    }
+
+    /// Puts the claim's limits in force, on a tree in which nothing of the request runs yet.
+    fn bind(&self, claim: &Claim) -> Result<(), Failure> {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup
+                .adjust(&self.plan.limits, &claim.limits)
+                .map_err(|error| Failure::new("adjust cgroup", &error))?;
+        }
+        if let Some(disk) = self.doors.get(&Door::Disk)
+            && claim.limits.disk_bytes != self.plan.limits.disk_bytes
+        {
+            let bytes = claim.limits.disk_bytes;
+            let (size, files) = (bytes.to_string(), root::files_max(bytes).to_string());
+            mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)])
+                .map_err(|error| Failure::new("size the disk", &error))?;
+        }
+        match self.doors.get(&Door::Program) {
+            Some(program) => {
+                let pid = process::pid_of(program.as_fd())
+                    .map_err(|error| Failure::new("the program that was started ahead", &error))?;
+                enter::limit(pid, claim, std::process::id())
+            }
+            None => Ok(()), // pid 1 limits itself, and the program inherits it
+        }
+    }
+
+    fn order(&self, order: &InitOrder, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
+        wire::send(self.link.as_fd(), order, descriptors).map_err(|error| Failure::new("tell pid 1", &error))
     }
 
     /// Until the tree has to end, or has ended.
-    fn watch(&mut self, plan: &Plan, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
-        let mut deadline = Deadline::new(plan);
+    fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
+        let mut deadline = Deadline::new(claim);
         let mut next_look = Instant::now();
         loop {
             let now = Instant::now();
@@ -206,17 +300,17 @@ impl Sandbox {
                 Passed::Nothing => {}
                 Passed::Polite => {
                     // Failure means that pid 1 is gone, which the link tells next.
-                    drop(wire::send(self.link.as_fd(), &InitOrder::Terminate, &[]));
+                    drop(self.order(&InitOrder::Terminate, &[]));
                 }
                 Passed::Final => return Ok(Cause::Timeout),
             }
             if now >= next_look
-                && let Some(cause) = self.look(plan, &mut next_look)
+                && let Some(cause) = self.look(claim, &mut next_look)
             {
                 return Ok(cause);
             }
             let mut until = deadline.next().saturating_duration_since(now);
-            if self.samples(plan) {
+            if self.samples() {
                 until = until.min(next_look.saturating_duration_since(now));
             }
             let alarm = self
@@ -243,14 +337,11 @@ impl Sandbox {
     /// One message of pid 1.
     fn hear(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
-            Ok(Some((InitEvent::Running, descriptors))) => {
-                let mut descriptors = descriptors.into_iter();
-                self.proc = descriptors.next();
-                let doors: Vec<OwnedFd> = descriptors.collect();
-                let lent: Vec<BorrowedFd<'_>> = doors.iter().map(AsFd::as_fd).collect();
+            Ok(Some((InitEvent::Running, _))) => {
+                let lent = [Door::Changes, Door::Output].map(|door| self.doors.get(&door));
+                let lent: Vec<BorrowedFd<'_>> = lent.into_iter().flatten().map(AsFd::as_fd).collect();
                 wire::send(server, &Event::Running, &lent)
                     .map_err(|error| Failure::new("tell the server", &error))?;
-                self.disk = doors.into_iter().nth(1);
                 Ok(None)
             }
             Ok(Some((InitEvent::Ended { status }, _))) => {
@@ -258,33 +349,32 @@ impl Sandbox {
                 Ok(Some(Cause::Program))
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
-            Ok(None) | Err(_) => Ok(Some(Cause::Killed)),
+            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => Ok(Some(Cause::Killed)),
         }
     }
 
     /// Must this process look at the tree itself.
-    fn samples(&self, plan: &Plan) -> bool {
-        self.proc.is_some() && (self.cgroup.is_none() || plan.tier == Tier::Landlock)
+    fn samples(&self) -> bool {
+        self.doors.contains_key(&Door::Proc)
+            && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
-    fn look(&mut self, plan: &Plan, next_look: &mut Instant) -> Option<Cause> {
-        if !self.samples(plan) {
-            return None;
-        }
-        let proc = self.proc.as_ref()?;
-        let seen = if plan.tier == Tier::Full {
-            sample::look(proc, self.disk.as_ref(), plan.limits.memory_bytes)
+    fn look(&mut self, claim: &Claim, next_look: &mut Instant) -> Option<Cause> {
+        let proc = self.doors.get(&Door::Proc).filter(|_| self.samples())?;
+        let limits = &claim.limits;
+        let seen = if self.plan.tier == Tier::Full {
+            sample::look(proc, self.doors.get(&Door::Output), limits.memory_bytes)
         } else {
-            sample::look_at(proc, &tree::descendants(), plan.limits.memory_bytes)
+            sample::look_at(proc, &tree::descendants(), limits.memory_bytes)
         };
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
         self.peak.processes = self.peak.processes.max(seen.processes);
-        *next_look = Instant::now() + seen.next_look(plan.limits.memory_bytes, file::processors());
-        if self.cgroup.is_none() && seen.memory_bytes > plan.limits.memory_bytes {
+        *next_look = Instant::now() + seen.next_look(limits.memory_bytes, file::processors());
+        if self.cgroup.is_none() && seen.memory_bytes > limits.memory_bytes {
             return Some(Cause::OutOfMemory);
         }
-        let files = plan.layout.host_directory.as_deref()?;
-        (sample::directory_bytes(files) > plan.limits.disk_bytes).then_some(Cause::Disk)
+        let files = self.plan.layout.host_directory.as_deref()?;
+        (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
     /// Ends the tree. When this returns, every process of it is gone.
@@ -297,7 +387,7 @@ impl Sandbox {
         tree::kill_descendants(DEATH_PATIENCE);
     }
 
-    fn finish(&mut self, plan: &Plan, cause: Cause) -> Ending {
+    fn finish(&mut self, cause: Cause) -> Ending {
         let counted_before = self.cgroup.as_ref().map(Cgroup::counted);
         self.kill();
         let counted = self
@@ -308,11 +398,11 @@ impl Sandbox {
             .unwrap_or_default();
         let usage = self.buried.map(|ended| ended.usage).unwrap_or_default();
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
-        let disk = match &plan.layout.host_directory {
+        let disk = match &self.plan.layout.host_directory {
             Some(files) => sample::directory_bytes(files),
             None => self
-                .disk
-                .as_ref()
+                .doors
+                .get(&Door::Output)
                 .and_then(|disk| resource::space_used(disk.as_fd()).ok())
                 .map_or(0, |used| used.0),
         };
@@ -339,6 +429,14 @@ impl Sandbox {
     }
 }
 
+/// How a place stops waiting.
+enum Parked {
+    /// A request takes it: the claim's length, and its payload.
+    Claimed((u64, File)),
+    /// The server wants it no more.
+    Left,
+}
+
 /// Was the program ended by SIGKILL (or was pid 1, so that nothing is known).
 fn killed(status: Option<i32>) -> bool {
     status.is_none_or(|status| status & 0x7f == 9)
@@ -358,11 +456,11 @@ enum Passed {
 }
 
 impl Deadline {
-    fn new(plan: &Plan) -> Self {
-        let polite = Instant::now() + Duration::from_millis(plan.limits.timeout_ms);
+    fn new(claim: &Claim) -> Self {
+        let polite = Instant::now() + Duration::from_millis(claim.limits.timeout_ms);
         Self {
             polite,
-            last: polite + Duration::from_millis(plan.grace_ms),
+            last: polite + Duration::from_millis(claim.grace_ms),
             asked: false,
         }
     }

@@ -2,18 +2,27 @@
 //! socket, at most [`MESSAGE_BYTES_MAX`]; descriptors travel beside it. Whoever reads one treats it as a stranger's.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{fmt, io, os::fd::BorrowedFd, os::fd::OwnedFd, time::Duration};
+use std::{
+    fmt,
+    fs::File,
+    io,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    time::Duration,
+};
 
 /// The longest message.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// The longest plan (in the payload, not in a message).
+/// The longest plan or claim (in the payload, not in a message).
 pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 
-/// Server to helper. Descriptors: run socket, payload, stdin, stdout, stderr, report.
+/// Server to helper. Descriptors: run socket, plan, stdin, stdout, stderr, report.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// The plan is the first so many bytes of the payload.
+    /// Length of the plan.
     pub plan_bytes: u64,
 }
 
@@ -21,6 +30,11 @@ pub struct Start {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Order {
+    /// A request takes the place; it is waited for until the place is ready. Descriptor: the payload.
+    Claim {
+        /// The claim is the first so many bytes of the payload.
+        claim_bytes: u64,
+    },
     /// Kill the tree. The end of the connection means the same.
     Cancel,
 }
@@ -29,7 +43,9 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Event {
-    /// The walls are up and the program was started. Descriptors: workspace, output directory.
+    /// The walls are up; from now on a claim takes effect at once.
+    Parked,
+    /// The claim is bound and the program runs. Descriptors: workspace, output directory.
     Running,
     /// The tree is dead.
     Ended(Ending),
@@ -43,15 +59,40 @@ pub enum Event {
 pub enum InitOrder {
     /// The identity is mapped: raise the walls.
     Go,
+    /// The limits of the claim are in force: do its part. Descriptor: the payload.
+    Claim {
+        /// The claim is the first so many bytes of the payload.
+        claim_bytes: u64,
+    },
     /// Ask every process to end.
     Terminate,
+}
+
+/// What a descriptor of pid 1 leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Door {
+    /// The program's changes: the workspace, or an upper layer.
+    Changes,
+    /// `$RINGFENCE_OUTPUT_DIR`.
+    Output,
+    /// The sandbox's `/proc`.
+    Proc,
+    /// The private disk, to be sized.
+    Disk,
+    /// The process of a program that was started ahead.
+    Program,
 }
 
 /// Pid 1 to supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitEvent {
-    /// Descriptors: the sandbox's `/proc`, workspace, output directory.
+    /// The walls are up. Descriptors: these doors.
+    Parked {
+        /// Which they are.
+        doors: Vec<Door>,
+    },
+    /// The program runs.
     Running,
     /// The program ended, with this wait status.
     Ended {
@@ -126,6 +167,16 @@ pub enum Cause {
     Cancelled,
     /// Something outside killed pid 1.
     Killed,
+}
+
+/// Reads a plan or a claim from the beginning of a payload.
+pub(crate) fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
+    if bytes > PLAN_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
+    }
+    let mut head = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    payload.read_exact_at(&mut head, 0)?;
+    Ok(serde_json::from_slice(&head)?)
 }
 
 /// Sends one message.

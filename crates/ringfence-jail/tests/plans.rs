@@ -7,7 +7,7 @@
 )]
 
 use ringfence_jail::{
-    Host, JailSpec, Layout, Part, PlanError, Program,
+    ClaimSpec, Host, JailSpec, Layout, Part, PlanError, Program, Run,
     cgroup::Parent,
     host::{Node, SystemPath},
     plan,
@@ -73,12 +73,25 @@ fn spec(tier: Tier) -> JailSpec {
             "/home/alice/project/.venv".into(),
         ],
         links: vec![("/home/alice/.local/bin/python3".into(), "../share/python3".into())],
-        program: Program::Exec {
-            argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()],
-            report: true,
-        },
-        environment: vec![("PATH".into(), "/usr/bin".into())],
+        program: Program::Claimed,
         host_workspace: None,
+        limits: limits(),
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        memory_bytes: 512 << 20,
+        cpu_millicores: 1500,
+        timeout_ms: 60_000,
+        processes: 64,
+        output_bytes: 1_000_000,
+        disk_bytes: 512 << 20,
+    }
+}
+
+fn claim() -> ClaimSpec {
+    ClaimSpec {
         code: Some((
             "main.py".into(),
             Part {
@@ -93,30 +106,31 @@ fn spec(tier: Tier) -> JailSpec {
                 length: 3,
             },
         )],
-        limits: Limits {
-            memory_bytes: 512 << 20,
-            cpu_millicores: 1500,
-            timeout_ms: 60_000,
-            processes: 64,
-            output_bytes: 1_000_000,
-            disk_bytes: 512 << 20,
+        run: Run::Exec {
+            argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()],
+            environment: vec![("PATH".into(), "/usr/bin".into())],
+            report: true,
         },
+        limits: limits(),
         grace_ms: 500,
     }
 }
 
 fn check(name: &str, spec: JailSpec, host: &Host) {
-    let text = plan::build(spec, host).unwrap().to_string();
+    compare(&format!("plan-{name}"), &plan::build(spec, host).unwrap().to_string());
+}
+
+fn compare(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
-        .join(format!("plan-{name}.txt"));
+        .join(format!("{name}.txt"));
     if std::env::var_os("RINGFENCE_BLESS").is_some() {
-        fs::write(&path, &text).unwrap();
+        fs::write(&path, text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         text, expected,
-        "the plan `{name}` has changed; RINGFENCE_BLESS=1 accepts it"
+        "`{name}` has changed; RINGFENCE_BLESS=1 accepts it"
     );
 }
 
@@ -142,12 +156,12 @@ fn plans_are_golden() {
         program: Program::Worker { name: "parse".into() },
         trees: Vec::new(),
         links: Vec::new(),
-        code: None,
-        files: Vec::new(),
-        environment: Vec::new(),
         ..spec(Tier::Full)
     };
     check("worker", worker, &host(ALICE, none()));
+    for (name, host) in [("root-cgroup-v1", host(ROOT, v1())), ("user-no-cgroup", host(ALICE, none()))] {
+        compare(&format!("claim-{name}"), &plan::claim(claim(), &host).to_string());
+    }
 }
 
 /// claim: [FS-1]

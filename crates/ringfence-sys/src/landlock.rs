@@ -3,7 +3,7 @@
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::{io, path::PathBuf};
 
@@ -54,9 +54,12 @@ fn access(right: Right) -> BitFlags<AccessFs> {
     }
 }
 
-/// Confines this process and its children to come: files by `rules`, signals and abstract sockets to its own domain,
-/// TCP as `tcp` says. A kernel without Landlock is an error; `no_new_privs` must be set.
-pub fn confine(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<()> {
+/// Rules that are ready to be put in force.
+#[derive(Debug)]
+pub struct Rules(RulesetCreated);
+
+/// Rules by which files are confined to `rules`, signals and abstract sockets to their own domain, TCP as `tcp` says.
+pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
     let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -77,7 +80,15 @@ pub fn confine(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<()> {
         let rule = PathBeneath::new(opened, narrowed(path, access(*right))?);
         created = created.add_rule(rule).map_err(failed)?;
     }
-    let status = created.restrict_self().map_err(failed)?;
+    Ok(Rules(created))
+}
+
+/// Confines this process and its children to come. A kernel without Landlock is an error; `no_new_privs` must be set.
+pub fn confine(rules: Rules) -> io::Result<()> {
+    let status = rules
+        .0
+        .restrict_self()
+        .map_err(|error| io::Error::other(error.to_string()))?;
     match status.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),

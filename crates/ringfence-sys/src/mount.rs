@@ -2,7 +2,7 @@
 //! attached, so that no half-protected mount is ever visible.
 
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    FsMountFlags, FsPickFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
     UnmountFlags,
 };
 use std::{
@@ -141,6 +141,20 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// A handle by which the file system of the current directory can be given other options later.
+pub fn pick_current_directory() -> io::Result<OwnedFd> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC;
+    Ok(rustix::mount::fspick(rustix::fs::CWD, ".", flags)?)
+}
+
+/// Gives a picked file system other options. The caller needs its capabilities over the file system's user namespace.
+pub fn reconfigure(picked: BorrowedFd<'_>, options: &[(&str, &str)]) -> io::Result<()> {
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(picked, *key, *value)?;
+    }
+    Ok(rustix::mount::fsconfig_reconfigure(picked)?)
 }
 
 /// Shows what is at `source` at `target` too (a classic bind mount, in one call).

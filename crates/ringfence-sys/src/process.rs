@@ -39,6 +39,23 @@ pub enum NamespaceKind {
     Time = 0x80,
 }
 
+/// A descriptor that stands for a process, and can be handed to another.
+pub fn descriptor_of(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(invalid)?;
+    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+}
+
+/// The pid, in this pid namespace, of the process that a descriptor stands for.
+pub fn pid_of(descriptor: BorrowedFd<'_>) -> io::Result<i32> {
+    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    let text = std::fs::read_to_string(path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    match line.and_then(|pid| pid.trim().parse().ok()) {
+        Some(pid) if pid > 0 => Ok(pid),
+        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+    }
+}
+
 /// Threads of this process, from the kernel (each is a directory in `/proc/self/task`).
 pub fn thread_count() -> io::Result<usize> {
     let links = rustix::fs::stat("/proc/self/task")?.st_nlink;

@@ -51,31 +51,32 @@ impl Limit {
     }
 }
 
-/// Sets soft and hard limit, each lowered to the hard limit that is already there (raising it needs a privilege).
-pub fn lower_limit(limit: Limit, soft: u64, hard: u64) -> io::Result<()> {
-    let mut present = libc::rlimit {
+/// Sets soft and hard limit of a process (0: this one), lowered to the hard limit that is already there, because
+/// raising it needs a privilege.
+pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
+    let mut present = libc::rlimit64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: getrlimit fills the struct that it is given.
-    if unsafe { libc::getrlimit(limit.number(), &raw mut present) } != 0 {
+    // SAFETY: prlimit fills the struct that it is given, and reads none.
+    if unsafe { libc::prlimit64(pid, limit.number(), std::ptr::null(), &raw mut present) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let hard = hard.min(present.rlim_max);
-    let wanted = libc::rlimit {
-        rlim_cur: soft.min(hard),
-        rlim_max: hard,
+    let value = value.min(present.rlim_max);
+    let wanted = libc::rlimit64 {
+        rlim_cur: value,
+        rlim_max: value,
     };
-    // SAFETY: setrlimit reads the struct that it is given.
-    if unsafe { libc::setrlimit(limit.number(), &raw const wanted) } == 0 {
+    // SAFETY: prlimit reads the struct that it is given, and fills none.
+    if unsafe { libc::prlimit64(pid, limit.number(), &raw const wanted, std::ptr::null_mut()) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
 }
 
-/// Lets this process run on `count` processors only, the `first`th of those it may use and those after it.
-pub fn pin_to_processors(first: usize, count: usize) -> io::Result<()> {
+/// Lets a process run on `count` processors only, the `first`th of those that this one may use and those after it.
+pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let usable: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
@@ -87,7 +88,7 @@ pub fn pin_to_processors(first: usize, count: usize) -> io::Result<()> {
     for offset in 0..count.min(usable.len()) {
         chosen.set(usable[(first + offset) % usable.len()]);
     }
-    Ok(rustix::thread::sched_setaffinity(None, &chosen)?)
+    Ok(rustix::thread::sched_setaffinity(rustix::thread::Pid::from_raw(pid), &chosen)?)
 }
 
 /// Bytes used and inodes used on the file system of this descriptor.

@@ -192,6 +192,14 @@ impl Cgroup {
         }
     }
 
+    /// Gives it other limits; a value that stays is not written again.
+    pub fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        match &self.kind {
+            Kind::V2(group) => group.adjust(from, to),
+            Kind::V1(group) => group.adjust(from, to),
+        }
+    }
+
     /// Becomes readable when memory ran out; `None` where the kernel ends the whole tree by itself.
     pub fn memory_alarm(&self) -> Option<&OwnedFd> {
         match &self.kind {

@@ -79,21 +79,17 @@ impl Group {
             alarm: None,
         };
         fs::create_dir(&group.memory)?;
-        let bytes = limits.memory_bytes.to_string();
-        set(&group.memory, "memory.limit_in_bytes", &bytes)?;
-        set_if_present(&group.memory, "memory.memsw.limit_in_bytes", &bytes)?;
-        set_if_present(&group.memory, "memory.kmem.tcp.limit_in_bytes", &bytes)?;
+        group.limit_memory(limits.memory_bytes)?;
         let in_pids = pids.join(name);
         fs::create_dir(&in_pids)?;
         group.others.push(in_pids.clone());
-        set(&in_pids, "pids.max", &(limits.processes + 1).to_string())?;
+        limit_processes(&in_pids, limits)?;
         if let Some(cpu) = cpu {
             let in_cpu = cpu.join(name);
             fs::create_dir(&in_cpu)?;
             group.others.push(in_cpu.clone());
-            let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
             set(&in_cpu, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
-            set(&in_cpu, "cpu.cfs_quota_us", &quota.max(1000).to_string())?;
+            limit_cpu(&in_cpu, limits)?;
         }
         group.alarm = Some(alarm(&group.memory)?);
         Ok(group)
@@ -111,6 +107,39 @@ impl Group {
             .map(Entrance::Walk)
     }
 
+    pub(super) fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        if from.memory_bytes < to.memory_bytes {
+            // The sum of memory and swap may not be below memory alone at any moment.
+            set_if_present(
+                &self.memory,
+                "memory.memsw.limit_in_bytes",
+                &to.memory_bytes.to_string(),
+            )?;
+        }
+        if from.memory_bytes != to.memory_bytes {
+            self.limit_memory(to.memory_bytes)?;
+        }
+        let mut others = self.others.iter();
+        if let Some(pids) = others.next()
+            && from.processes != to.processes
+        {
+            limit_processes(pids, to)?;
+        }
+        if let Some(cpu) = others.next()
+            && from.cpu_millicores != to.cpu_millicores
+        {
+            limit_cpu(cpu, to)?;
+        }
+        Ok(())
+    }
+
+    fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        let bytes = bytes.to_string();
+        set(&self.memory, "memory.limit_in_bytes", &bytes)?;
+        set_if_present(&self.memory, "memory.memsw.limit_in_bytes", &bytes)?;
+        set_if_present(&self.memory, "memory.kmem.tcp.limit_in_bytes", &bytes)
+    }
+
     pub(super) fn memory_alarm(&self) -> Option<&OwnedFd> {
         self.alarm.as_ref()
     }
@@ -123,6 +152,15 @@ impl Group {
             out_of_memory: keyed(&self.memory, "memory.oom_control", "oom_kill").unwrap_or(0) > 0,
         }
     }
+}
+
+fn limit_processes(pids: &Path, limits: &Limits) -> io::Result<()> {
+    set(pids, "pids.max", &(limits.processes + 1).to_string())
+}
+
+fn limit_cpu(cpu: &Path, limits: &Limits) -> io::Result<()> {
+    let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
+    set(cpu, "cpu.cfs_quota_us", &quota.max(1000).to_string())
 }
 
 fn set_if_present(directory: &Path, file: &str, value: &str) -> io::Result<()> {

@@ -111,6 +111,7 @@ pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Group {
     directory: PathBuf,
+    cpu: CpuShare,
 }
 
 impl Drop for Group {
@@ -128,24 +129,47 @@ impl Group {
     pub(super) fn create(parent: &Path, cpu: CpuShare, name: &str, limits: &Limits) -> io::Result<Self> {
         let group = Self {
             directory: parent.join(name),
+            cpu,
         };
         fs::create_dir(&group.directory)?;
         let directory = &group.directory;
-        set(directory, "memory.max", &limits.memory_bytes.to_string())?;
+        group.limit_memory(limits)?;
         if directory.join("memory.swap.max").exists() {
             set(directory, "memory.swap.max", "0")?;
         }
         set(directory, "memory.oom.group", "1")?;
-        set(directory, "pids.max", &(limits.processes + 1).to_string())?;
+        group.limit_processes(limits)?;
         if cpu == CpuShare::Quota {
-            let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
-            set(
-                directory,
-                "cpu.max",
-                &format!("{} {CPU_PERIOD_US}", quota.max(1000)),
-            )?;
+            group.limit_cpu(limits)?;
         }
         Ok(group)
+    }
+
+    pub(super) fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
+        if from.memory_bytes != to.memory_bytes {
+            self.limit_memory(to)?;
+        }
+        if from.processes != to.processes {
+            self.limit_processes(to)?;
+        }
+        if from.cpu_millicores != to.cpu_millicores && self.cpu == CpuShare::Quota {
+            self.limit_cpu(to)?;
+        }
+        Ok(())
+    }
+
+    fn limit_memory(&self, limits: &Limits) -> io::Result<()> {
+        set(&self.directory, "memory.max", &limits.memory_bytes.to_string())
+    }
+
+    fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
+        set(&self.directory, "pids.max", &(limits.processes + 1).to_string())
+    }
+
+    fn limit_cpu(&self, limits: &Limits) -> io::Result<()> {
+        let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
+        let value = format!("{} {CPU_PERIOD_US}", quota.max(1000));
+        set(&self.directory, "cpu.max", &value)
     }
 
     pub(super) fn entrance(&self) -> io::Result<Entrance> {

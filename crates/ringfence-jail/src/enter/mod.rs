@@ -4,14 +4,14 @@
 mod own_root;
 
 use crate::{
-    Part,
-    plan::{INSIDE_ID, Identity, PathRight, Plan, Rlimit},
+    Part, Program,
+    plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
     seccomp,
     wire::Failure,
 };
 use ringfence_sys::{
     channel, file, identity, landlock,
-    landlock::{Right, Tcp},
+    landlock::{Right, Rules, Tcp},
     process::{self, NamespaceKind},
     resource::{self, Limit},
 };
@@ -29,23 +29,34 @@ use std::{
 /// What is handed to the process that enters.
 #[derive(Debug)]
 pub(crate) struct Handed {
-    /// Plan, code and files, as bytes.
-    pub(crate) payload: File,
     /// Trees that only the supervisor could open, by number.
     pub(crate) mapped_trees: Vec<(usize, OwnedFd)>,
     /// The supervisor's pid.
     pub(crate) supervisor: u32,
 }
 
-/// Directories that the supervisor and the server look into from outside.
+/// What pid 1 has when it has entered.
 #[derive(Debug)]
+pub(crate) struct Entered {
+    /// For the program, and for all that it starts.
+    pub(crate) rules: Rules,
+    /// Where the code is written; a worker has none.
+    pub(crate) code: Option<OwnedFd>,
+    /// For the supervisor.
+    pub(crate) doors: Doors,
+}
+
+/// By which the supervisor, and in part the server, reach into the sandbox from outside. A worker has no doors.
+#[derive(Debug, Default)]
 pub(crate) struct Doors {
-    /// The sandbox's `/proc`.
-    pub(crate) proc: OwnedFd,
     /// Where the program's changes are found.
-    pub(crate) changes: OwnedFd,
+    pub(crate) changes: Option<OwnedFd>,
     /// `$RINGFENCE_OUTPUT_DIR`.
-    pub(crate) output: OwnedFd,
+    pub(crate) output: Option<OwnedFd>,
+    /// The sandbox's `/proc`.
+    pub(crate) proc: Option<OwnedFd>,
+    /// The private disk, to be sized (tier `full`).
+    pub(crate) disk: Option<OwnedFd>,
 }
 
 type Step<T> = Result<T, Failure>;
@@ -55,40 +66,64 @@ pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> Step<T>
     result.map_err(|error| Failure::new(name, &error))
 }
 
-/// Every wall, in order. Afterwards only `exec` is missing.
-pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Option<Doors>> {
-    match plan.tier {
-        Tier::Full => own_root::enter(plan, handed)?,
+/// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
+pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
+    let (code, disk) = match plan.tier {
+        Tier::Full => {
+            let own = own_root::enter(plan, handed)?;
+            (own.code, Some(own.disk))
+        }
         Tier::Landlock => {
             take_identity(plan, handed)?;
-            // Before Landlock makes the directory read-only.
-            write_code(plan, handed)?;
+            (Some(open(&plan.layout.code)?), None)
         }
-    }
+    };
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {
         step(
             format!("limit {limit:?}"),
-            resource::lower_limit(limit_of(*limit), *value, *value),
+            resource::lower_limit(0, limit_of(*limit), *value),
         )?;
-    }
-    if let Some(count) = plan.processors {
-        let first = usize::try_from(handed.supervisor).unwrap_or(0);
-        step("processor affinity", resource::pin_to_processors(first, count))?;
     }
     step("capabilities", identity::drop_all_capabilities())?;
     step("no new privileges", identity::refuse_new_privileges())?;
     step("not dumpable", process::refuse_dumps())?;
-    confine(plan)?;
-    write_files(plan, handed)?;
-    let doors = open_doors(plan)?;
+    Ok(Entered {
+        rules: rules(plan)?,
+        code,
+        doors: Doors {
+            disk,
+            ..open_doors(plan)?
+        },
+    })
+}
+
+/// The walls that a process raises around itself: the program's before it is executed, and pid 1's (which Landlock would
+/// keep from signalling the program) once it has started the program.
+pub(crate) fn filter(plan: &Plan) -> Step<()> {
     let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
     if plan.refuse_unix_sockets {
         let filter = step("seccomp filters", seccomp::refuse_unix_sockets())?;
         step("seccomp", ringfence_sys::seccomp::install(&[filter]))?;
     }
-    step("seccomp", ringfence_sys::seccomp::install(filters))?;
-    Ok(doors)
+    step("seccomp", ringfence_sys::seccomp::install(filters))
+}
+
+/// The claim's limits of one process (0: this one), and of all that it starts.
+pub(crate) fn limit(pid: i32, claim: &Claim, supervisor: u32) -> Step<()> {
+    for (limit, value) in &claim.rlimits {
+        step(
+            format!("limit {limit:?}"),
+            resource::lower_limit(pid, limit_of(*limit), *value),
+        )?;
+    }
+    match claim.processors {
+        Some(count) => {
+            let first = usize::try_from(supervisor).unwrap_or(0);
+            step("processor affinity", resource::pin_to_processors(pid, first, count))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Becomes the sandbox's own user, where the server is root; else stays who it is.
@@ -104,7 +139,7 @@ fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
     step("identity", identity::become_user(id, id))
 }
 
-fn confine(plan: &Plan) -> Step<()> {
+fn rules(plan: &Plan) -> Step<Rules> {
     let rules: Vec<(PathBuf, Right)> = plan
         .landlock
         .iter()
@@ -121,29 +156,22 @@ fn confine(plan: &Plan) -> Step<()> {
         Tier::Full => Tcp::Unguarded,
         Tier::Landlock => Tcp::Refused,
     };
-    step("landlock", landlock::confine(&rules, tcp))
+    step("landlock", landlock::prepare(&rules, tcp))
 }
 
-/// The code of a sandbox without a root of its own, in its directory of the host.
-fn write_code(plan: &Plan, handed: &Handed) -> Step<()> {
-    let Some((path, part)) = &plan.code else {
-        return Ok(());
-    };
-    let target = step("code", file::make_file(file::current_directory(), path, 0o444))?;
-    step("code", copy_part(&handed.payload, *part, &target))
-}
-
-/// Input files are written by the confined process itself: whatever their names, they land where the program could
-/// have written them.
-fn write_files(plan: &Plan, handed: &Handed) -> Step<()> {
-    if plan.files.is_empty() {
+/// Writes what the claim brings: the code where the program cannot write, and the input files, whatever their names,
+/// where the program could have written them (no link is followed, nothing outside the workspace is reached).
+pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload: &File) -> Step<()> {
+    if let Some(((name, part), directory)) = claim.code.as_ref().zip(code) {
+        let written = file::make_file(directory.as_fd(), Path::new(name), 0o444)
+            .and_then(|target| copy_part(payload, *part, &target));
+        step("code", written)?;
+    }
+    if claim.files.is_empty() {
         return Ok(());
     }
-    let workspace = step(
-        "open workspace",
-        file::open_directory(file::current_directory(), &plan.layout.workspace),
-    )?;
-    for (path, part) in &plan.files {
+    let workspace = open(&plan.layout.workspace)?;
+    for (path, part) in &claim.files {
         let name = || format!("write file {}", path.display());
         let mut above = PathBuf::new();
         for component in path.parent().into_iter().flat_map(Path::components) {
@@ -151,12 +179,12 @@ fn write_files(plan: &Plan, handed: &Handed) -> Step<()> {
             step(name(), file::make_directory_beneath(workspace.as_fd(), &above))?;
         }
         let target = step(name(), file::create_beneath(workspace.as_fd(), path))?;
-        step(name(), copy_part(&handed.payload, *part, &target))?;
+        step(name(), copy_part(payload, *part, &target))?;
     }
     Ok(())
 }
 
-pub(crate) fn copy_part(payload: &File, part: Part, target: &File) -> io::Result<()> {
+fn copy_part(payload: &File, part: Part, target: &File) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut done = 0;
     while done < part.length {
@@ -168,25 +196,27 @@ pub(crate) fn copy_part(payload: &File, part: Part, target: &File) -> io::Result
     Ok(())
 }
 
-fn open_doors(plan: &Plan) -> Step<Option<Doors>> {
-    if matches!(plan.program, crate::Program::Worker { .. }) {
-        return Ok(None);
+fn open_doors(plan: &Plan) -> Step<Doors> {
+    if matches!(plan.program, Program::Worker { .. }) {
+        return Ok(Doors::default());
     }
-    let open = |path: &Path| {
-        step(
-            format!("open {}", path.display()),
-            file::open_directory(file::current_directory(), path),
-        )
-    };
     let proc = step(
         "open /proc",
         file::open_listing(file::current_directory(), Path::new("/proc")),
     )?;
-    Ok(Some(Doors {
-        proc,
-        changes: open(&plan.changes)?,
-        output: open(&plan.layout.output)?,
-    }))
+    Ok(Doors {
+        changes: Some(open(&plan.changes)?),
+        output: Some(open(&plan.layout.output)?),
+        proc: Some(proc),
+        disk: None,
+    })
+}
+
+fn open(path: &Path) -> Step<OwnedFd> {
+    step(
+        format!("open {}", path.display()),
+        file::open_directory(file::current_directory(), path),
+    )
 }
 
 fn limit_of(limit: Rlimit) -> Limit {

@@ -2,7 +2,7 @@
 
 use super::{Handed, Step, own_clocks, own_host, step, take_identity};
 use crate::{
-    Plan,
+    Plan, Program,
     plan::{self, root},
 };
 use ringfence_sys::{
@@ -30,7 +30,7 @@ const READ_WRITE: Attributes = Attributes {
     no_exec: false,
 };
 
-pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<()> {
+pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
     step("private mounts", mount::make_root_private())?;
     step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
@@ -39,9 +39,19 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<()> {
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
-    build_root(plan, handed, &trees)?;
+    let code = build_root(plan, &trees)?;
     step("pivot_root", mount::pivot_to_current_directory())?;
-    own_host()
+    own_host()?;
+    let disk = step("pick the root", mount::pick_current_directory())?;
+    Ok(OwnRoot { code, disk })
+}
+
+/// What pid 1 keeps of the root that it has built.
+pub(super) struct OwnRoot {
+    /// The code directory, writable through this descriptor alone; a worker has none.
+    pub(super) code: Option<OwnedFd>,
+    /// By which the supervisor sizes the disk.
+    pub(super) disk: OwnedFd,
 }
 
 fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
@@ -68,7 +78,7 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
         .collect()
 }
 
-fn build_root(plan: &Plan, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
+fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Option<OwnedFd>> {
     let mut steps = plan.root.iter();
     let Some(plan::Step::Root { bytes, files }) = steps.next() else {
         return Err(crate::wire::Failure {
@@ -91,13 +101,18 @@ fn build_root(plan: &Plan, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
     )?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
     file::set_umask(0);
+    let mut code = None;
     for act in steps {
-        perform(act, root.as_fd(), handed, trees)?;
+        if *act == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
+            let place = inside(&plan.layout.code);
+            code = Some(step("keep code writable", mount::clone_tree(root.as_fd(), place))?);
+        }
+        perform(act, root.as_fd(), trees)?;
     }
-    Ok(())
+    Ok(code)
 }
 
-fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[OwnedFd]) -> Step<()> {
+fn perform(act: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> Step<()> {
     use plan::Step as Act;
     match act {
         Act::Root { .. } => Ok(()),
@@ -113,11 +128,6 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, handed: &Handed, trees: &[Own
             let written = file::make_file(root, inside(path), 0o444)
                 .and_then(|mut file| file.write_all(content.as_bytes()));
             step(format!("file {}", path.display()), written)
-        }
-        Act::Code { path, part } => {
-            let written = file::make_file(root, inside(path), 0o444)
-                .and_then(|target| super::copy_part(&handed.payload, *part, &target));
-            step("code", written)
         }
         Act::Tree { number, path, .. } => step(
             format!("attach {}", path.display()),

@@ -1,13 +1,13 @@
 //! The layers of a plan in the words of a result: what is up, and by what means.
 
-use super::{Identity, Plan};
+use super::{Claim, Identity, Plan};
 use crate::{Host, cgroup::Parent};
 use ringfence_types::{Isolation, LayerState, Tier};
 use std::collections::BTreeMap;
 
 impl Plan {
-    /// Tier and layers, as they stand in every result.
-    pub fn isolation(&self, host: &Host) -> Isolation {
+    /// Tier and layers of a run, as they stand in every result.
+    pub fn isolation(&self, claim: &Claim, host: &Host) -> Isolation {
         let full = self.tier == Tier::Full;
         let mut layers = BTreeMap::new();
         let mut layer = |name: &str, active: bool, detail: String| {
@@ -50,7 +50,7 @@ impl Plan {
             true,
             format!(
                 "{} MiB by {}",
-                self.limits.memory_bytes >> 20,
+                claim.limits.memory_bytes >> 20,
                 self.mechanism("sampling the tree")
             ),
         );
@@ -62,11 +62,11 @@ impl Plan {
         layer(
             "processes",
             true,
-            format!("{} by {}", self.limits.processes, self.mechanism(processes)),
+            format!("{} by {}", claim.limits.processes, self.mechanism(processes)),
         );
-        layer("cpu", true, self.cpu());
-        layer("disk", true, self.disk());
-        layer("wall_time", true, format!("{} ms", self.limits.timeout_ms));
+        layer("cpu", true, self.cpu(claim));
+        layer("disk", true, self.disk(claim));
+        layer("wall_time", true, format!("{} ms", claim.limits.timeout_ms));
         layer(
             "resource_limits",
             true,
@@ -85,9 +85,9 @@ impl Plan {
         }
     }
 
-    fn cpu(&self) -> String {
-        let cores = f64::from(self.limits.cpu_millicores) / 1000.0;
-        match self.processors {
+    fn cpu(&self, claim: &Claim) -> String {
+        let cores = f64::from(claim.limits.cpu_millicores) / 1000.0;
+        match claim.processors {
             Some(whole) => format!("{whole} whole processor(s) by affinity"),
             None if matches!(
                 self.cgroups,
@@ -103,8 +103,8 @@ impl Plan {
         }
     }
 
-    fn disk(&self) -> String {
-        let mebibytes = self.limits.disk_bytes >> 20;
+    fn disk(&self, claim: &Claim) -> String {
+        let mebibytes = claim.limits.disk_bytes >> 20;
         match self.tier {
             Tier::Full => format!("{mebibytes} MiB in memory, by the file system"),
             Tier::Landlock => format!("{mebibytes} MiB, by sampling"),

@@ -1,12 +1,13 @@
-//! What one sandbox will be: every mount, identity, limit and rule, decided before anything is done. `build` is pure,
-//! so a plan can be printed, compared with a golden file, and reasoned about without a kernel.
+//! What one sandbox will be: every mount, identity, limit and rule, decided before anything is done. `build` and
+//! `claim` are pure, so a plan can be printed, compared with a golden file, and reasoned about without a kernel.
 
+mod claim;
 mod layers;
 pub(crate) mod root;
 mod text;
 
 use crate::{
-    Host, JailSpec, Layout, Part, Program, cgroup,
+    Host, JailSpec, Layout, Program, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
@@ -14,6 +15,7 @@ use ringfence_types::{Limits, Tier, WorkspaceMode};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf};
 
+pub use claim::{Claim, claim};
 pub use root::Step;
 
 /// Everything that `enter` and `supervise` do, in order.
@@ -32,32 +34,22 @@ pub struct Plan {
     pub root: Vec<Step>,
     /// Is there a time namespace.
     pub time_namespace: bool,
-    /// Input files, written once the walls are up.
-    pub files: Vec<(PathBuf, Part)>,
-    /// The code, where there is no root to put it in (tier `landlock`).
-    pub code: Option<(PathBuf, Part)>,
     /// Landlock rules.
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
     pub seccomp: seccomp::Profile,
     /// Sockets with names are refused too: a directory of the host is shown, and with it the sockets in it.
     pub refuse_unix_sockets: bool,
-    /// `setrlimit`.
+    /// `setrlimit`, of what is the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Where the cgroup is made.
     pub cgroups: cgroup::Parent,
-    /// Limits for the cgroup, the sampler and the clock.
+    /// Limits until the claim.
     pub limits: Limits,
-    /// Between the polite and the final signal.
-    pub grace_ms: u64,
-    /// Run on so many processors, where no cgroup shares out time.
-    pub processors: Option<usize>,
     /// Directory behind the workspace whose files are the sandbox's output: the workspace itself, or an upper layer.
     pub changes: PathBuf,
     /// The program.
     pub program: Program,
-    /// Its environment.
-    pub environment: Vec<(String, String)>,
 }
 
 /// Who a sandbox is on the host.
@@ -169,11 +161,6 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     } else {
         (Vec::new(), Vec::new())
     };
-    let code = spec
-        .code
-        .as_ref()
-        .filter(|_| !full)
-        .map(|(name, part)| (spec.layout.code.join(name), *part));
     let changes = match spec.host_workspace {
         Some((_, WorkspaceMode::Overlay)) => PathBuf::from(root::UPPER),
         _ => spec.layout.workspace.clone(),
@@ -184,12 +171,6 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         trees,
         root: steps,
         time_namespace: full && host.time_namespaces,
-        files: spec
-            .files
-            .iter()
-            .map(|(path, part)| (PathBuf::from(path.as_str()), *part))
-            .collect(),
-        code,
         landlock: landlock(&spec, host),
         seccomp: if full {
             seccomp::Profile::Full { memory_cgroup }
@@ -197,14 +178,11 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
             seccomp::Profile::Landlock { memory_cgroup }
         },
         refuse_unix_sockets: spec.host_workspace.is_some(),
-        rlimits: rlimits(&spec.limits),
+        rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
-        processors: processors(&spec.limits, host),
         limits: spec.limits,
-        grace_ms: spec.grace_ms,
         changes,
         program: spec.program,
-        environment: spec.environment,
         layout: spec.layout,
     })
 }
@@ -218,21 +196,6 @@ fn identity(host: &Host) -> Identity {
             gid: host.user.1,
         }
     }
-}
-
-/// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
-fn processors(limits: &Limits, host: &Host) -> Option<usize> {
-    let shared_out = matches!(
-        host.cgroups,
-        cgroup::Parent::V2 {
-            cpu: cgroup::CpuShare::Quota,
-            ..
-        } | cgroup::Parent::V1 { cpu: Some(_), .. }
-    );
-    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
-        .unwrap_or(1)
-        .max(1);
-    (!shared_out && whole < host.processors).then_some(whole)
 }
 
 fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
@@ -280,21 +243,14 @@ fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
         .collect()
 }
 
-fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
-    let cpu_seconds = limits.timeout_ms.div_ceil(1000) * u64::from(limits.cpu_millicores.div_ceil(1000)) + 1;
-    vec![
-        // 1, not 0: a core_pattern that is a pipe ignores 0 and honours 1 (core(5)); no file is that small
-        (Rlimit::Core, 1),
-        (Rlimit::Cpu, cpu_seconds),
-        (Rlimit::FileSize, limits.disk_bytes),
-        (Rlimit::LockedMemory, 8 << 20),
-        (Rlimit::MessageQueue, 819_200),
-        (Rlimit::Nice, 0),
-        (Rlimit::OpenFiles, 1024),
-        (Rlimit::PendingSignals, 1024),
-        // pid 1 counts
-        (Rlimit::Processes, u64::from(limits.processes) + 1),
-        (Rlimit::RealtimePriority, 0),
-        (Rlimit::Stack, 8 << 20),
-    ]
-}
+const RLIMITS: [(Rlimit, u64); 8] = [
+    // 1, not 0: a core_pattern that is a pipe ignores 0 and honours 1 (core(5)); no file is that small
+    (Rlimit::Core, 1),
+    (Rlimit::LockedMemory, 8 << 20),
+    (Rlimit::MessageQueue, 819_200),
+    (Rlimit::Nice, 0),
+    (Rlimit::OpenFiles, 1024),
+    (Rlimit::PendingSignals, 1024),
+    (Rlimit::RealtimePriority, 0),
+    (Rlimit::Stack, 8 << 20),
+];

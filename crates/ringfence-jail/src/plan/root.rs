@@ -3,7 +3,7 @@
 
 use super::{Identity, Tree};
 use crate::{
-    Host, JailSpec, Part, Program,
+    Host, JailSpec, Program,
     host::{Node, SystemPath},
 };
 use ringfence_types::WorkspaceMode;
@@ -43,13 +43,6 @@ pub enum Step {
         path: PathBuf,
         /// Content.
         content: String,
-    },
-    /// A read-only file whose bytes came with the request.
-    Code {
-        /// Path.
-        path: PathBuf,
-        /// Bytes of the payload.
-        part: Part,
     },
     /// Attaches a tree of `Plan::trees`, by number.
     Tree {
@@ -125,10 +118,9 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         steps: Vec::new(),
         made: BTreeSet::new(),
     };
-    let files = (spec.limits.disk_bytes / 4096).clamp(4096, 1 << 20);
     root.steps.push(Step::Root {
         bytes: spec.limits.disk_bytes,
-        files,
+        files: files_max(spec.limits.disk_bytes),
     });
     if matches!(spec.program, Program::Worker { .. }) {
         root.steps.push(Step::Directory {
@@ -147,6 +139,11 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
     root.steps.push(Step::SealRoot);
     root.proc();
     (root.trees, root.steps)
+}
+
+/// How many files a disk of this size may hold.
+pub(crate) fn files_max(disk_bytes: u64) -> u64 {
+    (disk_bytes / 4096).clamp(4096, 1 << 20)
 }
 
 struct Root {
@@ -304,19 +301,13 @@ impl Root {
     }
 
     fn own_directories(&mut self, spec: &JailSpec) {
-        if let Some((name, part)) = &spec.code {
-            self.directory(&spec.layout.code, 0o755);
-            self.steps.push(Step::Code {
-                path: spec.layout.code.join(name),
-                part: *part,
-            });
-            // Node looks for packages beside the code; they are in the workspace.
-            let packages = spec.layout.workspace.join("node_modules");
-            self.link(
-                &spec.layout.code.join("node_modules"),
-                &packages.display().to_string(),
-            );
-        }
+        self.directory(&spec.layout.code, 0o755);
+        // Node looks for packages beside the code; they are in the workspace.
+        let packages = spec.layout.workspace.join("node_modules");
+        self.link(
+            &spec.layout.code.join("node_modules"),
+            &packages.display().to_string(),
+        );
         for (path, mode) in [
             (spec.layout.tmp.as_path(), 0o1777),
             (&spec.layout.home, 0o700),

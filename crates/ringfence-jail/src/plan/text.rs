@@ -1,6 +1,6 @@
 //! A plan as text: one line per act, so that a changed mount is a one-line difference in a golden file.
 
-use super::{Identity, Plan, Step, Tree};
+use super::{Claim, Identity, Plan, Step, Tree};
 use std::fmt;
 
 impl fmt::Display for Plan {
@@ -13,12 +13,6 @@ impl fmt::Display for Plan {
         writeln!(f, "time namespace {}", self.time_namespace)?;
         for step in &self.root {
             writeln!(f, "root {}", Shown(step, &self.trees))?;
-        }
-        for (path, part) in &self.files {
-            writeln!(f, "file {} {} bytes", path.display(), part.length)?;
-        }
-        if let Some((path, part)) = &self.code {
-            writeln!(f, "code {} {} bytes", path.display(), part.length)?;
         }
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
@@ -34,13 +28,26 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "cgroups {:?}", self.cgroups)?;
         writeln!(f, "limits {:?}", self.limits)?;
-        writeln!(f, "grace {} ms", self.grace_ms)?;
-        writeln!(f, "processors {:?}", self.processors)?;
         writeln!(f, "changes {}", self.changes.display())?;
-        writeln!(f, "program {:?}", self.program)?;
-        self.environment
-            .iter()
-            .try_for_each(|(name, value)| writeln!(f, "environment {name}={value}"))
+        writeln!(f, "program {:?}", self.program)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, part)) = &self.code {
+            writeln!(f, "code {name} {} bytes", part.length)?;
+        }
+        for (path, part) in &self.files {
+            writeln!(f, "file {} {} bytes", path.display(), part.length)?;
+        }
+        for (limit, value) in &self.rlimits {
+            writeln!(f, "rlimit {limit:?} {value}")?;
+        }
+        writeln!(f, "limits {:?}", self.limits)?;
+        writeln!(f, "processors {:?}", self.processors)?;
+        writeln!(f, "grace {} ms", self.grace_ms)?;
+        writeln!(f, "run {:?}", self.run)
     }
 }
 
@@ -53,7 +60,6 @@ impl fmt::Display for Shown<'_> {
             Step::Directory { path, mode } => write!(f, "directory {} {mode:o}", path.display()),
             Step::Link { path, target } => write!(f, "link {} -> {target}", path.display()),
             Step::Text { path, content } => write!(f, "text {} {content:?}", path.display()),
-            Step::Code { path, part } => write!(f, "code {} {} bytes", path.display(), part.length),
             Step::Tree { number, path, .. } => {
                 write!(f, "tree {} {}", path.display(), Access(self.1.get(*number)))
             }

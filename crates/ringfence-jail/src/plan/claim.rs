@@ -1,0 +1,69 @@
+//! A request's claim on a place: its limits in the kernel's units, and which bytes go where.
+
+use super::Rlimit;
+use crate::{ClaimSpec, Host, Part, cgroup, spec::Run};
+use ringfence_types::Limits;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Everything that a request brings to a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The code file's name, and its bytes in the payload.
+    pub code: Option<(String, Part)>,
+    /// Input files, written into the workspace.
+    pub files: Vec<(PathBuf, Part)>,
+    /// What runs.
+    pub run: Run,
+    /// Limits for the cgroup, the sampler, the disk and the clock.
+    pub limits: Limits,
+    /// `setrlimit`.
+    pub rlimits: Vec<(Rlimit, u64)>,
+    /// Run on so many processors, where no cgroup shares out time.
+    pub processors: Option<usize>,
+    /// Between the polite and the final signal.
+    pub grace_ms: u64,
+}
+
+/// Makes the claim. Pure: the same spec and host give the same claim.
+pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
+    Claim {
+        code: spec.code,
+        files: spec
+            .files
+            .into_iter()
+            .map(|(path, part)| (PathBuf::from(path.as_str()), part))
+            .collect(),
+        run: spec.run,
+        rlimits: rlimits(&spec.limits),
+        processors: processors(&spec.limits, host),
+        limits: spec.limits,
+        grace_ms: spec.grace_ms,
+    }
+}
+
+fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
+    let cpu_seconds = limits.timeout_ms.div_ceil(1000) * u64::from(limits.cpu_millicores.div_ceil(1000)) + 1;
+    vec![
+        (Rlimit::Cpu, cpu_seconds),
+        (Rlimit::FileSize, limits.disk_bytes),
+        // pid 1 counts
+        (Rlimit::Processes, u64::from(limits.processes) + 1),
+    ]
+}
+
+/// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
+fn processors(limits: &Limits, host: &Host) -> Option<usize> {
+    let shared_out = matches!(
+        host.cgroups,
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Quota,
+            ..
+        } | cgroup::Parent::V1 { cpu: Some(_), .. }
+    );
+    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
+        .unwrap_or(1)
+        .max(1);
+    (!shared_out && whole < host.processors).then_some(whole)
+}
