@@ -199,7 +199,7 @@ impl Running {
     pub(crate) fn start(
         place: Place,
         claim: &Claim,
-        blobs: &[&[u8]],
+        blobs: &[impl AsRef<[u8]>],
         wires: Wires,
         keep: u64,
     ) -> Result<Self, RequestError> {

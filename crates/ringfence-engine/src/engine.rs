@@ -2,8 +2,14 @@
 //! hangs up loses nothing.
 
 use crate::{
-    backend::Native, execute, policy::decide, prepare, queue::Queue, runtimes, sandbox,
+    backend::Native,
+    execute,
+    policy::decide,
+    prepare,
+    queue::Queue,
+    runtimes, sandbox,
     settings::EngineSettings,
+    warm::{self, Pools},
 };
 use ringfence_jail::cgroup;
 use ringfence_types::{
@@ -32,6 +38,7 @@ pub(crate) struct House {
     pub(crate) settings: EngineSettings,
     pub(crate) native: Native,
     pub(crate) queue: Queue,
+    pub(crate) pools: Pools,
     running: Mutex<HashMap<String, watch::Sender<bool>>>,
     /// Rings when one of them has ended.
     one_ended: Notify,
@@ -105,8 +112,10 @@ pub struct Runtime {
     pub backends: Vec<String>,
     /// Tier it runs in.
     pub tier: String,
-    /// Is a warm sandbox kept for it.
+    /// Does a sandbox stand ready for it.
     pub warm: bool,
+    /// How many do.
+    pub ready: usize,
     /// Packages imported ahead.
     pub preloaded: Vec<String>,
     /// Why it cannot run.
@@ -159,11 +168,17 @@ impl Engine {
                 settings,
                 native,
                 queue,
+                pools: Pools::default(),
                 running: Mutex::new(HashMap::new()),
                 one_ended: Notify::new(),
                 versions: OnceCell::new(),
             }),
         })
+    }
+
+    /// Begins to keep places ready, in the background; until they are, runs start cold.
+    pub fn warm_up(&self) {
+        warm::begin(&self.house);
     }
 
     /// Accepts a request; refusals come out of [`Execution::finish`].
@@ -200,11 +215,15 @@ impl Engine {
 
     /// The languages, each asked inside a sandbox for its version, once.
     pub async fn runtimes(&self) -> Vec<Runtime> {
-        self.house
-            .versions
-            .get_or_init(|| prepare::versions(self))
-            .await
-            .clone()
+        let versions = self.house.versions.get_or_init(|| prepare::versions(self)).await;
+        let mut runtimes = versions.clone();
+        for runtime in &mut runtimes {
+            let warmth = self.house.pools.warmth(runtime.language);
+            runtime.warm = warmth.ready > 0;
+            runtime.ready = warmth.ready;
+            runtime.reason = runtime.reason.take().or(warmth.trouble);
+        }
+        runtimes
     }
 
     /// Where an interpreter is, without starting it.
@@ -251,6 +270,7 @@ impl Engine {
         if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
             tracing::warn!("runs were still ending at shutdown");
         }
+        self.house.pools.close();
         self.house.native.stop();
     }
 }

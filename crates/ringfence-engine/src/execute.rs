@@ -4,20 +4,22 @@
 
 use crate::{
     artifacts::{self, Before},
-    backend::{RawOutcome, Running, Wires},
+    backend::{Place, RawOutcome, Running, Wires},
     engine::{House, OutputChunk, Submission},
     policy::{self, Grant},
     prepare::{self, Prepared},
     report::{self, About, Report},
-    sandbox,
+    sandbox::{self, Bound, Start, Surroundings},
+    warm,
 };
-use ringfence_types::{ErrorCode, ExecutionResult, Phases, RequestError, WorkspaceSource};
+use ringfence_jail::Layout;
+use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Phases, RequestError, WorkspaceSource};
 use std::{path::PathBuf, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, watch};
 
 /// Runs one request. The caller owns the task; nothing here depends on anybody waiting for it.
 pub(crate) async fn execute(
-    house: &House,
+    house: &Arc<House>,
     id: &str,
     submission: Submission,
     live: Option<mpsc::Sender<OutputChunk>>,
@@ -38,12 +40,10 @@ pub(crate) async fn execute(
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
-    let claim = sandbox::claim(house, &layout, &grant, &prepared)?;
-    let blobs = sandbox::blobs(&grant, &prepared);
-    let workspace = sandbox::host_workspace(grant.request());
-    let plan = sandbox::plan(house, layout, grant.request().language, workspace)?;
-    let isolation = plan.isolation(&claim, &house.native.host);
-    let place = house.native.place(Arc::new(plan))?;
+    let surroundings = sandbox::surroundings(house, grant.request().language)?;
+    let place = find_place(house, layout, &surroundings, grant.request())?;
+    let plan = place.plan.clone();
+    let Bound { claim, blobs } = sandbox::bind(house, &plan, &surroundings, &grant, &prepared);
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
@@ -53,12 +53,29 @@ pub(crate) async fn execute(
     let mut running = Running::start(place, &claim, &blobs, wires, kept_bytes(&grant))?;
     let early = running.started().await?;
     clock.phases.start_ms = clock.lap();
-    let raw = running.wait(early, isolation).await?;
+    let raw = running
+        .wait(early, plan.isolation(&claim, &house.native.host))
+        .await?;
     clock.phases.run_ms = clock.lap();
     let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
     // (audit: the record is closed before the result leaves)
     drop(permit);
     Ok(report.into_result())
+}
+
+/// One that stands ready, or one that is begun now.
+fn find_place(
+    house: &Arc<House>,
+    layout: Layout,
+    surroundings: &Surroundings,
+    request: &ExecuteRequest,
+) -> Result<Place, RequestError> {
+    let workspace = sandbox::host_workspace(request);
+    let plan = |start| sandbox::plan(house, layout.clone(), surroundings, workspace.clone(), start);
+    if let Some(place) = warm::take(house, &plan(Start::of(request))?) {
+        return Ok(place);
+    }
+    house.native.place(Arc::new(plan(Start::Claimed)?))
 }
 
 async fn admit(

@@ -13,12 +13,14 @@ mod report;
 mod runtimes;
 mod sandbox;
 mod settings;
+mod warm;
 
 pub use engine::{
     Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
 pub use language::{ProgramReport, read_report};
 pub use settings::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
+pub use warm::WarmSettings;
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.
 pub(crate) const ECHO: &str = "echo";

@@ -5,7 +5,8 @@ use crate::{
     backend::{Running, Wires},
     engine::{Engine, House, Runtime, Stdin, Submission},
     language::{self, Launch, ProgramReport},
-    sandbox,
+    sandbox::{self, NO_BLOBS},
+    warm,
 };
 use ringfence_jail::{Layout, wire::Cause};
 use ringfence_types::{Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError};
@@ -62,6 +63,19 @@ impl Prepared {
         &self.script
     }
 
+    /// What an interpreter that was started ahead is told.
+    pub(crate) fn go(
+        &self,
+        language: Language,
+        code: &Path,
+        args: &[Argument],
+        environment: &[(String, String)],
+    ) -> Vec<u8> {
+        let path = |name: &str| code.join(name).display().to_string();
+        let module = self.module.then(|| path(&self.name()));
+        language::go(language, &path(&self.name), module.as_deref(), args, environment)
+    }
+
     /// How the interpreter is started.
     pub(crate) fn launch(
         &self,
@@ -84,7 +98,7 @@ impl Prepared {
 
 /// Names the code and, where its language needs it, has it parsed.
 pub(crate) async fn prepare(
-    house: &House,
+    house: &Arc<House>,
     request: &ExecuteRequest,
     layout: &Layout,
 ) -> Result<Prepared, RequestError> {
@@ -151,7 +165,7 @@ fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
     }
 }
 
-async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestError> {
+async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, RequestError> {
     let broken = |what: String| {
         RequestError::new(
             ErrorCode::InvalidArgument,
@@ -170,8 +184,11 @@ async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestEr
         cancelled,
     };
     let isolation = plan.isolation(&claim, &house.native.host);
-    let place = house.native.place(Arc::new(plan))?;
-    let mut running = Running::start(place, &claim, &[], wires, claim.limits.output_bytes)?;
+    let place = match warm::take(house, &plan) {
+        Some(place) => place,
+        None => house.native.place(Arc::new(plan))?,
+    };
+    let mut running = Running::start(place, &claim, NO_BLOBS, wires, claim.limits.output_bytes)?;
     let early = running.started().await?;
     let outcome = running.wait(early, isolation).await?;
     if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
@@ -218,7 +235,14 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         backends: Vec::new(),
         tier: engine.tier().to_string(),
         warm: false,
-        preloaded: Vec::new(),
+        ready: 0,
+        preloaded: match language {
+            Language::Python => language::PRELOADED
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect(),
+            _ => Vec::new(),
+        },
         reason: path.err().map(|error| error.message),
     };
     if runtime.reason.is_some() {

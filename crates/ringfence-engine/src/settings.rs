@@ -1,6 +1,7 @@
 //! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
 //! here has a default, because a forgotten security setting must not compile.
 
+use crate::WarmSettings;
 use ringfence_types::{Limits, Tier};
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub struct EngineSettings {
     pub queue: QueueSettings,
     /// Where interpreters are.
     pub runtimes: RuntimeSettings,
+    /// What stands ready.
+    pub warm: WarmSettings,
 }
 
 /// Defaults for requests that name no limit, and the caps that no request passes.

@@ -104,13 +104,13 @@ impl Helper {
 
 /// Takes a place for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the claim
 /// in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
-pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[&[u8]]) -> io::Result<()> {
+pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
     let claim = encode(claim)?;
     let mut payload = file::memory_file("ringfence-payload")?;
     payload.write_all(&claim)?;
     io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
     for blob in blobs {
-        payload.write_all(blob)?;
+        payload.write_all(blob.as_ref())?;
     }
     let order = Order::Claim {
         claim_bytes: claim.len() as u64,

@@ -237,7 +237,10 @@ impl<'a> Sandbox<'a> {
                 claimed = Some((claim_bytes, File::from(payload)));
             }
             if !up && Instant::now() >= by {
-                return Err(Failure::new("wait for the walls", &io::Error::from(io::ErrorKind::TimedOut)));
+                return Err(Failure::new(
+                    "wait for the walls",
+                    &io::Error::from(io::ErrorKind::TimedOut),
+                ));
             }
             if up && let Some(order) = claimed.take() {
                 return Ok(Parked::Claimed(order));
@@ -256,7 +259,10 @@ impl<'a> Sandbox<'a> {
                 let unexpected = io::Error::other(format!("pid 1 said {event:?}"));
                 Err(Failure::new("wait for the walls", &unexpected))
             }
-            Ok(None) => Err(Failure::new("wait for the walls", &io::Error::other("pid 1 is gone"))),
+            Ok(None) => Err(Failure::new(
+                "wait for the walls",
+                &io::Error::other("pid 1 is gone"),
+            )),
             Err(error) => Err(Failure::new("wait for the walls", &error)),
         }
     }
@@ -355,8 +361,7 @@ impl<'a> Sandbox<'a> {
 
     /// Must this process look at the tree itself.
     fn samples(&self) -> bool {
-        self.doors.contains_key(&Door::Proc)
-            && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
+        self.doors.contains_key(&Door::Proc) && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
     fn look(&mut self, claim: &Claim, next_look: &mut Instant) -> Option<Cause> {

@@ -117,7 +117,10 @@ fn claim() -> ClaimSpec {
 }
 
 fn check(name: &str, spec: JailSpec, host: &Host) {
-    compare(&format!("plan-{name}"), &plan::build(spec, host).unwrap().to_string());
+    compare(
+        &format!("plan-{name}"),
+        &plan::build(spec, host).unwrap().to_string(),
+    );
 }
 
 fn compare(name: &str, text: &str) {
@@ -159,7 +162,10 @@ fn plans_are_golden() {
         ..spec(Tier::Full)
     };
     check("worker", worker, &host(ALICE, none()));
-    for (name, host) in [("root-cgroup-v1", host(ROOT, v1())), ("user-no-cgroup", host(ALICE, none()))] {
+    for (name, host) in [
+        ("root-cgroup-v1", host(ROOT, v1())),
+        ("user-no-cgroup", host(ALICE, none())),
+    ] {
         compare(&format!("claim-{name}"), &plan::claim(claim(), &host).to_string());
     }
 }

@@ -2,8 +2,8 @@
 //! attached, so that no half-protected mount is ever visible.
 
 use rustix::mount::{
-    FsMountFlags, FsPickFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
 };
 use std::{
     io,

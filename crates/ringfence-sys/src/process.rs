@@ -42,7 +42,10 @@ pub enum NamespaceKind {
 /// A descriptor that stands for a process, and can be handed to another.
 pub fn descriptor_of(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(invalid)?;
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+    Ok(rustix::process::pidfd_open(
+        pid,
+        rustix::process::PidfdFlags::empty(),
+    )?)
 }
 
 /// The pid, in this pid namespace, of the process that a descriptor stands for.

@@ -88,7 +88,10 @@ pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()>
     for offset in 0..count.min(usable.len()) {
         chosen.set(usable[(first + offset) % usable.len()]);
     }
-    Ok(rustix::thread::sched_setaffinity(rustix::thread::Pid::from_raw(pid), &chosen)?)
+    Ok(rustix::thread::sched_setaffinity(
+        rustix::thread::Pid::from_raw(pid),
+        &chosen,
+    )?)
 }
 
 /// Bytes used and inodes used on the file system of this descriptor.

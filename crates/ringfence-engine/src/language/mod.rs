@@ -6,7 +6,8 @@ mod report;
 pub use report::{ProgramReport, read_report};
 
 use ringfence_types::{Argument, Language};
-use std::sync::LazyLock;
+use serde::Serialize;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 /// The driver, with the part that only a failing program needs as a literal, because compiling costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
@@ -56,6 +57,107 @@ pub(crate) fn launch(
         env,
         report_fd: language != Language::Shell,
     }
+}
+
+/// How an interpreter is started before there is anything to run.
+pub(crate) fn ahead(language: Language, interpreter: &str) -> Launch {
+    let driver = match language {
+        Language::Python => ["-c", &PYTHON_DRIVER],
+        _ => ["-e", NODE_DRIVER],
+    };
+    let argv = std::iter::once(interpreter).chain(driver);
+    let mut env = Vec::new();
+    if language == Language::Python {
+        env.push(("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()));
+        env.push(("RINGFENCE_PRELOAD".to_owned(), PRELOADED.join(",")));
+    }
+    Launch {
+        argv: argv.map(str::to_owned).collect(),
+        env,
+        report_fd: true,
+    }
+}
+
+/// Modules that a Python that is started ahead has imported: those of the profile `basic`.
+pub(crate) const PRELOADED: &[&str] = &[
+    "math",
+    "random",
+    "datetime",
+    "json",
+    "re",
+    "time",
+    "calendar",
+    "uuid",
+    "collections",
+    "itertools",
+    "functools",
+    "operator",
+    "bisect",
+    "heapq",
+    "copy",
+    "dataclasses",
+    "enum",
+    "typing",
+    "string",
+    "textwrap",
+    "unicodedata",
+    "difflib",
+    "decimal",
+    "fractions",
+    "statistics",
+    "cmath",
+    "base64",
+    "binascii",
+    "hashlib",
+    "hmac",
+    "secrets",
+    "html",
+    "html.parser",
+    "xml.etree.ElementTree",
+    "csv",
+    "configparser",
+    "urllib.parse",
+    "abc",
+    "contextlib",
+    "types",
+];
+
+/// What an interpreter that was started ahead reads from descriptor 4.
+pub(crate) fn go(
+    language: Language,
+    script: &str,
+    module: Option<&str>,
+    args: &[Argument],
+    environment: &[(String, String)],
+) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Go<'a> {
+        script: &'a str,
+        source_maps: bool,
+        module: Option<&'a str>,
+        args: Vec<&'a str>,
+        env: BTreeMap<&'a str, &'a str>,
+    }
+    let go = Go {
+        script,
+        source_maps: language == Language::Typescript,
+        module,
+        args: args.iter().map(Argument::as_str).collect(),
+        env: environment
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect(),
+    };
+    // Text and maps of text: there is nothing that could fail.
+    serde_json::to_vec(&go).unwrap_or_default()
+}
+
+/// Variables that the loader, the C library or an interpreter reads when the process starts, and never again.
+pub(crate) fn decides_at_start(name: &str) -> bool {
+    const PREFIXES: [&str; 9] = [
+        "GLIBC_", "LANG", "LC_", "LD_", "MALLOC_", "NODE_", "OPENSSL_", "PYTHON", "UV_",
+    ];
+    name == "HOME" || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Must the code pass the parser first: TypeScript always; JavaScript when it may be a module. A word too many costs a

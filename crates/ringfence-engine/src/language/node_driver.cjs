@@ -2,6 +2,16 @@
   'use strict';
   const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
+  if (process.argv.length < 2) {
+    // Started ahead: what to run is still to come.
+    const word = JSON.parse(fs.readFileSync(4, 'utf8'));
+    fs.closeSync(4);
+    for (const name of Object.keys(process.env)) delete process.env[name];
+    Object.assign(process.env, word.env);
+    if (word.module) process.env.RINGFENCE_MODULE = word.module;
+    if (word.source_maps) process.setSourceMapsEnabled(true);
+    process.argv.push(word.script, ...word.args);
+  }
   const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
   delete process.env.RINGFENCE_MODULE;
   // To the program it lies in the workspace, so that relative names mean the files beside it.

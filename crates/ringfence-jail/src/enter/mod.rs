@@ -120,7 +120,10 @@ pub(crate) fn limit(pid: i32, claim: &Claim, supervisor: u32) -> Step<()> {
     match claim.processors {
         Some(count) => {
             let first = usize::try_from(supervisor).unwrap_or(0);
-            step("processor affinity", resource::pin_to_processors(pid, first, count))
+            step(
+                "processor affinity",
+                resource::pin_to_processors(pid, first, count),
+            )
         }
         None => Ok(()),
     }

@@ -105,7 +105,10 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Option<OwnedFd>> {
     for act in steps {
         if *act == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
             let place = inside(&plan.layout.code);
-            code = Some(step("keep code writable", mount::clone_tree(root.as_fd(), place))?);
+            code = Some(step(
+                "keep code writable",
+                mount::clone_tree(root.as_fd(), place),
+            )?);
         }
         perform(act, root.as_fd(), trees)?;
     }

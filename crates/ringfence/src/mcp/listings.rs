@@ -214,6 +214,7 @@ mod tests {
             backends: vec!["native".into()],
             tier: "full".into(),
             warm: false,
+            ready: 0,
             preloaded: Vec::new(),
             reason: None,
         };

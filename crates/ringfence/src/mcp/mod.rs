@@ -84,6 +84,7 @@ pub(crate) async fn serve_stdio(settings: EngineSettings, offer: Offer) -> Resul
 async fn start(settings: EngineSettings) -> Result<Engine, RequestError> {
     let engine = Engine::open(settings)?;
     engine.prove().await?;
+    engine.warm_up();
     Ok(engine)
 }
 

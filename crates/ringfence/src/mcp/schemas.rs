@@ -297,7 +297,8 @@ pub(super) fn runtimes() -> Value {
         "version": or_null(string()),
         "backends": list(string()),
         "tier": string(),
-        "warm": flag(),
+        "warm": said("Does a sandbox stand ready for it.", flag()),
+        "ready": said("How many do.", whole()),
         "preloaded": said("Packages that are imported ahead.", list(string())),
         "reason": said("Why it is not available.", or_null(string())),
     }));

@@ -2,7 +2,7 @@
 //! the parser is concerned: its size, nesting and aliases are bounded.
 
 use super::{
-    keys::{Concurrency, Disk, Layer, Memory, Origin, Output, Processes, Setting, Waiting},
+    keys::{Concurrency, Disk, Layer, Memory, Origin, Output, Processes, Ready, Setting, Waiting},
     words::{BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, Seconds, Toolset},
 };
 use crate::nearest::suggestion;
@@ -26,6 +26,7 @@ pub struct ConfigFile {
     caps: Option<LimitsFile>,
     queue: Option<QueueFile>,
     runtimes: Option<RuntimesFile>,
+    warm: Option<WarmFile>,
     namespaces: Option<NamespacesFile>,
     state_dir: Option<Spanned<HostPath>>,
     toolsets: Option<Spanned<List<Toolset>>>,
@@ -57,6 +58,13 @@ struct RuntimesFile {
     node: Option<Spanned<Interpreter>>,
     shell: Option<Spanned<Interpreter>>,
     mounts: Option<Spanned<List<HostPath>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WarmFile {
+    ready: Option<Spanned<Ready>>,
+    ready_max: Option<Spanned<Ready>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -140,6 +148,7 @@ impl ConfigFile {
     /// The same as a layer whose values know their lines.
     pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
         let (limits, caps) = (self.limits.unwrap_or_default(), self.caps.unwrap_or_default());
+        let warm = self.warm.unwrap_or_default();
         let (queue, runtimes) = (self.queue.unwrap_or_default(), self.runtimes.unwrap_or_default());
         Layer {
             backend: at(path, self.backend),
@@ -162,6 +171,8 @@ impl ConfigFile {
             runtimes_node: at(path, runtimes.node),
             runtimes_shell: at(path, runtimes.shell),
             runtimes_mounts: at(path, runtimes.mounts),
+            warm_ready: at(path, warm.ready),
+            warm_ready_max: at(path, warm.ready_max),
             namespaces_caller_chooses: at(path, self.namespaces.unwrap_or_default().caller_chooses),
             state_dir: at(path, self.state_dir),
             toolsets: at(path, self.toolsets),

@@ -20,6 +20,9 @@ pub(crate) type Concurrency = Whole<1, 1024>;
 /// Requests that wait at once.
 pub(crate) type Waiting = Whole<0, 65_536>;
 
+/// Sandboxes that stand ready.
+pub(crate) type Ready = Whole<0, 256>;
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -149,6 +152,9 @@ keys! {
     runtimes_shell: Interpreter, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
     runtimes_mounts: List<HostPath>, "runtimes.mounts", Some("[]"),
         "More directories of the host that interpreters need, mounted read-only at the same place.";
+    warm_ready: Ready, "warm.ready", Some("2"),
+        "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
+    warm_ready_max: Ready, "warm.ready_max", Some("8"), "The most that are kept ready for a language under load.";
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
     state_dir: HostPath, "state_dir", None,

@@ -15,8 +15,8 @@ pub(crate) use render::{example, schema, table};
 pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use environment::CONFIG_VARIABLE;
-use keys::{Concurrency, Disk, Effective, Memory, Output, Processes, Waiting};
-use ringfence_engine::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
+use keys::{Concurrency, Disk, Effective, Memory, Output, Processes, Ready, Waiting};
+use ringfence_engine::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings, WarmSettings};
 use ringfence_types::{ErrorCode, Limits, RequestError};
 use std::{
     fs::File,
@@ -103,6 +103,8 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         runtimes_node: Setting::default_of(Interpreter::Search),
         runtimes_shell: Setting::default_of(Interpreter::Search),
         runtimes_mounts: Setting::default_of(List::of(Vec::new())),
+        warm_ready: Setting::default_of(Ready::clamped(2)),
+        warm_ready_max: Setting::default_of(Ready::clamped(8)),
         namespaces_caller_chooses: Setting::default_of(true),
         state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
         toolsets: Setting::default_of(List::of(vec![Toolset::Execute])),
@@ -194,6 +196,10 @@ fn mean(
             shell: interpreter(&effective.runtimes_shell)?,
             search_path: environment.search_path(),
             extra_mounts: extra_mounts?,
+        },
+        warm: WarmSettings {
+            ready: bounded(effective.warm_ready.value.get()),
+            ready_max: bounded(effective.warm_ready_max.value.get()),
         },
     };
     Ok(Config {
