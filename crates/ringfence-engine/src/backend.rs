@@ -66,9 +66,13 @@ impl Native {
         plan::claim(spec, &self.host)
     }
 
-    /// Asks for a place. Its walls go up meanwhile.
-    pub(crate) fn place(&self, plan: Arc<Plan>) -> Result<Place, RequestError> {
-        let ends = self.ask(&plan)?;
+    /// Asks for a place, of its own or made from a template. Its walls go up meanwhile.
+    pub(crate) fn place(
+        &self,
+        plan: Arc<Plan>,
+        template: Option<Arc<Template>>,
+    ) -> Result<Place, RequestError> {
+        let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         Ok(Place {
             plan,
@@ -77,21 +81,35 @@ impl Native {
             stdout: ends.stdout,
             stderr: ends.stderr,
             report: ends.report,
+            template,
         })
     }
 
-    fn ask(&self, plan: &Plan) -> Result<client::Place, RequestError> {
+    /// Makes a template, from which places are then made.
+    pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template, RequestError> {
+        let place = self.place(plan, None)?;
+        let descriptors = place.parked().await?;
+        let ends = client::Template::from_descriptors(descriptors).ok_or_else(gone)?;
+        Ok(Template { place, ends })
+    }
+
+    fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::Place, RequestError> {
         let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(living) = helper.as_ref() {
-            match living.place(plan) {
+            match living.place(plan, template) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     tracing::error!(pid = living.pid(), "the helper is gone; starting another");
+                    if template.is_some() {
+                        return Err(gone()); // the template is gone too
+                    }
                 }
                 placed => return placed.map_err(|error| fault("start a sandbox", &error)),
             }
         }
         let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
-        let placed = next.place(plan).map_err(|error| fault("start a sandbox", &error));
+        let placed = next
+            .place(plan, template)
+            .map_err(|error| fault("start a sandbox", &error));
         *helper = Some(next);
         placed
     }
@@ -134,14 +152,21 @@ pub(crate) struct Place {
     stdout: OwnedFd,
     stderr: OwnedFd,
     report: OwnedFd,
+    template: Option<Arc<Template>>,
+}
+
+/// An interpreter that forks itself into the places that are made from it. It is kept as long as one of them lives.
+pub(crate) struct Template {
+    pub(crate) place: Place,
+    ends: client::Template,
 }
 
 impl Place {
-    /// Until its walls are up.
-    pub(crate) async fn parked(&self) -> Result<(), RequestError> {
+    /// Until its walls are up; of a template, by which places are made from it.
+    pub(crate) async fn parked(&self) -> Result<Vec<OwnedFd>, RequestError> {
         let heard = self.events.next().await;
         match heard.map_err(|error| fault("hear from the supervisor", &error))? {
-            Some((Event::Parked, _)) => Ok(()),
+            Some((Event::Parked, descriptors)) => Ok(descriptors),
             Some((Event::Failed(failure), _)) => Err(refused(&failure)),
             Some((Event::Running | Event::Ended(_), _)) | None => Err(gone()),
         }
@@ -164,6 +189,7 @@ pub(crate) struct Running {
     stderr: JoinHandle<Kept>,
     report: JoinHandle<Kept>,
     cancelled: watch::Receiver<bool>,
+    _template: Option<Arc<Template>>,
 }
 
 /// Everything a tree left, hostile.
@@ -225,6 +251,7 @@ impl Running {
             )),
             report: tokio::spawn(collect(receiver(place.report)?, REPORT_BYTES_MAX, None)),
             cancelled: wires.cancelled,
+            _template: place.template,
         })
     }
 

@@ -75,7 +75,7 @@ fn find_place(
     if let Some(place) = warm::take(house, &plan(Start::of(request))?) {
         return Ok(place);
     }
-    house.native.place(Arc::new(plan(Start::Claimed)?))
+    house.native.place(Arc::new(plan(Start::Claimed)?), None)
 }
 
 async fn admit(

@@ -186,7 +186,7 @@ async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, Requ
     let isolation = plan.isolation(&claim, &house.native.host);
     let place = match warm::take(house, &plan) {
         Some(place) => place,
-        None => house.native.place(Arc::new(plan))?,
+        None => house.native.place(Arc::new(plan), None)?,
     };
     let mut running = Running::start(place, &claim, NO_BLOBS, wires, claim.limits.output_bytes)?;
     let early = running.started().await?;

@@ -27,13 +27,17 @@ pub(crate) enum Start {
     Claimed,
     /// Before it; the interpreter is told what to run.
     Ahead(Language),
+    /// Before it, as a fork of a template.
+    Forked,
+    /// It is the template.
+    Template(Language),
 }
 
 impl Start {
     /// The way that is quickest for a language. A shell starts in less time than it takes to talk to one.
     pub(crate) fn ahead(language: Language) -> Self {
         match language {
-            Language::Python => Self::Ahead(Language::Python),
+            Language::Python => Self::Forked,
             Language::Node | Language::Typescript => Self::Ahead(Language::Node),
             Language::Shell => Self::Claimed,
         }
@@ -65,14 +69,14 @@ pub(crate) fn plan(
 ) -> Result<Plan, RequestError> {
     let program = match start {
         Start::Claimed => Program::Claimed,
+        Start::Forked => Program::Forked,
         Start::Ahead(language) => {
-            let launch = language::ahead(language, &surroundings.interpreter.display().to_string());
-            let mut environment = base_environment(&layout, &surroundings.on_path);
-            environment.extend(launch.env);
-            Program::Ahead {
-                argv: launch.argv,
-                environment,
-            }
+            let (argv, environment) = begin(language, surroundings, &layout, language::Role::Alone);
+            Program::Ahead { argv, environment }
+        }
+        Start::Template(language) => {
+            let (argv, environment) = begin(language, surroundings, &layout, language::Role::Template);
+            Program::Template { argv, environment }
         }
     };
     house.native.plan(JailSpec {
@@ -84,6 +88,19 @@ pub(crate) fn plan(
         host_workspace,
         limits: house.settings.policy.defaults.clone(),
     })
+}
+
+/// How an interpreter is started before there is anything to run.
+fn begin(
+    language: Language,
+    surroundings: &Surroundings,
+    layout: &Layout,
+    role: language::Role,
+) -> (Vec<String>, Vec<(String, String)>) {
+    let launch = language::ahead(language, &surroundings.interpreter.display().to_string(), role);
+    let mut environment = base_environment(layout, &surroundings.on_path);
+    environment.extend(launch.env);
+    (launch.argv, environment)
 }
 
 /// The directory of the host behind a request's workspace.
@@ -132,10 +149,10 @@ pub(crate) fn bind<'a>(
             .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
     );
     let run = match plan.program {
-        Program::Ahead { .. } => {
+        Program::Ahead { .. } | Program::Forked => {
             Run::Go(blobs.add(prepared.go(request.language, &layout.code, &request.args, &environment)))
         }
-        Program::Claimed | Program::Worker { .. } => Run::Exec {
+        Program::Claimed | Program::Worker { .. } | Program::Template { .. } => Run::Exec {
             argv: launch.argv,
             environment,
             report: launch.report_fd,
@@ -229,7 +246,7 @@ pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
         cancelled,
     };
     let isolation = plan.isolation(&claim, &house.native.host);
-    let place = house.native.place(Arc::new(plan))?;
+    let place = house.native.place(Arc::new(plan), None)?;
     let mut running = Running::start(place, &claim, NO_BLOBS, wires, 0)?;
     let early = running.started().await?;
     running.wait(early, isolation).await?;

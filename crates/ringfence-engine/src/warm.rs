@@ -3,12 +3,12 @@
 //! once. A place that has ended, or was made under another plan, is never handed out.
 
 use crate::{
-    backend::Place,
+    backend::{Place, Template},
     engine::House,
     sandbox::{self, Start},
 };
 use ringfence_jail::{Layout, Plan};
-use ringfence_types::{Language, Tier};
+use ringfence_types::{Language, RequestError, Tier};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -19,6 +19,10 @@ const IDLE: Duration = Duration::from_secs(30);
 /// After a place could not be made, until the next attempt; doubled by each failure.
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// A template is retired after so many forks, or when it is so old, so that its layout in memory does not live for ever.
+const FORKS_MAX: u32 = 10_000;
+const AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// How many places stand ready.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,7 @@ pub(crate) struct Pools {
 struct Pool {
     language: Option<Language>,
     plan: Arc<Plan>,
+    source: Source,
     ready: Vec<Place>,
     /// Being made.
     making: usize,
@@ -48,6 +53,25 @@ struct Pool {
     wanted_more: Instant,
     failures: u32,
     trouble: Option<String>,
+}
+
+/// What places are made from.
+enum Source {
+    /// Nothing.
+    Nothing,
+    /// A template of this plan, where there is one now.
+    Template {
+        plan: Arc<Plan>,
+        current: Option<Living>,
+    },
+}
+
+/// A template in use.
+#[derive(Clone)]
+struct Living {
+    template: Arc<Template>,
+    born: Instant,
+    forks: u32,
 }
 
 /// What `list_runtimes` tells of a pool.
@@ -88,21 +112,23 @@ pub(crate) fn begin(house: &Arc<House>) {
     let languages = [Language::Python, Language::Node, Language::Shell];
     let plans = languages.into_iter().filter_map(|language| {
         let surroundings = sandbox::surroundings(house, language).ok()?;
-        let plan = sandbox::plan(
-            house,
-            Layout::own_root(),
-            &surroundings,
-            None,
-            Start::ahead(language),
-        )
-        .ok()?;
-        Some((Some(language), plan))
+        let plan = |start| sandbox::plan(house, Layout::own_root(), &surroundings, None, start).ok();
+        let start = Start::ahead(language);
+        let source = match start {
+            Start::Forked => Source::Template {
+                plan: Arc::new(plan(Start::Template(language))?),
+                current: None,
+            },
+            _ => Source::Nothing,
+        };
+        Some((Some(language), plan(start)?, source))
     });
     let worker = sandbox::plan_of_worker(house, "none", crate::prepare::PREPARE).ok();
     let mut pools = house.pools.lock();
-    for (language, plan) in plans.chain(worker.map(|plan| (None, plan))) {
+    for (language, plan, source) in plans.chain(worker.map(|plan| (None, plan, Source::Nothing))) {
         pools.push(Pool {
             language,
+            source,
             plan: Arc::new(plan),
             ready: Vec::new(),
             making: 0,
@@ -140,8 +166,9 @@ fn fill(house: &Arc<House>) {
             pool.target = house.settings.warm.ready;
             pool.ready.truncate(pool.target);
         }
-        // After a failure one attempt at a time.
-        let at_once = if pool.failures > 0 { 1 } else { pool.target };
+        // After a failure one attempt at a time; and the first makes the template.
+        let alone = pool.failures > 0 || matches!(pool.source, Source::Template { current: None, .. });
+        let at_once = if alone { 1 } else { pool.target };
         while pool.ready.len() + pool.making < pool.target && pool.making < at_once {
             pool.making += 1;
             tokio::spawn(make(house.clone(), pool.plan.clone(), pool.failures));
@@ -155,8 +182,9 @@ async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
         tokio::time::sleep(pause).await;
     }
     let made = async {
-        let place = house.native.place(plan.clone())?;
-        place.parked().await.map(|()| place)
+        let template = template(&house, &plan).await?;
+        let place = house.native.place(plan.clone(), template)?;
+        place.parked().await.map(|_| place)
     };
     let made = made.await;
     let mut pools = house.pools.lock();
@@ -173,9 +201,47 @@ async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
         Err(error) => {
             tracing::warn!(language = ?pool.language, %error, "no place could be kept ready");
             pool.failures = pool.failures.saturating_add(1);
+            if let Source::Template { current, .. } = &mut pool.source {
+                *current = None;
+            }
             pool.trouble = Some(error.message);
         }
     }
     drop(pools);
     fill(&house);
+}
+
+/// The template of a pool, made when there is none, or none that is still good.
+async fn template(house: &Arc<House>, plan: &Arc<Plan>) -> Result<Option<Arc<Template>>, RequestError> {
+    let of_template = {
+        let mut pools = house.pools.lock();
+        let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan));
+        let Some(Source::Template { plan, current }) = pool.map(|pool| &mut pool.source) else {
+            return Ok(None);
+        };
+        match current {
+            Some(living) if living.is_good() => {
+                living.forks += 1;
+                return Ok(Some(living.template.clone()));
+            }
+            _ => plan.clone(),
+        }
+    };
+    let template = Arc::new(house.native.template(of_template).await?);
+    let mut pools = house.pools.lock();
+    let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan));
+    if let Some(Source::Template { current, .. }) = pool.map(|pool| &mut pool.source) {
+        *current = Some(Living {
+            template: template.clone(),
+            born: Instant::now(),
+            forks: 1,
+        });
+    }
+    Ok(Some(template))
+}
+
+impl Living {
+    fn is_good(&self) -> bool {
+        self.forks < FORKS_MAX && self.born.elapsed() < AGE_MAX && self.template.place.waits()
+    }
 }

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(helper: &Helper, plan: &Plan, claim: &Claim) -> Result<(), Box<dyn Error>> {
-    let place = helper.place(plan)?;
+    let place = helper.place(plan, None)?;
     client::claim(place.events.as_fd(), claim, &[])?;
     loop {
         let [ready] = wait::readable([Some(place.events.as_fd())], None)?;

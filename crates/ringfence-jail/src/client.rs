@@ -38,6 +38,33 @@ pub struct Place {
     pub report: OwnedFd,
 }
 
+/// By which places are made from a template. It has to be kept as long as they live: a template that ends takes them with
+/// it.
+#[derive(Debug)]
+pub struct Template {
+    pub(crate) user: OwnedFd,
+    pub(crate) pid: OwnedFd,
+    pub(crate) mount: OwnedFd,
+    pub(crate) control: OwnedFd,
+}
+
+impl Template {
+    /// From the descriptors of [`wire::Event::Parked`].
+    pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let [user, pid, mount, control]: [OwnedFd; 4] = descriptors.try_into().ok()?;
+        Some(Self {
+            user,
+            pid,
+            mount,
+            control,
+        })
+    }
+
+    fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        [&self.user, &self.pid, &self.mount, &self.control].map(AsFd::as_fd)
+    }
+}
+
 impl Helper {
     /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its input.
     pub fn start(binary: &Path) -> io::Result<Self> {
@@ -56,8 +83,8 @@ impl Helper {
         Ok(Self { child, control })
     }
 
-    /// Asks for one place. The walls go up while the caller goes on.
-    pub fn place(&self, plan: &Plan) -> io::Result<Place> {
+    /// Asks for one place, of its own or made from a template. The walls go up while the caller goes on.
+    pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<Place> {
         let plan = encode(plan)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
@@ -67,7 +94,7 @@ impl Helper {
         let (stdout, stdout_write) = io::pipe()?;
         let (stderr, stderr_write) = io::pipe()?;
         let (report, report_write) = io::pipe()?;
-        let descriptors: [BorrowedFd<'_>; crate::helper::START_DESCRIPTORS] = [
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![
             theirs.as_fd(),
             payload.as_fd(),
             stdin_read.as_fd(),
@@ -75,8 +102,10 @@ impl Helper {
             stderr_write.as_fd(),
             report_write.as_fd(),
         ];
+        descriptors.extend(template.iter().flat_map(|template| template.descriptors()));
         let start = Start {
             plan_bytes: plan.len() as u64,
+            from_template: template.is_some(),
         };
         wire::send(self.control.as_fd(), &start, &descriptors)?;
         Ok(Place {

@@ -3,6 +3,7 @@
 //! for each. The end of that connection is the end of the server, and of the helper.
 
 use crate::{
+    client::Template,
     init::Pipes,
     supervise::{self, Started},
     wire::{self, Start},
@@ -24,9 +25,6 @@ pub type Workers = &'static [(&'static str, Worker)];
 
 /// The first word of the helper's command line.
 pub const HELPER_WORD: &str = "__jail-helper";
-
-/// Descriptors of a start message.
-pub(crate) const START_DESCRIPTORS: usize = 6;
 
 /// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
 pub fn run(workers: Workers) -> i32 {
@@ -73,15 +71,23 @@ fn serve(workers: Workers) -> io::Result<()> {
 }
 
 fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
-    let [server, plan, stdin, stdout, stderr, report]: [OwnedFd; START_DESCRIPTORS] =
-        descriptors.try_into().ok()?;
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next();
+    let (server, plan) = (next()?, next()?);
+    let (stdin, stdout, stderr, report) = (next()?, next()?, next()?, next()?);
     let pipes = Pipes {
         stdin,
         stdout,
         stderr,
         report,
     };
+    let rest: Vec<OwnedFd> = descriptors.collect();
+    let template = match start.from_template {
+        true => Some(Template::from_descriptors(rest)?),
+        false => None,
+    };
     Some(Started {
+        template,
         server,
         plan: plan.into(),
         plan_bytes: start.plan_bytes,

@@ -5,11 +5,13 @@
 use crate::{
     Claim, Plan, Program, Run,
     cgroup::Entrance,
-    enter::{self, Doors, Entered, Handed, step},
+    enter::{self, Entered, Handed, step},
     helper::Workers,
+    seccomp,
     wire::{self, Door, Failure, InitEvent, InitOrder},
 };
 use ringfence_sys::{
+    channel, file, identity,
     landlock::{self, Rules},
     process::{self, Fork, Kill},
     wait::{self, Child},
@@ -43,7 +45,7 @@ pub(crate) struct Init<'a> {
 
 impl Init<'_> {
     /// Its whole life. Does not return.
-    pub(crate) fn live(&self, handed: Handed, entrance: Option<Entrance>, pipes: Pipes) -> ! {
+    pub(crate) fn live(&self, handed: Handed, entrance: Option<Entrance>, pipes: Option<Pipes>) -> ! {
         match self.serve(handed, entrance, pipes) {
             Ok(program) => watch(program, self.plan.tier, self.link.as_fd()),
             Err(failure) => {
@@ -54,18 +56,44 @@ impl Init<'_> {
         }
     }
 
-    fn serve(&self, handed: Handed, entrance: Option<Entrance>, pipes: Pipes) -> Result<i32, Failure> {
+    fn serve(
+        &self,
+        handed: Handed,
+        entrance: Option<Entrance>,
+        pipes: Option<Pipes>,
+    ) -> Result<i32, Failure> {
         let Entered { rules, code, doors } = self.prepare(&handed, entrance)?;
+        let children = step("child events", process::child_events())?;
+        let mut doors = doors.named();
+        let mut ahead = None;
+        let mut later = None;
+        match (&self.plan.program, pipes) {
+            (Program::Ahead { argv, environment }, Some(pipes)) => {
+                let started = self.start_ahead(argv, environment, rules, pipes)?;
+                doors.push((
+                    Door::Program,
+                    step("the program", started.descriptor.try_clone())?,
+                ));
+                ahead = Some(started);
+            }
+            (Program::Template { argv, environment }, Some(pipes)) => {
+                let control = self.start_template(argv, environment, rules, pipes)?;
+                doors.push((Door::Control, control));
+                doors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
+            }
+            (Program::Forked, _) => {
+                let rules = rules
+                    .into_descriptor()
+                    .ok_or_else(|| nothing("landlock", "no rules"))?;
+                doors.push((Door::Rules, rules));
+                doors.extend(namespaces(&handed, &OF_A_SANDBOX)?);
+            }
+            (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
+            (_, None) => return Err(nothing("start the program", "it has no pipes")),
+        }
         let supervisor = handed.supervisor;
         drop(handed);
-        let children = step("child events", process::child_events())?;
-        let (ahead, later) = match &self.plan.program {
-            Program::Ahead { argv, environment } => {
-                (Some(self.start_ahead(argv, environment, rules, pipes)?), None)
-            }
-            Program::Claimed | Program::Worker { .. } => (None, Some((rules, pipes))),
-        };
-        self.park(doors, ahead.as_ref())?;
+        self.park(doors)?;
         let (claim, payload) = self.wait_for_claim(children.as_fd())?;
         enter::limit(0, &claim, supervisor)?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
@@ -76,12 +104,18 @@ impl Init<'_> {
                 ahead.go(&claim, &payload)?
             }
             (None, Some((rules, pipes))) => {
-                let program = self.fork_program(rules, pipes, None, |init| init.execute(&claim))?;
+                let program =
+                    self.fork_program(Some(rules), pipes, Vec::new(), |init| init.execute(&claim))?;
                 enter::filter(self.plan)?;
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
-            (None, None) => return Err(nothing("start the program", "there is none")),
+            (None, None) => {
+                // The template's, which tells its end to the supervisor.
+                enter::filter(self.plan)?;
+                self.tell(&InitEvent::Running, &[])?;
+                0
+            }
         };
         Ok(program)
     }
@@ -94,6 +128,9 @@ impl Init<'_> {
         }
         if let Some(entrance) = entrance {
             step("join cgroup", entrance.enter())?;
+        }
+        if self.plan.program == Program::Forked {
+            enter::map_self(self.plan, handed)?;
         }
         match self.hear()? {
             (InitOrder::Go, _) => enter::enter(self.plan, handed),
@@ -110,7 +147,9 @@ impl Init<'_> {
         pipes: Pipes,
     ) -> Result<Ahead, Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
-        let program = self.fork_program(rules, pipes, Some(waits.into()), |_| exec(argv, environment))?;
+        let program = self.fork_program(Some(rules), pipes, vec![waits.into()], |_| {
+            exec(argv, environment)
+        })?;
         // Before the filter, which refuses it.
         let descriptor = step("descriptor of the program", process::descriptor_of(program))?;
         enter::filter(self.plan)?;
@@ -121,25 +160,26 @@ impl Init<'_> {
         })
     }
 
-    fn park(&self, doors: Doors, ahead: Option<&Ahead>) -> Result<(), Failure> {
-        let Doors {
-            changes,
-            output,
-            proc,
-            disk,
-        } = doors;
-        let doors = [
-            (Door::Changes, changes),
-            (Door::Output, output),
-            (Door::Proc, proc),
-            (Door::Disk, disk),
-        ];
-        let program = ahead.map(|ahead| (Door::Program, ahead.descriptor.as_fd()));
-        let (names, descriptors): (Vec<Door>, Vec<BorrowedFd<'_>>) = doors
-            .iter()
-            .filter_map(|(name, door)| Some((*name, door.as_ref()?.as_fd())))
-            .chain(program)
-            .unzip();
+    /// The interpreter that will be forked. It has no Landlock, whose rules would bind its forks to its own root.
+    fn start_template(
+        &self,
+        argv: &[String],
+        environment: &[(String, String)],
+        rules: Rules,
+        pipes: Pipes,
+    ) -> Result<OwnedFd, Failure> {
+        drop(rules);
+        let (control, theirs) = step("control connection", channel::pair())?;
+        let filters = step("filters of the forks", write_filters())?;
+        self.fork_program(None, pipes, vec![theirs, filters], |_| exec(argv, environment))?;
+        step("capabilities", identity::drop_all_capabilities())?;
+        enter::filter(self.plan)?;
+        Ok(control)
+    }
+
+    fn park(&self, doors: Vec<(Door, OwnedFd)>) -> Result<(), Failure> {
+        let names = doors.iter().map(|(name, _)| *name).collect();
+        let descriptors: Vec<BorrowedFd<'_>> = doors.iter().map(|(_, door)| door.as_fd()).collect();
         self.tell(&InitEvent::Parked { doors: names }, &descriptors)
     }
 
@@ -172,14 +212,14 @@ impl Init<'_> {
     /// end.
     fn fork_program(
         &self,
-        rules: Rules,
+        rules: Option<Rules>,
         pipes: Pipes,
-        waits: Option<OwnedFd>,
+        more: Vec<OwnedFd>,
         act: impl FnOnce(&Self) -> Failure,
     ) -> Result<i32, Failure> {
         match step("fork the program", process::fork())? {
             Fork::Child => {
-                let failure = match self.become_program(rules, pipes, waits) {
+                let failure = match self.become_program(rules, pipes, more) {
                     Ok(()) => act(self),
                     Err(failure) => failure,
                 };
@@ -191,35 +231,32 @@ impl Init<'_> {
     }
 
     /// The last steps but one, in the program's own process.
-    fn become_program(&self, rules: Rules, pipes: Pipes, waits: Option<OwnedFd>) -> Result<(), Failure> {
+    fn become_program(&self, rules: Option<Rules>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
         // First, because the rules are a descriptor whose number may be wanted.
-        step("landlock", landlock::confine(rules))?;
-        step("descriptors", self.place(pipes, waits))?;
+        if let Some(rules) = rules {
+            step("landlock", landlock::confine(rules))?;
+        }
+        step("descriptors", self.place(pipes, more))?;
         enter::filter(self.plan)
     }
 
-    fn place(&self, pipes: Pipes, waits: Option<OwnedFd>) -> io::Result<()> {
+    /// The pipes at 0 to 3, and more from 4.
+    fn place(&self, pipes: Pipes, more: Vec<OwnedFd>) -> io::Result<()> {
         process::new_session()?;
         process::reset_signals()?;
         if !matches!(self.plan.program, Program::Worker { .. }) {
             process::change_directory(&self.plan.layout.workspace)?;
         }
         // Out of the way first, so that no pipe is overwritten before it is placed.
-        let pipes = [
-            Some(pipes.stdin),
-            Some(pipes.stdout),
-            Some(pipes.stderr),
-            Some(pipes.report),
-            waits,
-        ];
-        let mut moved = Vec::new();
-        for (number, pipe) in (0..).zip(pipes) {
-            if let Some(pipe) = pipe {
-                moved.push((number, process::duplicate_above(&pipe, 10)?));
-            }
-        }
-        for (number, pipe) in &moved {
-            process::place_descriptor(pipe, *number)?;
+        let pipes = [pipes.stdin, pipes.stdout, pipes.stderr, pipes.report];
+        let moved: io::Result<Vec<OwnedFd>> = pipes
+            .into_iter()
+            .chain(more)
+            .map(|pipe| process::duplicate_above(&pipe, 10))
+            .collect();
+        let moved = moved?;
+        for (number, pipe) in (0..).zip(&moved) {
+            process::place_descriptor(pipe, number)?;
         }
         process::close_on_exec_from(u32::try_from(moved.len()).unwrap_or(u32::MAX))
     }
@@ -261,6 +298,52 @@ impl Init<'_> {
             wire::send(self.link.as_fd(), event, descriptors),
         )
     }
+}
+
+/// The namespaces by which places are made from a template.
+const OF_A_TEMPLATE: [(Door, &str); 3] = [(Door::User, "user"), (Door::Pid, "pid"), (Door::Mount, "mnt")];
+
+/// Those that a fork has to join.
+const OF_A_SANDBOX: [(Door, &str); 8] = [
+    (Door::User, "user"),
+    (Door::Mount, "mnt"),
+    (Door::Net, "net"),
+    (Door::Ipc, "ipc"),
+    (Door::Uts, "uts"),
+    (Door::Cgroup, "cgroup"),
+    (Door::Pid, "pid"),
+    (Door::Time, "time_for_children"),
+];
+
+/// This process's own; a kernel without one of them has no such file, which only time namespaces may lack.
+fn namespaces(handed: &Handed, names: &[(Door, &str)]) -> Result<Vec<(Door, OwnedFd)>, Failure> {
+    let mut opened = Vec::new();
+    for (door, name) in names {
+        let path = Path::new("self/ns").join(name);
+        match file::open_namespace(handed.proc.as_fd(), &path) {
+            Ok(namespace) => opened.push((*door, namespace)),
+            Err(error) if *door == Door::Time && error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Failure::new(format!("open namespace {name}"), &error)),
+        }
+    }
+    Ok(opened)
+}
+
+/// The filters as a template reads them: for each the number of its instructions, and these.
+fn write_filters() -> io::Result<OwnedFd> {
+    let filter = seccomp::of_forks()?;
+    let instructions = filter.instructions();
+    let mut bytes = Vec::new();
+    bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
+    for (code, if_true, if_false, operand) in instructions {
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend([if_true, if_false]);
+        bytes.extend(operand.to_ne_bytes());
+    }
+    let mut file = file::memory_file("ringfence-filters")?;
+    file.write_all(&bytes)?;
+    io::Seek::rewind(&mut file)?;
+    Ok(file.into())
 }
 
 /// An interpreter that was started before its claim.
@@ -355,5 +438,5 @@ fn terminate(program: i32, tier: Tier) {
 /// Empties the event descriptor; the waiting itself is done by `wait_now`.
 fn drain(children: &OwnedFd) {
     let mut buffer = [0; 512];
-    while ringfence_sys::file::read(children.as_fd(), &mut buffer).is_ok_and(|count| count > 0) {}
+    while file::read(children.as_fd(), &mut buffer).is_ok_and(|count| count > 0) {}
 }

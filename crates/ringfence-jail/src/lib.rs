@@ -6,10 +6,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod birth;
 pub mod cgroup;
 pub mod client;
 pub mod doctor;
 mod enter;
+mod forked;
 pub mod harvest;
 pub mod helper;
 pub mod host;

@@ -38,6 +38,17 @@ pub enum Program {
         /// Its environment, complete.
         environment: Vec<(String, String)>,
     },
+    /// Executed at once, and kept as a template: an interpreter that forks a child into each [`Program::Forked`] place
+    /// that is made from it. It finds its control connection at descriptor 4 and, at 5, the filters that a child
+    /// installs.
+    Template {
+        /// Words.
+        argv: Vec<String>,
+        /// Its environment, complete.
+        environment: Vec<(String, String)>,
+    },
+    /// A fork of the template that the place is made from. It reads its part of the claim as [`Program::Ahead`] does.
+    Forked,
     /// A function of this binary, by name: standard input in, standard output out.
     Worker {
         /// Name in the helper's table.
@@ -73,7 +84,7 @@ pub enum Run {
         /// Descriptor 3.
         report: bool,
     },
-    /// To [`Program::Ahead`]: what it has been waiting for.
+    /// To [`Program::Ahead`] and [`Program::Forked`]: what it has been waiting for.
     Go(Part),
     /// To [`Program::Worker`]: its input comes through its standard input.
     Work,

@@ -3,16 +3,18 @@
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
 use crate::{
-    Claim, Plan,
-    cgroup::{Cgroup, Entrance},
+    Claim, Plan, Program, Run, birth,
+    cgroup::Cgroup,
+    client::Template,
     enter::{self, Handed},
+    forked::{self, Forked},
     helper::Workers,
     init::{Init, Pipes},
-    plan::{Identity, Tree, root},
+    plan::{INSIDE_ID, Identity, Tree, root},
     sample,
     sweep::RunDirectory,
     tree,
-    wire::{self, Cause, Door, Ending, Event, Failure, InitEvent, InitOrder, Order},
+    wire::{self, Cause, Door, Ending, Event, Failure, ForkEvent, InitEvent, InitOrder, Order},
 };
 use ringfence_sys::{
     channel, file, mount,
@@ -35,15 +37,8 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the walls may take.
 const SETUP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The namespaces that pid 1 is born into; cgroup and time follow once it has been placed.
-const NAMESPACES: [NamespaceKind; 6] = [
-    NamespaceKind::User,
-    NamespaceKind::Mount,
-    NamespaceKind::Pid,
-    NamespaceKind::Net,
-    NamespaceKind::Ipc,
-    NamespaceKind::Uts,
-];
+/// The most that a pid can be (`PID_MAX_LIMIT`): so many ids the sandboxes of a root server have.
+const PIDS_MAX: u32 = 4 << 20;
 
 /// What came with a start message.
 #[derive(Debug)]
@@ -52,6 +47,7 @@ pub(crate) struct Started {
     pub(crate) plan: File,
     pub(crate) plan_bytes: u64,
     pub(crate) pipes: Pipes,
+    pub(crate) template: Option<Template>,
 }
 
 /// The supervisor's whole life. Does not return.
@@ -61,9 +57,10 @@ pub(crate) fn live(started: Started, workers: Workers) -> ! {
         plan,
         plan_bytes,
         pipes,
+        template,
     } = started;
     let told = match wire::read_head(&plan, plan_bytes) {
-        Ok(plan) => supervise(&plan, &server, pipes, workers),
+        Ok(plan) => supervise(&plan, &server, pipes, template, workers),
         Err(error) => {
             let failure = Failure::new("read plan", &error);
             wire::send(server.as_fd(), &Event::Failed(failure), &[])
@@ -72,12 +69,18 @@ pub(crate) fn live(started: Started, workers: Workers) -> ! {
     process::exit_now(i32::from(told.is_err()))
 }
 
-fn supervise(plan: &Plan, server: &OwnedFd, pipes: Pipes, workers: Workers) -> io::Result<()> {
+fn supervise(
+    plan: &Plan,
+    server: &OwnedFd,
+    pipes: Pipes,
+    template: Option<Template>,
+    workers: Workers,
+) -> io::Result<()> {
     let directory = match prepare(plan) {
         Ok(directory) => directory,
         Err(failure) => return wire::send(server.as_fd(), &Event::Failed(failure), &[]),
     };
-    let event = match Sandbox::start(plan, pipes, workers) {
+    let event = match Sandbox::start(plan, pipes, template, workers) {
         Err(failure) => Event::Failed(failure),
         Ok(mut sandbox) => match sandbox.serve(server.as_fd()) {
             Ok(ending) => Event::Ended(ending),
@@ -116,59 +119,64 @@ struct Sandbox<'a> {
     link: OwnedFd,
     cgroup: Option<Cgroup>,
     doors: HashMap<Door, OwnedFd>,
+    /// By which, and with which pipes, a program is to be forked.
+    to_fork: Option<(Template, Pipes)>,
+    forked: Option<Forked>,
     status: Option<i32>,
     peak: sample::Sample,
-    buried: Option<wait::Ended>,
+    usage: wait::Usage,
 }
 
 impl<'a> Sandbox<'a> {
-    fn start(plan: &'a Plan, pipes: Pipes, workers: Workers) -> Result<Self, Failure> {
+    fn start(
+        plan: &'a Plan,
+        pipes: Pipes,
+        template: Option<Template>,
+        workers: Workers,
+    ) -> Result<Self, Failure> {
+        let failed = |what: &'static str| move |error: io::Error| Failure::new(what, &error);
         // The program's own descriptors take the lowest numbers, while it may still have to tell why it cannot start.
         let (link, inner) = channel::pair()
             .and_then(|(link, inner)| Ok((link, process::duplicate_above(inner, 10)?)))
-            .map_err(|e| Failure::new("link to pid 1", &e))?;
+            .map_err(failed("link to pid 1"))?;
+        let proc = file::open_directory(file::current_directory(), Path::new("/proc"));
         let handed = Handed {
             mapped_trees: map_trees(plan)?,
             supervisor: std::process::id(),
+            proc: proc.map_err(failed("open /proc"))?,
         };
-        let cgroup =
-            Cgroup::create(&plan.cgroups, &plan.limits).map_err(|e| Failure::new("create cgroup", &e))?;
-        let entrance = cgroup
-            .as_ref()
-            .map(Cgroup::entrance)
-            .transpose()
-            .map_err(|e| Failure::new("open cgroup", &e))?;
-        let namespaces = match plan.tier {
-            Tier::Full => NAMESPACES.as_slice(),
-            Tier::Landlock => &[],
+        let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(failed("create cgroup"))?;
+        let (forked, entrance) = birth::fork(plan, template.as_ref(), cgroup.as_ref())?;
+        // A fork of a template gets them by the template.
+        let (own, to_fork) = match template {
+            None => (Some(pipes), None),
+            Some(template) => (None, Some((template, pipes))),
         };
-        let forked = match &entrance {
-            Some(Entrance::Birth(directory)) => process::fork_into_cgroup(namespaces, directory.as_fd()),
-            _ => process::fork_into(namespaces),
-        };
-        match forked.map_err(|error| Failure::new("new namespaces", &error))? {
+        match forked {
             Fork::Child => {
                 // Not dropped: the directory is the supervisor's to remove.
                 std::mem::forget(cgroup);
-                drop(link);
+                drop((link, to_fork));
                 let init = Init {
                     plan,
                     link: inner,
                     workers,
                 };
-                init.live(handed, entrance, pipes)
+                init.live(handed, entrance, own)
             }
             Fork::Parent(init) => {
-                drop((inner, handed, entrance, pipes));
+                drop((inner, handed, entrance, own));
                 let mut sandbox = Self {
                     plan,
                     init,
                     link,
                     cgroup,
                     doors: HashMap::new(),
+                    to_fork,
+                    forked: None,
                     status: None,
                     peak: sample::Sample::default(),
-                    buried: None,
+                    usage: wait::Usage::default(),
                 };
                 match sandbox.wake() {
                     Ok(()) => Ok(sandbox),
@@ -181,14 +189,17 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Gives pid 1 its identity and lets it go on.
+    /// Gives pid 1 its identity, which below a template it takes itself, and lets it go on.
     fn wake(&mut self) -> Result<(), Failure> {
-        let proc = Path::new("/proc").join(self.init.to_string());
-        if self.plan.tier == Tier::Full {
-            map_identity(&proc, self.plan.identity).map_err(|error| Failure::new("identity map", &error))?;
+        if self.to_fork.is_none() {
+            let proc = Path::new("/proc").join(self.init.to_string());
+            if self.plan.tier == Tier::Full {
+                map_identity(&proc, self.plan).map_err(|error| Failure::new("identity map", &error))?;
+            }
+            // The host's memory runs out on the sandbox first.
+            fs::write(proc.join("oom_score_adj"), "1000")
+                .map_err(|error| Failure::new("oom score", &error))?;
         }
-        // The host's memory runs out on the sandbox first.
-        fs::write(proc.join("oom_score_adj"), "1000").map_err(|error| Failure::new("oom score", &error))?;
         self.order(&InitOrder::Go, &[])
     }
 
@@ -204,9 +215,16 @@ impl<'a> Sandbox<'a> {
         let claim: Claim =
             wire::read_head(&payload, claim_bytes).map_err(|e| Failure::new("read the claim", &e))?;
         self.bind(&claim)?;
+        let word = match claim.run {
+            Run::Go(part) if self.forked.is_some() => {
+                let read = forked::read_part(&payload, part);
+                read.map_err(|error| Failure::new("read the claim", &error))?
+            }
+            _ => Vec::new(),
+        };
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
         drop(payload);
-        let cause = self.watch(&claim, server)?;
+        let cause = self.watch(&claim, &word, server)?;
         Ok(self.finish(cause))
     }
 
@@ -224,8 +242,11 @@ impl<'a> Sandbox<'a> {
             if linked {
                 self.hear_parked()?;
                 up = true;
+                let template =
+                    [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
+                let template: Vec<BorrowedFd<'_>> = template.into_iter().flatten().map(AsFd::as_fd).collect();
                 // A server that is gone shows when it is listened to.
-                drop(wire::send(server, &Event::Parked, &[]));
+                drop(wire::send(server, &Event::Parked, &template));
             }
             if ordered {
                 let Ok(Some((Order::Claim { claim_bytes }, descriptors))) = wire::receive(server) else {
@@ -252,7 +273,7 @@ impl<'a> Sandbox<'a> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Parked { doors }, descriptors))) => {
                 self.doors = doors.into_iter().zip(descriptors).collect();
-                Ok(())
+                self.ask_for_fork()
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
             Ok(Some((event, _))) => {
@@ -265,6 +286,19 @@ impl<'a> Sandbox<'a> {
             )),
             Err(error) => Err(Failure::new("wait for the walls", &error)),
         }
+    }
+
+    fn ask_for_fork(&mut self) -> Result<(), Failure> {
+        let Some((template, pipes)) = self.to_fork.take() else {
+            return Ok(());
+        };
+        let cgroups = self.cgroup.as_ref().map(Cgroup::side_entrance).transpose();
+        let cgroups = cgroups
+            .map_err(|error| Failure::new("open cgroup", &error))?
+            .unwrap_or_default();
+        let forked = Forked::ask(self.plan, &template, pipes, &mut self.doors, &cgroups)?;
+        self.forked = Some(forked);
+        Ok(())
     }
 
     /// Puts the claim's limits in force, on a tree in which nothing of the request runs yet.
@@ -282,12 +316,15 @@ impl<'a> Sandbox<'a> {
             mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)])
                 .map_err(|error| Failure::new("size the disk", &error))?;
         }
-        match self.doors.get(&Door::Program) {
-            Some(program) => {
-                let pid = process::pid_of(program.as_fd())
-                    .map_err(|error| Failure::new("the program that was started ahead", &error))?;
-                enter::limit(pid, claim, std::process::id())
-            }
+        let ahead = self
+            .doors
+            .get(&Door::Program)
+            .map(|program| process::pid_of(program.as_fd()));
+        let ahead = ahead
+            .transpose()
+            .map_err(|error| Failure::new("the program that was started ahead", &error))?;
+        match ahead.or(self.forked.as_ref().map(|forked| forked.pid)) {
+            Some(pid) => enter::limit(pid, claim, std::process::id()),
             None => Ok(()), // pid 1 limits itself, and the program inherits it
         }
     }
@@ -297,7 +334,8 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Until the tree has to end, or has ended.
-    fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
+    /// `word` is what a fork waits for.
+    fn watch(&mut self, claim: &Claim, word: &[u8], server: BorrowedFd<'_>) -> Result<Cause, Failure> {
         let mut deadline = Deadline::new(claim);
         let mut next_look = Instant::now();
         loop {
@@ -324,8 +362,9 @@ impl<'a> Sandbox<'a> {
                 .as_ref()
                 .and_then(Cgroup::memory_alarm)
                 .map(AsFd::as_fd);
-            let [ordered, linked, alarmed] =
-                wait::readable([Some(server), Some(self.link.as_fd()), alarm], Some(until))
+            let fork = self.forked.as_ref().map(Forked::events);
+            let [ordered, linked, alarmed, ended] =
+                wait::readable([Some(server), Some(self.link.as_fd()), alarm, fork], Some(until))
                     .map_err(|error| Failure::new("wait", &error))?;
             // Memory first: the end of a program that was killed for memory is not the program's own.
             if alarmed {
@@ -334,20 +373,28 @@ impl<'a> Sandbox<'a> {
             if ordered {
                 return Ok(Cause::Cancelled);
             }
-            if linked && let Some(cause) = self.hear(server)? {
+            let cause = match (linked, ended) {
+                (true, _) => self.hear(server, word)?,
+                (false, true) => self.hear_fork(),
+                (false, false) => None,
+            };
+            if let Some(cause) = cause {
                 return Ok(if deadline.began() { Cause::Timeout } else { cause });
             }
         }
     }
 
     /// One message of pid 1.
-    fn hear(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
+    fn hear(&mut self, server: BorrowedFd<'_>, word: &[u8]) -> Result<Option<Cause>, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Running, _))) => {
                 let lent = [Door::Changes, Door::Output].map(|door| self.doors.get(&door));
                 let lent: Vec<BorrowedFd<'_>> = lent.into_iter().flatten().map(AsFd::as_fd).collect();
                 wire::send(server, &Event::Running, &lent)
                     .map_err(|error| Failure::new("tell the server", &error))?;
+                if let Some(forked) = &mut self.forked {
+                    forked.go(word)?;
+                }
                 Ok(None)
             }
             Ok(Some((InitEvent::Ended { status }, _))) => {
@@ -357,6 +404,30 @@ impl<'a> Sandbox<'a> {
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
             Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => Ok(Some(Cause::Killed)),
         }
+    }
+
+    /// The end of a program that a template has forked.
+    fn hear_fork(&mut self) -> Option<Cause> {
+        let heard = self.forked.as_ref().map(Forked::hear);
+        let Some(Ok(Some((
+            ForkEvent::Ended {
+                status,
+                user_us,
+                system_us,
+                max_rss_kib,
+            },
+            _,
+        )))) = heard
+        else {
+            return Some(Cause::Killed); // the template is gone, and the sandbox with it
+        };
+        self.status = Some(status);
+        self.usage = wait::Usage {
+            user: Duration::from_micros(user_us),
+            system: Duration::from_micros(system_us),
+            max_rss_bytes: max_rss_kib.saturating_mul(1024),
+        };
+        Some(Cause::Program)
     }
 
     /// Must this process look at the tree itself.
@@ -387,7 +458,11 @@ impl<'a> Sandbox<'a> {
         // Already gone is what we want.
         drop(process::kill(self.init, Kill::Kill));
         if let Ok(Some(ended)) = wait::wait(Child::Pid(self.init)) {
-            self.buried = Some(ended);
+            self.usage = wait::Usage {
+                user: self.usage.user + ended.usage.user,
+                system: self.usage.system + ended.usage.system,
+                max_rss_bytes: self.usage.max_rss_bytes.max(ended.usage.max_rss_bytes),
+            };
         }
         tree::kill_descendants(DEATH_PATIENCE);
     }
@@ -401,7 +476,7 @@ impl<'a> Sandbox<'a> {
             .map(Cgroup::counted)
             .or(counted_before)
             .unwrap_or_default();
-        let usage = self.buried.map(|ended| ended.usage).unwrap_or_default();
+        let usage = self.usage;
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
         let disk = match &self.plan.layout.host_directory {
             Some(files) => sample::directory_bytes(files),
@@ -491,22 +566,24 @@ impl Deadline {
 }
 
 /// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)).
-fn map_identity(proc: &Path, identity: Identity) -> io::Result<()> {
-    let (uid, gid) = match identity {
-        Identity::Own { base } => (base + std::process::id(), base + std::process::id()),
-        Identity::Server { uid, gid } => (uid, gid),
+/// A template keeps the ids of the host, of which the places that are made from it take one each.
+fn map_identity(proc: &Path, plan: &Plan) -> io::Result<()> {
+    let template = matches!(plan.program, Program::Template { .. });
+    let map = |id: u32| match (plan.identity, template) {
+        (Identity::Own { base }, true) => format!("{base} {base} {PIDS_MAX}\n"),
+        (Identity::Own { base }, false) => format!("{INSIDE_ID} {} 1\n", base + std::process::id()),
+        (Identity::Server { .. }, true) => format!("{id} {id} 1\n"),
+        (Identity::Server { .. }, false) => format!("{INSIDE_ID} {id} 1\n"),
     };
-    if matches!(identity, Identity::Server { .. }) {
-        fs::write(proc.join("setgroups"), "deny")?;
-    }
-    fs::write(
-        proc.join("gid_map"),
-        format!("{} {gid} 1\n", crate::plan::INSIDE_ID),
-    )?;
-    fs::write(
-        proc.join("uid_map"),
-        format!("{} {uid} 1\n", crate::plan::INSIDE_ID),
-    )
+    let (uid, gid) = match plan.identity {
+        Identity::Own { .. } => (0, 0),
+        Identity::Server { uid, gid } => {
+            fs::write(proc.join("setgroups"), "deny")?;
+            (uid, gid)
+        }
+    };
+    fs::write(proc.join("gid_map"), map(gid))?;
+    fs::write(proc.join("uid_map"), map(uid))
 }
 
 /// Opens the trees whose owner has to appear as the sandbox's user, which only real root may do.

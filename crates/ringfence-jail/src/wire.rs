@@ -10,6 +10,7 @@ use std::{
         fd::{BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
+    path::PathBuf,
     time::Duration,
 };
 
@@ -24,6 +25,9 @@ pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 pub struct Start {
     /// Length of the plan.
     pub plan_bytes: u64,
+    /// The place is made from a template. Four more descriptors: its user, pid and mount namespaces, and its control
+    /// connection.
+    pub from_template: bool,
 }
 
 /// Server to supervisor.
@@ -43,7 +47,7 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Event {
-    /// The walls are up; from now on a claim takes effect at once.
+    /// The walls are up; from now on a claim takes effect at once. Descriptors, of a template: see [`Start`].
     Parked,
     /// The claim is bound and the program runs. Descriptors: workspace, output directory.
     Running,
@@ -81,6 +85,61 @@ pub enum Door {
     Disk,
     /// The process of a program that was started ahead.
     Program,
+    /// The control connection of a template.
+    Control,
+    /// The rules of Landlock for a fork.
+    Rules,
+    /// A namespace.
+    User,
+    /// A namespace.
+    Mount,
+    /// A namespace.
+    Net,
+    /// A namespace.
+    Ipc,
+    /// A namespace.
+    Uts,
+    /// A namespace.
+    Cgroup,
+    /// A namespace.
+    Pid,
+    /// A namespace, of children to come.
+    Time,
+}
+
+/// Supervisor to template: fork a child into these namespaces. Descriptors: the namespaces user, mount, net, ipc, uts,
+/// cgroup and pid, the rules, the child's descriptors 0 to 4, the connection for [`ForkEvent`], then as many time
+/// namespaces and as many files to write oneself into (the child's cgroups) as are said here.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// Where the child begins.
+    pub workspace: PathBuf,
+    /// 0 or 1.
+    pub times: usize,
+}
+
+/// Template to supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum ForkEvent {
+    /// There is a child. Descriptor: its process.
+    Forked,
+    /// It is behind all walls.
+    Ready,
+    /// There is none, or it could not raise a wall.
+    Failed(String),
+    /// It has ended.
+    Ended {
+        /// As wait4(2) gives it.
+        status: i32,
+        /// Processor time in user mode.
+        user_us: u64,
+        /// Processor time in the kernel.
+        system_us: u64,
+        /// Largest resident set.
+        max_rss_kib: u64,
+    },
 }
 
 /// Pid 1 to supervisor.

@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The most descriptors of one message.
-pub const DESCRIPTORS_MAX: usize = 8;
+pub const DESCRIPTORS_MAX: usize = 24;
 
 /// Two ends of a connection that keeps message boundaries (`SOCK_SEQPACKET`), closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -195,6 +195,19 @@ pub fn give(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(uid), Some(gid))
 }
 
+/// Opens a namespace by its file in `/proc`.
+pub fn open_namespace(proc: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(proc, path, flags, Mode::empty())?)
+}
+
+/// Writes a small file that is there already, such as one of `/proc`, in one call.
+pub fn write_small(base: BorrowedFd<'_>, path: &Path, text: &str) -> io::Result<()> {
+    use std::io::Write;
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    File::from(rustix::fs::openat(base, path, flags, Mode::empty())?).write_all(text.as_bytes())
+}
+
 /// At most `max` bytes of a small file such as those of `/proc`, as text.
 pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -61,6 +61,20 @@ pub fn drop_all_capabilities() -> io::Result<()> {
     )?)
 }
 
+/// Gives up every capability but this one, which the programs that this process executes have too.
+pub fn keep_one_capability(number: u32) -> io::Result<()> {
+    let one = CapabilitySet::from_bits_retain(1 << number);
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: one,
+            permitted: one,
+            inheritable: one,
+        },
+    )?;
+    Ok(rustix::thread::configure_capability_in_ambient_set(one, true)?)
+}
+
 /// No exec may ever give this process or its children more than they have.
 pub fn refuse_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)

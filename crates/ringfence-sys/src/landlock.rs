@@ -5,7 +5,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use std::{io, path::PathBuf};
+use std::{io, os::fd::OwnedFd, path::PathBuf};
 
 /// What may be done below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,13 @@ pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
         created = created.add_rule(rule).map_err(failed)?;
     }
     Ok(Rules(created))
+}
+
+impl Rules {
+    /// The descriptor by which another process can put them in force; `None`: this kernel has no Landlock.
+    pub fn into_descriptor(self) -> Option<OwnedFd> {
+        self.0.into()
+    }
 }
 
 /// Confines this process and its children to come. A kernel without Landlock is an error; `no_new_privs` must be set.

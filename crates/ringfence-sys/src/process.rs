@@ -116,6 +116,41 @@ pub fn fork_into_cgroup(namespaces: &[NamespaceKind], cgroup: BorrowedFd<'_>) ->
     forked(clone3(&arguments))
 }
 
+/// A fork whose child is in new namespaces and has this process's parent as its own. The caller learns its pid. Refuses a
+/// process with several threads.
+pub fn fork_sibling_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
+    let flags = libc::SIGCHLD | libc::CLONE_PARENT | clone_flags(namespaces)?;
+    // Not by /proc, which may be another's by now: the kernel refuses this to a process with several threads, and does
+    // nothing else (unshare(2)).
+    // SAFETY: unshare takes a number.
+    if unsafe { libc::unshare(libc::CLONE_THREAD) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as in `fork_into`.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            i64::from(flags),
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    };
+    forked(result)
+}
+
+/// Moves this process (for a pid or time namespace: its children to come) into the namespace of the descriptor.
+pub fn join_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: setns(2) takes a live descriptor (BorrowedFd) and a number; 0 means a namespace of any kind.
+    let result = unsafe { libc::setns(namespace.as_raw_fd(), 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Has the kernel clone3(2) for us. Container engines answer ENOSYS so that programs fall back to clone(2).
 pub fn has_clone3() -> bool {
     // Two exit signals at once are refused before anything is made.
@@ -278,6 +313,13 @@ pub fn die_with_parent() -> io::Result<()> {
 pub fn refuse_dumps() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(
         DumpableBehavior::NotDumpable,
+    )?)
+}
+
+/// Lets its equals, and itself by way of `/proc`, look at this process again.
+pub fn allow_dumps() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(
+        DumpableBehavior::Dumpable,
     )?)
 }
 

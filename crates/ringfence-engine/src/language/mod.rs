@@ -14,6 +14,9 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
     let explain = format!("r'''{}'''", include_str!("python_explain.py"));
     include_str!("python_driver.py").replace("EXPLAIN", &explain)
 });
+/// A template forks children that go on as drivers.
+static PYTHON_TEMPLATE: LazyLock<String> =
+    LazyLock::new(|| format!("{}{}", include_str!("python_template.py"), *PYTHON_DRIVER));
 const NODE_DRIVER: &str = include_str!("node_driver.cjs");
 
 /// How an interpreter is started.
@@ -59,10 +62,20 @@ pub(crate) fn launch(
     }
 }
 
+/// What an interpreter that is started before there is anything to run is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// To run what it is told.
+    Alone,
+    /// To fork itself.
+    Template,
+}
+
 /// How an interpreter is started before there is anything to run.
-pub(crate) fn ahead(language: Language, interpreter: &str) -> Launch {
-    let driver = match language {
-        Language::Python => ["-c", &PYTHON_DRIVER],
+pub(crate) fn ahead(language: Language, interpreter: &str, role: Role) -> Launch {
+    let driver = match (language, role) {
+        (Language::Python, Role::Alone) => ["-c", &PYTHON_DRIVER],
+        (Language::Python, Role::Template) => ["-c", &PYTHON_TEMPLATE],
         _ => ["-e", NODE_DRIVER],
     };
     let argv = std::iter::once(interpreter).chain(driver);

@@ -4,10 +4,10 @@ def _ringfence(sys):
     report = 3
     if len(sys.argv) == 1:
         # Started ahead: what to run is still to come.
-        for name in os.environ['RINGFENCE_PRELOAD'].split(','):
+        for name in filter(None, os.environ.get('RINGFENCE_PRELOAD', '').split(',')):
             try:
                 __import__(name)
-            except ImportError:
+            except Exception:
                 pass
         import json, time
         with open(4, 'rb') as word:
@@ -31,6 +31,7 @@ def _ringfence(sys):
         except OSError:
             pass
     main = sys.modules['__main__'].__dict__
+    forked = '_ringfence_forked' in main
     for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
         del main[name]
     main.update(__doc__=None, __package__=None, __file__=script, __cached__=None, __annotations__={})
@@ -83,6 +84,24 @@ def _ringfence(sys):
                     value = await value
             return value
         return asyncio.run(steps())
+    def leave(status):
+        """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
+        import atexit, gc, threading
+        if isinstance(status, SystemExit):
+            status = status.code
+            if status is not None and not isinstance(status, int):
+                sys.stderr.write('%s\n' % (status,))
+                status = 1
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        main.clear()
+        gc.collect()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass
+        os._exit((status or 0) & 0xff)
     status = 0
     try:
         value = run()
@@ -102,6 +121,8 @@ def _ringfence(sys):
         exec(EXPLAIN, words)
         words['explain'](error)
         status = 1
+    if forked:
+        leave(status)
     return status
 _ringfence_status = _ringfence(sys)
 if _ringfence_status:

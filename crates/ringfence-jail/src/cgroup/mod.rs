@@ -192,6 +192,18 @@ impl Cgroup {
         }
     }
 
+    /// The way in for a process that was born elsewhere.
+    pub fn side_entrance(&self) -> io::Result<Vec<fs::File>> {
+        let entrance = match &self.kind {
+            Kind::V2(group) => group.side_entrance(),
+            Kind::V1(group) => group.entrance(),
+        };
+        Ok(match entrance? {
+            Entrance::Birth(_) => Vec::new(),
+            Entrance::Walk(files) => files,
+        })
+    }
+
     /// Gives it other limits; a value that stays is not written again.
     pub fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
         match &self.kind {

@@ -176,6 +176,10 @@ impl Group {
         if process::has_clone3() {
             return Ok(Entrance::Birth(fs::File::open(&self.directory)?.into()));
         }
+        self.side_entrance()
+    }
+
+    pub(super) fn side_entrance(&self) -> io::Result<Entrance> {
         let file = fs::OpenOptions::new()
             .write(true)
             .open(self.directory.join("cgroup.procs"))?;

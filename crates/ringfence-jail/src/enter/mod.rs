@@ -7,7 +7,7 @@ use crate::{
     Part, Program,
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
     seccomp,
-    wire::Failure,
+    wire::{Door, Failure},
 };
 use ringfence_sys::{
     channel, file, identity, landlock,
@@ -20,7 +20,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
@@ -33,6 +33,8 @@ pub(crate) struct Handed {
     pub(crate) mapped_trees: Vec<(usize, OwnedFd)>,
     /// The supervisor's pid.
     pub(crate) supervisor: u32,
+    /// The host's `/proc`.
+    pub(crate) proc: OwnedFd,
 }
 
 /// What pid 1 has when it has entered.
@@ -57,6 +59,22 @@ pub(crate) struct Doors {
     pub(crate) proc: Option<OwnedFd>,
     /// The private disk, to be sized (tier `full`).
     pub(crate) disk: Option<OwnedFd>,
+}
+
+impl Doors {
+    /// Those that there are.
+    pub(crate) fn named(self) -> Vec<(Door, OwnedFd)> {
+        let doors = [
+            (Door::Changes, self.changes),
+            (Door::Output, self.output),
+            (Door::Proc, self.proc),
+            (Door::Disk, self.disk),
+        ];
+        doors
+            .into_iter()
+            .filter_map(|(name, door)| Some((name, door?)))
+            .collect()
+    }
 }
 
 type Step<T> = Result<T, Failure>;
@@ -85,7 +103,12 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
             resource::lower_limit(0, limit_of(*limit), *value),
         )?;
     }
-    step("capabilities", identity::drop_all_capabilities())?;
+    // A template walks its forks into their namespaces; over anything but those it has no power.
+    let capabilities = match plan.program {
+        Program::Template { .. } => identity::keep_one_capability(identity::CAP_SYS_ADMIN),
+        _ => identity::drop_all_capabilities(),
+    };
+    step("capabilities", capabilities)?;
     step("no new privileges", identity::refuse_new_privileges())?;
     step("not dumpable", process::refuse_dumps())?;
     Ok(Entered {
@@ -129,15 +152,36 @@ pub(crate) fn limit(pid: i32, claim: &Claim, supervisor: u32) -> Step<()> {
     }
 }
 
+/// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and offers the sandbox
+/// first when the host's memory runs out. For pid 1 of a place that is made from a template.
+pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> Step<()> {
+    let (uid, gid) = match plan.identity {
+        Identity::Own { base } => (base + handed.supervisor, base + handed.supervisor),
+        Identity::Server { uid, gid } => (uid, gid),
+    };
+    for (name, text) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("{INSIDE_ID} {uid} 1\n")),
+        ("gid_map", format!("{INSIDE_ID} {gid} 1\n")),
+        ("oom_score_adj", "1000".to_owned()),
+    ] {
+        let path = Path::new("self").join(name);
+        step(name, file::write_small(handed.proc.as_fd(), &path, &text))?;
+    }
+    Ok(())
+}
+
 /// Becomes the sandbox's own user, where the server is root; else stays who it is.
 fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
     let Identity::Own { base } = plan.identity else {
         return Ok(());
     };
-    step("groups", identity::leave_groups())?;
-    let id = match plan.tier {
-        Tier::Full => INSIDE_ID,
-        Tier::Landlock => base + handed.supervisor,
+    if !matches!(plan.program, Program::Forked) {
+        step("groups", identity::leave_groups())?;
+    }
+    let id = match (plan.tier, &plan.program) {
+        (Tier::Full, Program::Template { .. }) | (Tier::Landlock, _) => base + handed.supervisor,
+        (Tier::Full, _) => INSIDE_ID,
     };
     step("identity", identity::become_user(id, id))
 }
@@ -239,12 +283,13 @@ fn limit_of(limit: Rlimit) -> Limit {
 }
 
 /// Own clocks for the processes to come: the sandbox was "booted" now, so that the host's uptime does not show.
-fn own_clocks() -> io::Result<()> {
+fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
     process::unshare(&[NamespaceKind::Time])?;
     let (monotonic, boot) = resource::clock_seconds();
-    std::fs::write(
-        "/proc/self/timens_offsets",
-        format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"),
+    file::write_small(
+        proc,
+        Path::new("self/timens_offsets"),
+        &format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"),
     )
 }
 

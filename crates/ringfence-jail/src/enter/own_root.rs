@@ -3,7 +3,10 @@
 use super::{Handed, Step, own_clocks, own_host, step, take_identity};
 use crate::{
     Plan, Program,
-    plan::{self, root},
+    plan::{
+        self,
+        root::{self, Shown},
+    },
 };
 use ringfence_sys::{
     file::{self, Kind},
@@ -34,7 +37,7 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
     step("private mounts", mount::make_root_private())?;
     step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
-        step("time namespace", own_clocks())?;
+        step("time namespace", own_clocks(handed.proc.as_fd()))?;
     }
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
@@ -143,11 +146,14 @@ fn perform(act: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> Step<()
         Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
         Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Act::Pts => step("devpts", pseudo_terminals(root)),
-        Act::Proc { shown } if shown.is_empty() => step("proc", own_proc(root, &[("subset", Some("pid"))])),
-        Act::Proc { shown } => {
-            step("proc", own_proc(root, &[]))?;
-            step("mask proc", mask_proc(root, shown))
-        }
+        Act::Proc { shown } => match shown {
+            Shown::Nothing => step("proc", own_proc(root, &[("subset", Some("pid"))])),
+            Shown::All => step("proc", own_proc(root, &[])),
+            Shown::Only(names) => {
+                step("proc", own_proc(root, &[]))?;
+                step("mask proc", mask_proc(root, names))
+            }
+        },
     }
 }
 

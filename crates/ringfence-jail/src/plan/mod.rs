@@ -172,10 +172,10 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         root: steps,
         time_namespace: full && host.time_namespaces,
         landlock: landlock(&spec, host),
-        seccomp: if full {
-            seccomp::Profile::Full { memory_cgroup }
-        } else {
-            seccomp::Profile::Landlock { memory_cgroup }
+        seccomp: match spec.program {
+            _ if !full => seccomp::Profile::Landlock { memory_cgroup },
+            Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
+            _ => seccomp::Profile::Full { memory_cgroup },
         },
         refuse_unix_sockets: spec.host_workspace.is_some(),
         rlimits: RLIMITS.to_vec(),

@@ -67,12 +67,23 @@ pub enum Step {
     SealRoot,
     /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
-    /// `/proc` of its own pid namespace, read-only. Everything in it that is neither a process nor one of these names
-    /// is masked.
+    /// `/proc` of its own pid namespace, read-only.
     Proc {
-        /// Names.
-        shown: Vec<String>,
+        /// What else is in it.
+        shown: Shown,
     },
+}
+
+/// What is in `/proc` beside the processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Shown {
+    /// Nothing at all (`subset=pid`).
+    Nothing,
+    /// These names; everything else is masked.
+    Only(Vec<String>),
+    /// Everything: for a template, because the kernel lets a sandbox below it have a `/proc` of its own only where one that
+    /// is whole can be seen (`mount_too_revealing`).
+    All,
 }
 
 /// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
@@ -128,7 +139,9 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
             mode: 0o555,
         });
         root.steps.push(Step::SealRoot);
-        root.steps.push(Step::Proc { shown: Vec::new() });
+        root.steps.push(Step::Proc {
+            shown: Shown::Nothing,
+        });
         return (root.trees, root.steps);
     }
     root.etc(host);
@@ -137,7 +150,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
     root.own_directories(spec);
     root.workspace(spec, identity);
     root.steps.push(Step::SealRoot);
-    root.proc();
+    root.proc(&spec.program);
     (root.trees, root.steps)
 }
 
@@ -350,7 +363,7 @@ impl Root {
         }
     }
 
-    fn proc(&mut self) {
+    fn proc(&mut self, program: &Program) {
         let proc = Path::new("/proc");
         // made before the root is sealed
         let seal = self.steps.len() - 1;
@@ -362,7 +375,10 @@ impl Root {
             },
         );
         self.steps.push(Step::Proc {
-            shown: PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect(),
+            shown: match program {
+                Program::Template { .. } => Shown::All,
+                _ => Shown::Only(PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect()),
+            },
         });
     }
 }

@@ -1,6 +1,6 @@
 //! A plan as text: one line per act, so that a changed mount is a one-line difference in a golden file.
 
-use super::{Claim, Identity, Plan, Step, Tree};
+use super::{Claim, Identity, Plan, Step, Tree, root::Shown};
 use std::fmt;
 
 impl fmt::Display for Plan {
@@ -12,7 +12,7 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "time namespace {}", self.time_namespace)?;
         for step in &self.root {
-            writeln!(f, "root {}", Shown(step, &self.trees))?;
+            writeln!(f, "root {}", Act(step, &self.trees))?;
         }
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
@@ -51,9 +51,9 @@ impl fmt::Display for Claim {
     }
 }
 
-struct Shown<'a>(&'a Step, &'a [Tree]);
+struct Act<'a>(&'a Step, &'a [Tree]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Act<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Step::Root { bytes, files } => write!(f, "tmpfs / {bytes} bytes, {files} files, nosuid nodev"),
@@ -72,11 +72,14 @@ impl fmt::Display for Shown<'_> {
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),
-            Step::Proc { shown } => write!(
-                f,
-                "proc /proc read-only nosuid nodev noexec, processes and [{}]",
-                shown.join(" ")
-            ),
+            Step::Proc { shown } => {
+                f.write_str("proc /proc read-only nosuid nodev noexec, ")?;
+                match shown {
+                    Shown::Nothing => f.write_str("processes only"),
+                    Shown::Only(names) => write!(f, "processes and [{}]", names.join(" ")),
+                    Shown::All => f.write_str("whole"),
+                }
+            }
         }
     }
 }

@@ -22,6 +22,12 @@ pub enum Profile {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
     },
+    /// A template of the tier `full`: it may also join namespaces and hold descriptors of its children. What it forks gives
+    /// that up by the filter [`of_forks`], and is then where `Full` is.
+    Template {
+        /// Does a cgroup count memory.
+        memory_cgroup: bool,
+    },
     /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System V
     /// and no message queue; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
@@ -33,23 +39,30 @@ pub enum Profile {
 impl Profile {
     fn memory_cgroup(self) -> bool {
         match self {
-            Self::Full { memory_cgroup } | Self::Landlock { memory_cgroup } => memory_cgroup,
+            Self::Full { memory_cgroup }
+            | Self::Template { memory_cgroup }
+            | Self::Landlock { memory_cgroup } => memory_cgroup,
         }
     }
 
     fn own_ipc(self) -> bool {
-        matches!(self, Self::Full { .. })
+        !matches!(self, Self::Landlock { .. })
     }
 
     fn number(self) -> usize {
-        usize::from(self.memory_cgroup()) + if matches!(self, Self::Full { .. }) { 2 } else { 0 }
+        let kind = match self {
+            Self::Landlock { .. } => 0,
+            Self::Full { .. } => 2,
+            Self::Template { .. } => 4,
+        };
+        kind + usize::from(self.memory_cgroup())
     }
 }
 
 /// The filters of a profile, in the order in which they are installed. Compiled once in a process; the helper does it
 /// before it forks, so that a sandbox finds them ready.
 pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
-    static COMPILED: [OnceLock<Vec<Program>>; 4] = [const { OnceLock::new() }; 4];
+    static COMPILED: [OnceLock<Vec<Program>>; 6] = [const { OnceLock::new() }; 6];
     let slot = &COMPILED[profile.number()];
     match slot.get() {
         Some(compiled) => Ok(compiled),
@@ -58,6 +71,21 @@ pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
             Ok(slot.get_or_init(|| compiled))
         }
     }
+}
+
+/// Calls that a template may make and its forks may not, with the answer that `Full` gives.
+const OF_TEMPLATES: [(i64, Answer); 2] = [
+    (libc::SYS_setns, Answer::Errno(EPERM)),
+    (libc::SYS_pidfd_open, Answer::Errno(ENOSYS)),
+];
+
+/// What a fork of a template installs on top of the template's filters.
+pub fn of_forks() -> io::Result<Program> {
+    let mut answers = BTreeMap::new();
+    for (call, answer) in OF_TEMPLATES {
+        answers.insert(u32::try_from(call).map_err(io::Error::other)?, answer);
+    }
+    seccomp::compile_numbers(&answers, Answer::Allow)
 }
 
 /// One filter more, for sandboxes that see a directory of the host.
@@ -92,6 +120,11 @@ fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
     for (group, answer) in allowed.chain(refused) {
         for (_, number) in group.calls {
             answers.insert(u32::try_from(*number).map_err(io::Error::other)?, answer);
+        }
+    }
+    if matches!(profile, Profile::Template { .. }) {
+        for (call, _) in OF_TEMPLATES {
+            answers.insert(u32::try_from(call).map_err(io::Error::other)?, Answer::Allow);
         }
     }
     Ok(answers)
