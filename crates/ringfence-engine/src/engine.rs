@@ -196,6 +196,7 @@ impl Engine {
             let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
+            warm::refill(&house);
             match &result {
                 Ok(done) => {
                     tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")

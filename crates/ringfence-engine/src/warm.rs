@@ -154,8 +154,16 @@ pub(crate) fn take(house: &Arc<House>, plan: &Plan) -> Option<Place> {
         }
         taken
     };
-    fill(house);
+    let emptied = house.pools.lock().iter().any(|pool| pool.ready.is_empty());
+    if emptied {
+        fill(house);
+    }
     taken
+}
+
+/// Makes good what runs have taken; to be called when one has ended, because until then it needs the processors more.
+pub(crate) fn refill(house: &Arc<House>) {
+    fill(house);
 }
 
 /// Makes what is missing, each in a task of its own.

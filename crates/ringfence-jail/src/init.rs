@@ -8,7 +8,7 @@ use crate::{
     enter::{self, Entered, Handed, step},
     helper::Workers,
     seccomp,
-    wire::{self, Door, Failure, InitEvent, InitOrder},
+    wire::{self, Door, Failure, InitEvent, InitOrder, ProgramEnd},
 };
 use ringfence_sys::{
     channel, file, identity,
@@ -25,6 +25,7 @@ use std::{
         unix::{fs::FileExt, process::ExitStatusExt},
     },
     path::Path,
+    time::Duration,
 };
 
 /// The program's descriptors 0 to 3.
@@ -87,6 +88,7 @@ impl Init<'_> {
                     .ok_or_else(|| nothing("landlock", "no rules"))?;
                 doors.push((Door::Rules, rules));
                 doors.extend(namespaces(&handed, &OF_A_SANDBOX)?);
+                enter::filter(self.plan)?;
             }
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
             (_, None) => return Err(nothing("start the program", "it has no pipes")),
@@ -95,7 +97,6 @@ impl Init<'_> {
         drop(handed);
         self.park(doors)?;
         let (claim, payload) = self.wait_for_claim(children.as_fd())?;
-        enter::limit(0, &claim, supervisor)?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
         drop(code);
         let program = match (ahead, later) {
@@ -104,6 +105,7 @@ impl Init<'_> {
                 ahead.go(&claim, &payload)?
             }
             (None, Some((rules, pipes))) => {
+                enter::limit(0, &claim, supervisor)?;
                 let program =
                     self.fork_program(Some(rules), pipes, Vec::new(), |init| init.execute(&claim))?;
                 enter::filter(self.plan)?;
@@ -112,7 +114,6 @@ impl Init<'_> {
             }
             (None, None) => {
                 // The template's, which tells its end to the supervisor.
-                enter::filter(self.plan)?;
                 self.tell(&InitEvent::Running, &[])?;
                 0
             }
@@ -408,10 +409,16 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
     loop {
         while let Ok(Some(ended)) = wait::wait_now(Child::Any) {
             if ended.pid == program {
-                let event = InitEvent::Ended {
+                let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+                let event = InitEvent::Ended(ProgramEnd {
                     status: ended.status.into_raw(),
-                };
-                process::exit_now(i32::from(wire::send(link, &event, &[]).is_err()));
+                    user_us: micros(ended.usage.user),
+                    system_us: micros(ended.usage.system),
+                    max_rss_kib: ended.usage.max_rss_bytes / 1024,
+                });
+                if wire::send(link, &event, &[]).is_err() {
+                    process::exit_now(1);
+                }
             }
         }
         let Ok([ordered, _]) = wait::readable([Some(link), Some(children.as_fd())], None) else {

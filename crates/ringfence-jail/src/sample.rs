@@ -102,7 +102,7 @@ fn add_up(proc: &OwnedFd, pids: &[PathBuf], disk: Option<&OwnedFd>, limit_bytes:
     sample
 }
 
-fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
+pub(crate) fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
     let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
     entries
         .into_iter()

@@ -14,7 +14,7 @@ use crate::{
     sample,
     sweep::RunDirectory,
     tree,
-    wire::{self, Cause, Door, Ending, Event, Failure, ForkEvent, InitEvent, InitOrder, Order},
+    wire::{self, Cause, Door, Ending, Event, Failure, ForkEvent, InitEvent, InitOrder, Order, ProgramEnd},
 };
 use ringfence_sys::{
     channel, file, mount,
@@ -80,17 +80,22 @@ fn supervise(
         Ok(directory) => directory,
         Err(failure) => return wire::send(server.as_fd(), &Event::Failed(failure), &[]),
     };
-    let event = match Sandbox::start(plan, pipes, template, workers) {
-        Err(failure) => Event::Failed(failure),
-        Ok(mut sandbox) => match sandbox.serve(server.as_fd()) {
-            Ok(ending) => Event::Ended(ending),
-            Err(failure) => {
-                sandbox.kill();
-                Event::Failed(failure)
-            }
-        },
+    let tell = |event| wire::send(server.as_fd(), &event, &[]);
+    let told = match Sandbox::start(plan, pipes, template, workers) {
+        Err(failure) => tell(Event::Failed(failure)),
+        Ok(mut sandbox) => {
+            let told = match sandbox.serve(server.as_fd()) {
+                Ok(ending) => tell(Event::Ended(ending)),
+                Err(failure) => {
+                    sandbox.kill();
+                    tell(Event::Failed(failure))
+                }
+            };
+            // Nobody waits for this any more: namespaces, mounts and the cgroup take their time.
+            sandbox.kill();
+            told
+        }
     };
-    let told = wire::send(server.as_fd(), &event, &[]);
     if directory.is_some() {
         // The server still reads the files that were left; it hangs up when it has them.
         drop(wire::receive::<Order>(server.as_fd()));
@@ -397,8 +402,8 @@ impl<'a> Sandbox<'a> {
                 }
                 Ok(None)
             }
-            Ok(Some((InitEvent::Ended { status }, _))) => {
-                self.status = Some(status);
+            Ok(Some((InitEvent::Ended(end), _))) => {
+                self.ended(&end);
                 Ok(Some(Cause::Program))
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
@@ -409,25 +414,20 @@ impl<'a> Sandbox<'a> {
     /// The end of a program that a template has forked.
     fn hear_fork(&mut self) -> Option<Cause> {
         let heard = self.forked.as_ref().map(Forked::hear);
-        let Some(Ok(Some((
-            ForkEvent::Ended {
-                status,
-                user_us,
-                system_us,
-                max_rss_kib,
-            },
-            _,
-        )))) = heard
-        else {
+        let Some(Ok(Some((ForkEvent::Ended(end), _)))) = heard else {
             return Some(Cause::Killed); // the template is gone, and the sandbox with it
         };
-        self.status = Some(status);
-        self.usage = wait::Usage {
-            user: Duration::from_micros(user_us),
-            system: Duration::from_micros(system_us),
-            max_rss_bytes: max_rss_kib.saturating_mul(1024),
-        };
+        self.ended(&end);
         Some(Cause::Program)
+    }
+
+    fn ended(&mut self, end: &ProgramEnd) {
+        self.status = Some(end.status);
+        self.usage = wait::Usage {
+            user: Duration::from_micros(end.user_us),
+            system: Duration::from_micros(end.system_us),
+            max_rss_bytes: end.max_rss_kib.saturating_mul(1024),
+        };
     }
 
     /// Must this process look at the tree itself.
@@ -453,29 +453,33 @@ impl<'a> Sandbox<'a> {
         (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
+    /// Is pid 1 the only process of the sandbox; then nobody is there who could start another.
+    fn is_alone(&self) -> bool {
+        let proc = self.doors.get(&Door::Proc).filter(|_| self.plan.tier == Tier::Full);
+        proc.is_some_and(|proc| sample::pids(proc) == [Path::new("1")])
+    }
+
     /// Ends the tree. When this returns, every process of it is gone.
     fn kill(&mut self) {
         // Already gone is what we want.
         drop(process::kill(self.init, Kill::Kill));
         if let Ok(Some(ended)) = wait::wait(Child::Pid(self.init)) {
+            // Those that pid 1 has buried, where the program's end was not told before.
             self.usage = wait::Usage {
-                user: self.usage.user + ended.usage.user,
-                system: self.usage.system + ended.usage.system,
+                user: self.usage.user.max(ended.usage.user),
+                system: self.usage.system.max(ended.usage.system),
                 max_rss_bytes: self.usage.max_rss_bytes.max(ended.usage.max_rss_bytes),
             };
         }
         tree::kill_descendants(DEATH_PATIENCE);
     }
 
+    /// The end, once nothing of the request is alive. Where pid 1 is all that is left, it is taken down later.
     fn finish(&mut self, cause: Cause) -> Ending {
-        let counted_before = self.cgroup.as_ref().map(Cgroup::counted);
-        self.kill();
-        let counted = self
-            .cgroup
-            .as_ref()
-            .map(Cgroup::counted)
-            .or(counted_before)
-            .unwrap_or_default();
+        if !self.is_alone() {
+            self.kill();
+        }
+        let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
         let usage = self.usage;
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
         let disk = match &self.plan.layout.host_directory {

@@ -130,16 +130,21 @@ pub enum ForkEvent {
     /// There is none, or it could not raise a wall.
     Failed(String),
     /// It has ended.
-    Ended {
-        /// As wait4(2) gives it.
-        status: i32,
-        /// Processor time in user mode.
-        user_us: u64,
-        /// Processor time in the kernel.
-        system_us: u64,
-        /// Largest resident set.
-        max_rss_kib: u64,
-    },
+    Ended(ProgramEnd),
+}
+
+/// The end of a program in the kernel's words, as wait4(2) gives them to its parent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramEnd {
+    /// Wait status.
+    pub status: i32,
+    /// Processor time in user mode, of it and of those it waited for.
+    pub user_us: u64,
+    /// Processor time in the kernel.
+    pub system_us: u64,
+    /// Largest resident set of any of them.
+    pub max_rss_kib: u64,
 }
 
 /// Pid 1 to supervisor.
@@ -153,11 +158,8 @@ pub enum InitEvent {
     },
     /// The program runs.
     Running,
-    /// The program ended, with this wait status.
-    Ended {
-        /// As wait4(2) gives it.
-        status: i32,
-    },
+    /// The program ended.
+    Ended(ProgramEnd),
     /// A step of the set-up failed.
     Failed(Failure),
 }

@@ -5,7 +5,7 @@ def _ringfence_template():
     A child walks into namespaces that stand ready, gives up every right, and then waits for its claim. Nothing of a
     request is ever known to this process.
     """
-    import array, ctypes, gc, json, select, socket, struct
+    import array, ctypes, gc, json, resource, select, socket, struct
     for name in os.environ.pop('RINGFENCE_PRELOAD').split(','):
         try:
             __import__(name)
