@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn run(helper: &Helper, plan: &Plan, claim: &Claim) -> Result<(), Box<dyn Error>> {
     let place = helper.place(plan, None)?;
-    client::claim(place.events.as_fd(), claim, &[])?;
+    client::claim(place.events.as_fd(), claim, &[""; 0])?;
     loop {
         let [ready] = wait::readable([Some(place.events.as_fd())], None)?;
         if !ready {

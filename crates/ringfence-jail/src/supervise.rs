@@ -455,7 +455,10 @@ impl<'a> Sandbox<'a> {
 
     /// Is pid 1 the only process of the sandbox; then nobody is there who could start another.
     fn is_alone(&self) -> bool {
-        let proc = self.doors.get(&Door::Proc).filter(|_| self.plan.tier == Tier::Full);
+        let proc = self
+            .doors
+            .get(&Door::Proc)
+            .filter(|_| self.plan.tier == Tier::Full);
         proc.is_some_and(|proc| sample::pids(proc) == [Path::new("1")])
     }
 
