@@ -34,7 +34,11 @@ pub fn run_code(language: &str, code: &str, words: &[&str]) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+    // A refusal may come before the code is read.
+    match child.stdin.take().unwrap().write_all(code.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => panic!("{error}"),
+        _ => {}
+    }
     child.wait_with_output().unwrap()
 }
 
