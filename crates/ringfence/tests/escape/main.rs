@@ -1,6 +1,7 @@
 //! The attacks of the catalogue, against the real binary: each is first tried outside, where it must succeed, and then
 //! inside, where it must not. A verdict comes from a planted canary or from what the kernel answered, never from an
-//! exit code. Run as root this does everything twice: as root and as uid 65534.
+//! exit code. Run as root this does everything as root and as uid 65534; each time in
+//! sandboxes that are made for the run, and in sandboxes that stood ready.
 //!
 //! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
 #![expect(
@@ -13,9 +14,10 @@
 mod canary;
 mod catalogue;
 mod runner;
+mod warm;
 
 use catalogue::Verdict;
-use runner::{Caller, Runner};
+use runner::{Caller, Runner, Sandbox};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -43,13 +45,16 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (mut passed, mut failed) = (0, 0);
-    for caller in callers {
-        let runner = Runner::new(caller);
+    let kinds = callers
+        .iter()
+        .flat_map(|caller| [(*caller, Sandbox::Cold), (*caller, Sandbox::Warm)]);
+    for (caller, sandbox) in kinds {
+        let runner = Runner::new(caller, sandbox);
         let (mut blocked, mut not_applicable, mut escaped) = (0, 0, 0);
         println!("\n== {}", runner.who());
         for attack in attacks
             .iter()
-            .filter(|attack| filter.as_ref().is_none_or(|f| attack.matches(f)))
+            .filter(|attack| filter.as_ref().is_none_or(|f| attack.matches(f)) && runner.can_try(attack))
         {
             let verdict = runner.judge(attack);
             println!(

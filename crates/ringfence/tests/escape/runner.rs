@@ -3,8 +3,10 @@
 use crate::{
     canary::{self, Canaries},
     catalogue::{Attack, Control, Verdict},
+    warm::Server,
 };
 use std::{
+    cell::RefCell,
     fs,
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -19,8 +21,19 @@ pub enum Caller {
     Nobody,
 }
 
+/// Into which kind of sandbox.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// One that is made for the run.
+    Cold,
+    /// One that stands ready.
+    Warm,
+}
+
 pub struct Runner {
     caller: Caller,
+    sandbox: Sandbox,
+    server: RefCell<Option<Server>>,
     binary: PathBuf,
     python: PathBuf,
 }
@@ -28,23 +41,39 @@ pub struct Runner {
 const NOBODY: u32 = 65534;
 
 impl Runner {
-    pub fn new(caller: Caller) -> Self {
+    pub fn new(caller: Caller, sandbox: Sandbox) -> Self {
         // uid 65534 cannot look into the directory of the build
-        let binary = std::env::temp_dir().join(format!("ringfence-under-test-{}", std::process::id()));
+        let binary = std::env::temp_dir().join(format!(
+            "ringfence-under-test-{}-{}",
+            std::process::id(),
+            sandbox as u8
+        ));
         fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
         Self {
             caller,
+            sandbox,
+            server: RefCell::new(None),
             binary,
             python: PathBuf::from("/usr/bin/python3"),
         }
     }
 
-    pub fn who(&self) -> &'static str {
-        match self.caller {
+    pub fn who(&self) -> String {
+        let who = match self.caller {
             Caller::Same if canary::is_root() => "as root",
             Caller::Same => "as this user",
             Caller::Nobody => "as uid 65534",
-        }
+        };
+        let sandbox = match self.sandbox {
+            Sandbox::Cold => "cold",
+            Sandbox::Warm => "warm",
+        };
+        format!("{who}, {sandbox}")
+    }
+
+    /// A directory of the host is bound when a sandbox is made, so that none stands ready for it.
+    pub fn can_try(&self, attack: &Attack) -> bool {
+        self.sandbox == Sandbox::Cold || !attack.flags.contains(&"--workspace")
     }
 
     pub fn judge(&self, attack: &Attack) -> Verdict {
@@ -93,6 +122,35 @@ impl Runner {
     }
 
     fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
+        match self.sandbox {
+            Sandbox::Cold => self.inside_cold(attack, canaries),
+            Sandbox::Warm => self.inside_warm(attack, canaries),
+        }
+    }
+
+    fn inside_warm(&self, attack: &Attack, canaries: &Canaries) -> String {
+        let mut server = self.server.borrow_mut();
+        let server = server.get_or_insert_with(|| {
+            let mut command = self.command(&self.binary);
+            command
+                .env("HOME", "/nonexistent")
+                .env("CANARY_IN_ENVIRONMENT", "of the server");
+            Server::start(command)
+        });
+        let variables = canaries
+            .variables()
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), value.to_string().into()));
+        let home = canaries.home.display().to_string();
+        let flags: Vec<String> = attack
+            .flags
+            .iter()
+            .map(|flag| flag.replace("{home}", &home))
+            .collect();
+        server.execute(&attack.program(), variables.collect(), &flags)
+    }
+
+    fn inside_cold(&self, attack: &Attack, canaries: &Canaries) -> String {
         let mut command = self.command(&self.binary);
         command.args(["run", "--json", "--language", "python"]);
         if !attack.flags.contains(&"--timeout") {
