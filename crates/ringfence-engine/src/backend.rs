@@ -7,7 +7,7 @@ use ringfence_jail::{
     cgroup::Parent,
     client::{self, Helper},
     plan,
-    wire::{self, Ending, Event, Failure, Order},
+    wire::{self, Cause, Ending, Event, Failure, Order},
 };
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
@@ -141,7 +141,6 @@ pub(crate) struct Wires {
     pub(crate) stdin: Stdin,
     pub(crate) stdin_bytes: Vec<u8>,
     pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
-    pub(crate) cancelled: watch::Receiver<bool>,
 }
 
 /// A sandbox that nobody has claimed. Dropping it ends it.
@@ -180,15 +179,22 @@ impl Place {
     }
 }
 
-/// A claimed place.
+/// A claimed place in which the program runs, or that was cancelled before it could.
+pub(crate) struct Started {
+    place: Place,
+    doors: Vec<OwnedFd>,
+    early: Option<Ending>,
+}
+
+/// The same with its streams.
 pub(crate) struct Running {
     events: Events,
     doors: Vec<OwnedFd>,
+    early: Option<Ending>,
     _stdin: Attached<()>,
     stdout: JoinHandle<Kept>,
     stderr: JoinHandle<Kept>,
     report: JoinHandle<Kept>,
-    cancelled: watch::Receiver<bool>,
     _template: Option<Arc<Template>>,
 }
 
@@ -220,24 +226,42 @@ pub(crate) struct Kept {
     pub(crate) total: u64,
 }
 
-impl Running {
-    /// Claims a place, ready or not, and connects its streams. `blobs` are what the claim's parts point into.
-    pub(crate) fn start(
-        place: Place,
+impl Place {
+    /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
+    /// stand, and means that nothing of the request has run. `blobs` are what the claim's parts point into.
+    pub(crate) async fn claim(
+        mut self,
         claim: &Claim,
         blobs: &[impl AsRef<[u8]>],
-        wires: Wires,
-        keep: u64,
-    ) -> Result<Self, RequestError> {
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<Started, RequestError> {
+        client::claim(self.events.socket.as_fd(), claim, blobs)
+            .map_err(|error| fault("claim a sandbox", &error))?;
+        let (doors, early) = match self.events.listen(cancelled).await? {
+            Heard::Running(doors) => (doors, None),
+            Heard::Ended(ending) if ending.cause == Cause::Cancelled => (Vec::new(), Some(ending)),
+            Heard::Ended(_) => return Err(gone()),
+        };
+        Ok(Started {
+            place: self,
+            doors,
+            early,
+        })
+    }
+}
+
+impl Running {
+    /// Connects the program's streams.
+    pub(crate) fn attach(started: Started, wires: Wires, keep: u64) -> Result<Self, RequestError> {
+        let Started { place, doors, early } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
-        client::claim(place.events.socket.as_fd(), claim, blobs)
-            .map_err(|error| fault("claim a sandbox", &error))?;
         let stdin = pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?;
         let (out, err) = (wires.live.clone(), wires.live);
         Ok(Self {
             events: place.events,
-            doors: Vec::new(),
+            doors,
+            early,
             _stdin: Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes))),
             stdout: tokio::spawn(collect(
                 receiver(place.stdout)?,
@@ -250,29 +274,20 @@ impl Running {
                 err.map(|to| (OutputStream::Stderr, to)),
             )),
             report: tokio::spawn(collect(receiver(place.report)?, REPORT_BYTES_MAX, None)),
-            cancelled: wires.cancelled,
             _template: place.template,
         })
-    }
-
-    /// Until the program runs behind all walls; an error names the wall that did not stand.
-    pub(crate) async fn started(&mut self) -> Result<Option<Ending>, RequestError> {
-        match self.next().await? {
-            Step::Running => Ok(None),
-            Step::Ended(ending) => Ok(Some(ending)),
-        }
     }
 
     /// Until the tree is dead and its streams are read to their ends.
     pub(crate) async fn wait(
         mut self,
-        early: Option<Ending>,
+        mut cancelled: watch::Receiver<bool>,
         isolation: Isolation,
     ) -> Result<RawOutcome, RequestError> {
-        let ending = match early {
+        let ending = match self.early {
             Some(ending) => ending,
             None => loop {
-                if let Step::Ended(ending) = self.next().await? {
+                if let Heard::Ended(ending) = self.events.listen(&mut cancelled).await? {
                     break ending;
                 }
             },
@@ -292,37 +307,11 @@ impl Running {
             isolation,
         })
     }
-
-    async fn next(&mut self) -> Result<Step, RequestError> {
-        loop {
-            let cancelled = async {
-                if self.cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                    std::future::pending::<()>().await; // nobody is left who could cancel
-                }
-            };
-            let received = tokio::select! {
-                received = self.events.next() => received,
-                () = cancelled, if !self.events.cancelled => {
-                    self.events.cancel();
-                    continue;
-                }
-            };
-            return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Parked, _)) => continue,
-                Some((Event::Running, doors)) => {
-                    self.doors = doors;
-                    Ok(Step::Running)
-                }
-                Some((Event::Ended(ending), _)) => Ok(Step::Ended(ending)),
-                Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-                None => Err(gone()),
-            };
-        }
-    }
 }
 
-enum Step {
-    Running,
+/// What a supervisor has to say of a claimed place.
+enum Heard {
+    Running(Vec<OwnedFd>),
     Ended(Ending),
 }
 
@@ -387,6 +376,31 @@ impl Events {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 received => return received,
             }
+        }
+    }
+
+    /// What matters next; a cancellation is passed on meanwhile.
+    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard, RequestError> {
+        loop {
+            let wanted_no_more = async {
+                if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+                    std::future::pending::<()>().await; // nobody is left who could cancel
+                }
+            };
+            let received = tokio::select! {
+                received = self.next() => received,
+                () = wanted_no_more, if !self.cancelled => {
+                    self.cancel();
+                    continue;
+                }
+            };
+            return match received.map_err(|error| fault("hear from the supervisor", &error))? {
+                Some((Event::Parked, _)) => continue,
+                Some((Event::Running, doors)) => Ok(Heard::Running(doors)),
+                Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
+                Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+                None => Err(gone()),
+            };
         }
     }
 

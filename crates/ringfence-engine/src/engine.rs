@@ -224,6 +224,7 @@ impl Engine {
             runtime.ready = warmth.ready;
             runtime.reason = runtime.reason.take().or(warmth.trouble);
         }
+        warm::refill(&self.house);
         runtimes
     }
 

@@ -4,7 +4,7 @@
 
 use crate::{
     artifacts::{self, Before},
-    backend::{Place, RawOutcome, Running, Wires},
+    backend::{Place, RawOutcome, Running, Started, Wires},
     engine::{House, OutputChunk, Submission},
     policy::{self, Grant},
     prepare::{self, Prepared},
@@ -13,7 +13,9 @@ use crate::{
     warm,
 };
 use ringfence_jail::Layout;
-use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Phases, RequestError, WorkspaceSource};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Phases, RequestError, WorkspaceSource,
+};
 use std::{path::PathBuf, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -41,21 +43,24 @@ pub(crate) async fn execute(
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
     let surroundings = sandbox::surroundings(house, grant.request().language)?;
-    let place = find_place(house, layout, &surroundings, grant.request())?;
-    let plan = place.plan.clone();
-    let Bound { claim, blobs } = sandbox::bind(house, &plan, &surroundings, &grant, &prepared);
+    let bound = |place: &Place| sandbox::bind(house, &place.plan, &surroundings, &grant, &prepared);
+    let (started, isolation) = start(
+        house,
+        layout,
+        &surroundings,
+        grant.request(),
+        bound,
+        cancelled.clone(),
+    )
+    .await?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
         live,
-        cancelled,
     };
-    let mut running = Running::start(place, &claim, &blobs, wires, kept_bytes(&grant))?;
-    let early = running.started().await?;
+    let running = Running::attach(started, wires, kept_bytes(&grant))?;
     clock.phases.start_ms = clock.lap();
-    let raw = running
-        .wait(early, plan.isolation(&claim, &house.native.host))
-        .await?;
+    let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
     let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
     // (audit: the record is closed before the result leaves)
@@ -63,19 +68,31 @@ pub(crate) async fn execute(
     Ok(report.into_result())
 }
 
-/// One that stands ready, or one that is begun now.
-fn find_place(
+/// Starts the program in a place that stands ready, or else in one that is begun now. A place that fails before the
+/// program runs has cost nothing but time.
+async fn start<'a>(
     house: &Arc<House>,
     layout: Layout,
     surroundings: &Surroundings,
     request: &ExecuteRequest,
-) -> Result<Place, RequestError> {
+    bind: impl Fn(&Place) -> Bound<'a>,
+    mut cancelled: watch::Receiver<bool>,
+) -> Result<(Started, Isolation), RequestError> {
     let workspace = sandbox::host_workspace(request);
     let plan = |start| sandbox::plan(house, layout.clone(), surroundings, workspace.clone(), start);
+    let mut claim = async |place: Place| {
+        let Bound { claim, blobs } = bind(&place);
+        let isolation = place.plan.isolation(&claim, &house.native.host);
+        let started = place.claim(&claim, &blobs, &mut cancelled).await?;
+        Ok::<_, RequestError>((started, isolation))
+    };
     if let Some(place) = warm::take(house, &plan(Start::of(request))?) {
-        return Ok(place);
+        match claim(place).await {
+            Ok(started) => return Ok(started),
+            Err(error) => tracing::warn!(%error, "a place that stood ready has failed; starting cold"),
+        }
     }
-    house.native.place(Arc::new(plan(Start::Claimed)?), None)
+    claim(house.native.place(Arc::new(plan(Start::Claimed)?), None)?).await
 }
 
 async fn admit(

@@ -176,21 +176,20 @@ async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, Requ
     let input = serde_json::to_vec(question).map_err(|error| broken(error.to_string()))?;
     let plan = sandbox::plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
     let claim = sandbox::claim_of_worker(house);
-    let (_cancel, cancelled) = tokio::sync::watch::channel(false);
+    let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
     let wires = Wires {
         stdin: Stdin::FromRequest,
         stdin_bytes: input,
         live: None,
-        cancelled,
     };
     let isolation = plan.isolation(&claim, &house.native.host);
     let place = match warm::take(house, &plan) {
         Some(place) => place,
         None => house.native.place(Arc::new(plan), None)?,
     };
-    let mut running = Running::start(place, &claim, NO_BLOBS, wires, claim.limits.output_bytes)?;
-    let early = running.started().await?;
-    let outcome = running.wait(early, isolation).await?;
+    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+    let running = Running::attach(started, wires, claim.limits.output_bytes)?;
+    let outcome = running.wait(cancelled, isolation).await?;
     if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
         return Err(broken(format!(
             "the parser ended with {:?}",

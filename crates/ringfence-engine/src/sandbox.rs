@@ -238,18 +238,17 @@ pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, Req
 pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
     let plan = plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
     let claim = claim_of_worker(house);
-    let (_cancel, cancelled) = tokio::sync::watch::channel(false);
+    let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
     let wires = Wires {
         stdin: Stdin::FromRequest,
         stdin_bytes: Vec::new(),
         live: None,
-        cancelled,
     };
     let isolation = plan.isolation(&claim, &house.native.host);
     let place = house.native.place(Arc::new(plan), None)?;
-    let mut running = Running::start(place, &claim, NO_BLOBS, wires, 0)?;
-    let early = running.started().await?;
-    running.wait(early, isolation).await?;
+    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+    let running = Running::attach(started, wires, 0)?;
+    running.wait(cancelled, isolation).await?;
     Ok(())
 }
 

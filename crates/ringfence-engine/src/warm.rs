@@ -90,11 +90,14 @@ impl Pools {
 
     /// The state of a language's pool.
     pub(crate) fn warmth(&self, language: Language) -> Warmth {
-        let pools = self.lock();
-        let pool = pools.iter().find(|pool| pool.language == Some(language));
-        pool.map_or_else(Warmth::default, |pool| Warmth {
-            ready: pool.ready.len(),
-            trouble: pool.trouble.clone(),
+        let mut pools = self.lock();
+        let pool = pools.iter_mut().find(|pool| pool.language == Some(language));
+        pool.map_or_else(Warmth::default, |pool| {
+            pool.ready.retain(Place::waits);
+            Warmth {
+                ready: pool.ready.len(),
+                trouble: pool.trouble.clone(),
+            }
         })
     }
 

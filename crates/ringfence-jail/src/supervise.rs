@@ -380,7 +380,7 @@ impl<'a> Sandbox<'a> {
             }
             let cause = match (linked, ended) {
                 (true, _) => self.hear(server, word)?,
-                (false, true) => self.hear_fork(),
+                (false, true) => self.hear_fork()?,
                 (false, false) => None,
             };
             if let Some(cause) = cause {
@@ -407,18 +407,21 @@ impl<'a> Sandbox<'a> {
                 Ok(Some(Cause::Program))
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
+            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) if self.forked.is_some() => {
+                Err(template_gone())
+            }
             Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => Ok(Some(Cause::Killed)),
         }
     }
 
     /// The end of a program that a template has forked.
-    fn hear_fork(&mut self) -> Option<Cause> {
+    fn hear_fork(&mut self) -> Result<Option<Cause>, Failure> {
         let heard = self.forked.as_ref().map(Forked::hear);
         let Some(Ok(Some((ForkEvent::Ended(end), _)))) = heard else {
-            return Some(Cause::Killed); // the template is gone, and the sandbox with it
+            return Err(template_gone());
         };
         self.ended(&end);
-        Some(Cause::Program)
+        Ok(Some(Cause::Program))
     }
 
     fn ended(&mut self, end: &ProgramEnd) {
@@ -514,6 +517,11 @@ impl<'a> Sandbox<'a> {
             disk_bytes: disk,
         }
     }
+}
+
+/// What lies below a template ends with it.
+fn template_gone() -> Failure {
+    Failure::new("follow the program", &io::Error::other("its template has ended"))
 }
 
 /// How a place stops waiting.

@@ -84,7 +84,7 @@ def _ringfence(sys):
                     value = await value
             return value
         return asyncio.run(steps())
-    def leave(status):
+    def end_fork(status):
         """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
         import atexit, gc, threading
         if isinstance(status, SystemExit):
@@ -122,7 +122,7 @@ def _ringfence(sys):
         words['explain'](error)
         status = 1
     if forked:
-        leave(status)
+        end_fork(status)
     return status
 _ringfence_status = _ringfence(sys)
 if _ringfence_status:

@@ -9,4 +9,5 @@ mod client;
 mod limits;
 mod run;
 mod serve;
+mod warm;
 mod workspace;
