@@ -20,6 +20,10 @@ const DEPTH_MAX: usize = 32;
 const ARTIFACTS_MAX: usize = 1_000;
 const ARTIFACT_BYTES_MAX: u64 = 256 << 20;
 const TOTAL_BYTES_MAX: u64 = 1 << 30;
+/// Names are the program's words, of which a client gets no more than this many bytes.
+const NAMES_BYTES_MAX: usize = 256 << 10;
+const REFUSED_MAX: usize = 20;
+const WHAT_CHARS_MAX: usize = 1024;
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const INLINE_TOTAL_MAX: u64 = 1 << 20;
 
@@ -60,9 +64,12 @@ pub(crate) struct Staged {
 }
 
 /// Collects what is new or changed. Blocking: reads every artifact once.
-pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>) -> Staged {
+pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>, total_max: u64) -> Staged {
     let mut staging = Staging {
         staged: Staged::default(),
+        names: 0,
+        refused: 0,
+        total_max: total_max.min(TOTAL_BYTES_MAX),
         total: 0,
         inline: 0,
         copy_to,
@@ -71,11 +78,14 @@ pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>) -> S
     staging.add(doors.changes.as_fd(), &changes, "", before);
     let output = harvest::walk(doors.output.as_fd(), BOUNDS);
     staging.add(doors.output.as_fd(), &output, "output/", &Before::default());
-    staging.staged
+    staging.conclude()
 }
 
 struct Staging<'a> {
     staged: Staged,
+    names: usize,
+    refused: usize,
+    total_max: u64,
     total: u64,
     inline: u64,
     copy_to: Option<&'a Path>,
@@ -83,7 +93,7 @@ struct Staging<'a> {
 
 impl Staging<'_> {
     fn add(&mut self, directory: std::os::fd::BorrowedFd<'_>, walk: &Walk, prefix: &str, before: &Before) {
-        for (path, what) in walk.refused.iter().take(ARTIFACTS_MAX) {
+        for (path, what) in &walk.refused {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
                 "Only plain files become artifacts.",
@@ -99,9 +109,10 @@ impl Staging<'_> {
             if before.stamps.get(&found.path) == Some(&found.stamp) {
                 continue;
             }
-            if self.staged.artifacts.len() == ARTIFACTS_MAX {
+            self.names += found.path.as_os_str().len();
+            if self.staged.artifacts.len() == ARTIFACTS_MAX || self.names > NAMES_BYTES_MAX {
                 self.refuse(
-                    format!("more than {ARTIFACTS_MAX} artifacts"),
+                    format!("more than {ARTIFACTS_MAX} artifacts, or {NAMES_BYTES_MAX} bytes of names"),
                     "Pack many files into an archive.",
                 );
                 return;
@@ -112,10 +123,10 @@ impl Staging<'_> {
 
     fn take(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, prefix: &str, before: &Before) {
         let name = format!("{prefix}{}", found.path.to_string_lossy());
-        if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > TOTAL_BYTES_MAX {
+        if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > self.total_max {
             self.refuse(
                 format!("{name}: {} bytes", found.size),
-                "An artifact may have 256 MiB, all of them 1 GiB.",
+                "An artifact may have 256 MiB, all of them 1 GiB and no more than the private disk.",
             );
             return;
         }
@@ -170,7 +181,22 @@ impl Staging<'_> {
         Ok((artifact, digest))
     }
 
+    fn conclude(mut self) -> Staged {
+        if self.refused > REFUSED_MAX {
+            let more = self.refused - REFUSED_MAX;
+            self.refused = 0;
+            self.refuse(format!("{more} more"), "Only plain files become artifacts.");
+        }
+        self.staged
+    }
+
+    /// The first few by name, since names are the program's words.
     fn refuse(&mut self, what: String, hint: &str) {
+        self.refused += 1;
+        if self.refused > REFUSED_MAX {
+            return;
+        }
+        let what: String = what.chars().take(WHAT_CHARS_MAX).collect();
         let (rule, layer) = ("artifacts.plain_files".to_owned(), "artifacts".to_owned());
         self.staged.denials.push(Denial {
             rule,

@@ -151,8 +151,12 @@ async fn finish(
 ) -> Result<Report, RequestError> {
     let raw = Arc::new(raw);
     let shared = raw.clone();
+    let total_max = match grant.request().workspace {
+        WorkspaceSource::Private => grant.limits().disk_bytes,
+        WorkspaceSource::Host { .. } => u64::MAX,
+    };
     let staged = tokio::task::spawn_blocking(move || match &shared.doors {
-        Some(doors) => artifacts::stage(doors, &before, copy_to.as_deref()),
+        Some(doors) => artifacts::stage(doors, &before, copy_to.as_deref(), total_max),
         None => artifacts::Staged::default(),
     });
     let staged = staged.await.map_err(|error| {

@@ -31,14 +31,22 @@ pub(crate) fn decide(policy: &PolicySettings, request: ExecuteRequest) -> Result
 }
 
 /// Directories whose content is the machine itself rather than somebody's work.
-const NEVER_A_WORKSPACE: [&str; 12] = [
-    "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var",
+const NEVER_A_WORKSPACE: [&str; 4] = ["/", "/root", "/usr", "/var"];
+/// Nor anything below these.
+const NEVER_BELOW: [&str; 9] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
 ];
+/// Nor anything with such a name on the way.
+const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
 
 fn check_workspace(directory: &std::path::Path) -> Result<(), RequestError> {
     let forbidden = NEVER_A_WORKSPACE
         .iter()
         .any(|path| directory == std::path::Path::new(path))
+        || NEVER_BELOW.iter().any(|path| directory.starts_with(path))
+        || directory
+            .components()
+            .any(|part| NEVER_NAMED.iter().any(|name| part.as_os_str() == *name))
         || directory.parent() == Some(std::path::Path::new("/home"));
     if !directory.is_absolute() || forbidden {
         return Err(RequestError::new(
@@ -212,7 +220,15 @@ mod tests {
 
     #[test]
     fn the_machine_itself_is_never_a_workspace() {
-        for path in ["/", "/etc", "/home/alice", "relative", "/usr"] {
+        for path in [
+            "/",
+            "/etc",
+            "/etc/ssh",
+            "/home/alice",
+            "/home/alice/.ssh/keys",
+            "relative",
+            "/usr",
+        ] {
             assert!(check_workspace(std::path::Path::new(path)).is_err(), "{path}");
         }
         assert!(check_workspace(std::path::Path::new("/home/alice/project")).is_ok());

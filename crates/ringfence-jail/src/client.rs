@@ -7,7 +7,7 @@ use crate::{
     plan::Claim,
     wire::{self, Order, Start},
 };
-use ringfence_sys::{channel, file};
+use ringfence_sys::{channel, file, resource};
 use serde::Serialize;
 use std::{
     io::{self, Write},
@@ -68,6 +68,8 @@ impl Template {
 impl Helper {
     /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its input.
     pub fn start(binary: &Path) -> io::Result<Self> {
+        // Descriptors under way are counted by user, against the limit of whoever sends.
+        resource::raise_open_files()?;
         let (control, theirs) = channel::pair()?;
         #[expect(
             clippy::disallowed_methods,

@@ -7,19 +7,25 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How fast one processor can fill fresh memory, in bytes per millisecond (4 GB/s).
 const FILL_BYTES_PER_MS: u64 = 4_000_000;
 const INTERVAL_MS_MIN: u64 = 4;
 const INTERVAL_MS_MAX: u64 = 200;
-const MAPS_BYTES_MAX: u64 = 4 << 20;
-/// Kernel memory that an open socket or pipe can pin (net.core.wmem_default and the default pipe size), and a thread's
-/// kernel stack.
-const SOCKET_BYTES: u64 = 212_992;
+/// What 65,530 mappings (vm.max_map_count) with short names come to. A longer list hides something, and counts as more
+/// than any limit.
+const MAPS_BYTES_MAX: u64 = 8 << 20;
+/// How long one look may take; a tree that cannot be counted in that time hides something, too.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+/// Kernel memory that an open socket can pin in both directions (twice net.core.wmem_max and rmem_max, as socket(7) says),
+/// a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
+const SOCKET_BYTES: u64 = 851_968;
 const PIPE_BYTES: u64 = 65_536;
+const EPOLL_BYTES: u64 = 200 << 10;
 const THREAD_BYTES: u64 = 16 << 10;
+const MAPPING_BYTES: u64 = 200;
 const INODE_BYTES: u64 = 1 << 10;
 /// The largest shared anonymous mapping that a program can make where no cgroup counts it.
 const SHARED_BYTES: u64 = 1 << 20;
@@ -32,6 +38,8 @@ pub(crate) struct Sample {
     pub(crate) memory_bytes: u64,
     /// Processes and threads.
     pub(crate) processes: u64,
+    /// Something could not be counted.
+    pub(crate) hidden: bool,
 }
 
 impl Sample {
@@ -45,14 +53,14 @@ impl Sample {
 
 /// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
 /// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
-pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64) -> Sample {
-    add_up(proc, &pids(proc), disk, limit_bytes)
+pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
+    add_up(proc, &pids(proc), disk, limit_bytes, until)
 }
 
 /// The same for processes of the host, given by pid.
-pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64) -> Sample {
+pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Instant) -> Sample {
     let names: Vec<PathBuf> = pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect();
-    add_up(proc, &names, None, limit_bytes)
+    add_up(proc, &names, None, limit_bytes, until)
 }
 
 /// Bytes of all files below a directory, links not followed, as far as they can be seen.
@@ -72,34 +80,73 @@ pub(crate) fn directory_bytes(directory: &Path) -> u64 {
     bytes
 }
 
-fn add_up(proc: &OwnedFd, pids: &[PathBuf], disk: Option<&OwnedFd>, limit_bytes: u64) -> Sample {
+/// `until`: when the look is over, whatever it has seen, because the deadline of the run is due.
+fn add_up(
+    proc: &OwnedFd,
+    pids: &[PathBuf],
+    disk: Option<&OwnedFd>,
+    limit_bytes: u64,
+    until: Instant,
+) -> Sample {
+    let begun = Instant::now();
     let mut shared = BTreeMap::new();
     let mut buffers = Buffers::default();
     let mut common = disk
         .and_then(|disk| resource::space_used(disk.as_fd()).ok())
         .map_or(0, |(bytes, files)| bytes + files * INODE_BYTES);
     let mut sample = Sample::default();
-    let mut private = 0;
+    let (mut private, mut shared_resident) = (0, 0);
     for pid in pids {
-        let Some(status) = read(proc, pid, "status", 8 << 10) else {
+        if Instant::now() >= until {
+            return sample;
+        }
+        let Some((task, status)) = living_task(proc, pid) else {
             continue;
         };
         let threads = field(&status, "Threads:");
         sample.processes += threads;
         private += 1024 * (field(&status, "RssAnon:") + field(&status, "VmPTE:") + field(&status, "VmSwap:"));
         private += threads * THREAD_BYTES;
-        shared_mappings(
-            &read(proc, pid, "maps", MAPS_BYTES_MAX).unwrap_or_default(),
-            &mut shared,
-        );
-        buffers.add(proc, pid);
+        shared_resident = shared_resident.max(1024 * field(&status, "RssShmem:"));
+        let maps = read(proc, &task, "maps", MAPS_BYTES_MAX).unwrap_or_default();
+        private += maps.lines().count() as u64 * MAPPING_BYTES;
+        shared_mappings(&maps, &mut shared);
+        buffers.add(proc, &task);
+        if maps.len() as u64 >= MAPS_BYTES_MAX || begun.elapsed() > LOOK_MAX {
+            sample.hidden = true;
+            break;
+        }
     }
-    common += shared.values().sum::<u64>() + buffers.bytes();
+    common += shared.values().sum::<u64>().max(shared_resident) + buffers.bytes();
     sample.memory_bytes = common + private;
-    if sample.memory_bytes > limit_bytes && pids.len() > 1 {
-        sample.memory_bytes = common + pids.iter().map(|pid| proportional(proc, pid)).sum::<u64>();
+    if sample.memory_bytes > limit_bytes && pids.len() > 1 && Instant::now() < until {
+        sample.memory_bytes = common
+            + in_time(pids, until)
+                .map(|pid| proportional(proc, pid))
+                .sum::<u64>();
     }
     sample
+}
+
+/// Those that can be looked at before the deadline; what comes after it does not matter any more.
+fn in_time(pids: &[PathBuf], until: Instant) -> impl Iterator<Item = &PathBuf> {
+    pids.iter().take_while(move |_| Instant::now() < until)
+}
+
+/// A task of the process that still has its memory and descriptors, which a leader that has ended before its threads has
+/// not, and its status. All threads of a process share both ([`crate::seccomp`] sees to it).
+fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
+    let status = read(proc, pid, "status", 8 << 10)?;
+    if status.contains("\nRssAnon:") {
+        return Some((pid.to_owned(), status));
+    }
+    let tasks = file::open_listing(proc.as_fd(), &pid.join("task")).ok()?;
+    let names = file::list_names(tasks.as_fd(), 100_000).ok()?;
+    names.into_iter().find_map(|name| {
+        let task = pid.join("task").join(name);
+        let status = read(proc, &task, "status", 8 << 10)?;
+        status.contains("\nRssAnon:").then_some((task, status))
+    })
 }
 
 pub(crate) fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
@@ -140,8 +187,9 @@ fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
             continue;
         };
         let name = words.next().unwrap_or("");
-        let anonymous =
-            name.starts_with("/dev/zero") || name.starts_with("/memfd:") || name.starts_with("/SYSV");
+        let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "[anon_shmem:"]
+            .iter()
+            .any(|kind| name.starts_with(kind));
         if !access.ends_with('s') || !anonymous {
             continue;
         }
@@ -157,8 +205,10 @@ fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
 
 /// Private memory with shared pages divided among their holders, page tables included.
 fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
-    let rollup = read(proc, pid, "smaps_rollup", 8 << 10).unwrap_or_default();
-    let status = read(proc, pid, "status", 8 << 10).unwrap_or_default();
+    let Some((task, status)) = living_task(proc, pid) else {
+        return 0;
+    };
+    let rollup = read(proc, &task, "smaps_rollup", 8 << 10).unwrap_or_default();
     1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:") + field(&status, "VmPTE:"))
         + field(&status, "Threads:") * THREAD_BYTES
 }
@@ -168,6 +218,7 @@ fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
 struct Buffers {
     sockets: BTreeSet<String>,
     pipes: BTreeSet<String>,
+    epolls: u64,
 }
 
 impl Buffers {
@@ -183,12 +234,16 @@ impl Buffers {
                 self.sockets.insert(target);
             } else if target.starts_with("pipe:") {
                 self.pipes.insert(target);
+            } else if target == "anon_inode:[eventpoll]" {
+                self.epolls += 1;
             }
         }
     }
 
     fn bytes(&self) -> u64 {
-        self.sockets.len() as u64 * SOCKET_BYTES + self.pipes.len() as u64 * PIPE_BYTES
+        self.sockets.len() as u64 * SOCKET_BYTES
+            + self.pipes.len() as u64 * PIPE_BYTES
+            + self.epolls * EPOLL_BYTES
     }
 }
 
@@ -213,6 +268,7 @@ mod tests {
             let sample = Sample {
                 memory_bytes,
                 processes: 1,
+                hidden: false,
             };
             assert_eq!(
                 sample.next_look(512 << 20, 2),

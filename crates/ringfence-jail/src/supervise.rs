@@ -354,7 +354,7 @@ impl<'a> Sandbox<'a> {
                 Passed::Final => return Ok(Cause::Timeout),
             }
             if now >= next_look
-                && let Some(cause) = self.look(claim, &mut next_look)
+                && let Some(cause) = self.look(claim, deadline.next(), &mut next_look)
             {
                 return Ok(cause);
             }
@@ -438,18 +438,18 @@ impl<'a> Sandbox<'a> {
         self.doors.contains_key(&Door::Proc) && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
-    fn look(&mut self, claim: &Claim, next_look: &mut Instant) -> Option<Cause> {
+    fn look(&mut self, claim: &Claim, until: Instant, next_look: &mut Instant) -> Option<Cause> {
         let proc = self.doors.get(&Door::Proc).filter(|_| self.samples())?;
         let limits = &claim.limits;
         let seen = if self.plan.tier == Tier::Full {
-            sample::look(proc, self.doors.get(&Door::Output), limits.memory_bytes)
+            sample::look(proc, self.doors.get(&Door::Output), limits.memory_bytes, until)
         } else {
-            sample::look_at(proc, &tree::descendants(), limits.memory_bytes)
+            sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until)
         };
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
         self.peak.processes = self.peak.processes.max(seen.processes);
         *next_look = Instant::now() + seen.next_look(limits.memory_bytes, file::processors());
-        if self.cgroup.is_none() && seen.memory_bytes > limits.memory_bytes {
+        if self.cgroup.is_none() && (seen.hidden || seen.memory_bytes > limits.memory_bytes) {
             return Some(Cause::OutOfMemory);
         }
         let files = self.plan.layout.host_directory.as_deref()?;

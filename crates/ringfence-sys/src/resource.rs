@@ -75,6 +75,16 @@ pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
     }
 }
 
+/// Lets this process have as many open files as it may.
+pub fn raise_open_files() -> io::Result<()> {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        limit,
+    )?)
+}
+
 /// Lets a process run on `count` processors only, the `first`th of those that this one may use and those after it.
 pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)?;

@@ -104,7 +104,7 @@ def _ringfence_template():
             tell(reply, 'Ready')
             reply.detach()
             control.detach()
-            os.closerange(5, 1024)
+            os.closerange(5, 1 << 20)
             return True
         for number in numbers:
             if number != given['reply']:

@@ -5,6 +5,7 @@ mod own_root;
 
 use crate::{
     Part, Program,
+    cgroup::Parent,
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
     seccomp,
     wire::{Door, Failure},
@@ -77,6 +78,9 @@ impl Doors {
     }
 }
 
+/// Least, usual and most bytes.
+const TCP_BUFFERS: &str = "4096 65536 212992";
+
 type Step<T> = Result<T, Failure>;
 
 /// Names a step, so that a failure says where it was.
@@ -125,9 +129,9 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
 /// keep from signalling the program) once it has started the program.
 pub(crate) fn filter(plan: &Plan) -> Step<()> {
     let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
-    if plan.refuse_unix_sockets {
-        let filter = step("seccomp filters", seccomp::refuse_unix_sockets())?;
-        step("seccomp", ringfence_sys::seccomp::install(&[filter]))?;
+    if plan.shares_directory {
+        let more = step("seccomp filters", seccomp::of_shared_directories())?;
+        step("seccomp", ringfence_sys::seccomp::install(&more))?;
     }
     step("seccomp", ringfence_sys::seccomp::install(filters))
 }
@@ -293,8 +297,14 @@ fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
     )
 }
 
-/// A name and a network of its own.
-fn own_host() -> Step<()> {
+/// A name and a network of its own. Where no cgroup counts them, what a TCP socket may hold is kept small.
+fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> Step<()> {
     step("host name", identity::set_host_name("sandbox"))?;
+    if matches!(plan.cgroups, Parent::None { .. }) {
+        for name in ["tcp_rmem", "tcp_wmem"] {
+            let path = Path::new("sys/net/ipv4").join(name);
+            step(name, file::write_small(proc, &path, TCP_BUFFERS))?;
+        }
+    }
     step("loopback", channel::loopback_up())
 }

@@ -44,7 +44,7 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
     take_identity(plan, handed)?;
     let code = build_root(plan, &trees)?;
     step("pivot_root", mount::pivot_to_current_directory())?;
-    own_host()?;
+    own_host(plan, handed.proc.as_fd())?;
     let disk = step("pick the root", mount::pick_current_directory())?;
     Ok(OwnRoot { code, disk })
 }
@@ -199,6 +199,8 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
         ("newinstance", None),
         ("ptmxmode", Some("0666")),
         ("mode", Some("0620")),
+        // The kernel has some thousands for everybody.
+        ("max", Some("16")),
     ];
     let made = mount::new_filesystem("devpts", &options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("dev/pts"))

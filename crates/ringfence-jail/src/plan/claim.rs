@@ -48,6 +48,8 @@ fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
     vec![
         (Rlimit::Cpu, cpu_seconds),
         (Rlimit::FileSize, limits.disk_bytes),
+        // Not before: the kernel counts descriptors that are under way by user, against the limit of whoever sends.
+        (Rlimit::OpenFiles, 1024),
         // pid 1 counts
         (Rlimit::Processes, u64::from(limits.processes) + 1),
     ]

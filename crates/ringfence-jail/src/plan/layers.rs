@@ -37,9 +37,9 @@ impl Plan {
         };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
-        let network = match (full, self.refuse_unix_sockets) {
+        let network = match (full, self.shares_directory) {
             (false, _) => ", no sockets",
-            (true, true) => ", no unix sockets",
+            (true, true) => ", no unix sockets, no set-id bits",
             (true, false) => "",
         };
         layer("seccomp", true, format!("allowlist{network}"));

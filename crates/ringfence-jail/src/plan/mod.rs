@@ -38,8 +38,9 @@ pub struct Plan {
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
     pub seccomp: seccomp::Profile,
-    /// Sockets with names are refused too: a directory of the host is shown, and with it the sockets in it.
-    pub refuse_unix_sockets: bool,
+    /// A directory of the host is shown: sockets with names are refused, because of those in it, and set-id bits, because
+    /// of the programs that are left in it.
+    pub shares_directory: bool,
     /// `setrlimit`, of what is the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Where the cgroup is made.
@@ -177,7 +178,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
-        refuse_unix_sockets: spec.host_workspace.is_some(),
+        shares_directory: spec.host_workspace.is_some(),
         rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
         limits: spec.limits,
@@ -243,13 +244,12 @@ fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
         .collect()
 }
 
-const RLIMITS: [(Rlimit, u64); 8] = [
+const RLIMITS: [(Rlimit, u64); 7] = [
     // 1, not 0: a core_pattern that is a pipe ignores 0 and honours 1 (core(5)); no file is that small
     (Rlimit::Core, 1),
     (Rlimit::LockedMemory, 8 << 20),
     (Rlimit::MessageQueue, 819_200),
     (Rlimit::Nice, 0),
-    (Rlimit::OpenFiles, 1024),
     (Rlimit::PendingSignals, 1024),
     (Rlimit::RealtimePriority, 0),
     (Rlimit::Stack, 8 << 20),

@@ -17,8 +17,8 @@ impl fmt::Display for Plan {
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        let unix = if self.refuse_unix_sockets {
-            ", no unix sockets"
+        let unix = if self.shares_directory {
+            ", no unix sockets, no set-id bits"
         } else {
             ""
         };

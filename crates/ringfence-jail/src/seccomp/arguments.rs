@@ -117,6 +117,7 @@ const MEEK_SCHEDULERS: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::S
 const SOCK_PACKET: i32 = 10;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 const SECCOMP_FLAG_NEW_LISTENER: u32 = 8;
+const CLOSE_RANGE_UNSHARE: u32 = 2;
 const MFD_HUGETLB: u32 = 4;
 /// `MAP_SHARED` (and `MAP_SHARED_VALIDATE`) with `MAP_ANONYMOUS`.
 const SHARED_ANONYMOUS: u32 = 0x21;
@@ -142,6 +143,7 @@ pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     let mut all: Vec<Refusal> = namespaces().collect();
     all.extend(unlisted());
     all.extend(kernel_doors());
+    all.extend(descriptors());
     all.extend(devices());
     if let Profile::Landlock { .. } = profile {
         all.extend(others_of_the_user());
@@ -207,6 +209,78 @@ fn kernel_doors() -> [Refusal; 2] {
             why: "puts protocols of the kernel on top of TCP; TLS libraries do without",
         },
     ]
+}
+
+/// What would hide open files from whoever counts them, or hold up their owners.
+fn descriptors() -> [Refusal; 4] {
+    const LEASES: &str = "whoever else opens the file, on the host too, waits for the holder";
+    [
+        Refusal {
+            call: call!(SYS_close_range),
+            tests: vec![bits(2, CLOSE_RANGE_UNSHARE)],
+            when: "CLOSE_RANGE_UNSHARE",
+            why: "a thread with descriptors of its own, which no look at the tree finds",
+        },
+        Refusal {
+            call: call!(SYS_clone),
+            tests: vec![
+                bits(0, word(libc::CLONE_THREAD)),
+                Test::MaskIs(0, word(libc::CLONE_FILES), 0),
+            ],
+            when: "a thread without CLONE_FILES",
+            why: "a thread with descriptors of its own, which no look at the tree finds",
+        },
+        Refusal {
+            call: call!(SYS_fcntl),
+            tests: vec![Test::Is(1, word(libc::F_SETLEASE))],
+            when: "F_SETLEASE",
+            why: LEASES,
+        },
+        Refusal {
+            call: call!(SYS_fcntl),
+            tests: vec![Test::Is(1, word(libc::F_NOTIFY))],
+            when: "F_NOTIFY",
+            why: "tells what others do in a directory that is the host's too",
+        },
+    ]
+}
+
+/// Answered "not permitted" where a directory of the host is shown: a program with these bits, left there by a server that
+/// is root, would be root's for whoever finds it.
+pub(super) fn set_id_bits() -> Vec<Refusal> {
+    let modes: &[((&'static str, i64), u8, Option<u8>)] = &[
+        (call!(SYS_fchmod), 1, None),
+        (call!(SYS_fchmodat), 2, None),
+        (("SYS_fchmodat2", 452), 2, None),
+        (call!(SYS_mkdirat), 2, None),
+        (call!(SYS_mknodat), 2, None),
+        (call!(SYS_openat), 3, Some(2)),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_chmod), 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_creat), 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_mkdir), 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_mknod), 1, None),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_open), 2, Some(1)),
+    ];
+    let refusal = |(call, mode, flags): ((&'static str, i64), u8, Option<u8>), bit| Refusal {
+        call,
+        // Without O_CREAT the mode is no mode.
+        tests: flags
+            .map(|flags| bits(flags, word(libc::O_CREAT)))
+            .into_iter()
+            .chain([bits(mode, bit)])
+            .collect(),
+        when: "a mode with set-user-id or set-group-id",
+        why: "left in the host's directory, it would lend its owner's power",
+    };
+    modes
+        .iter()
+        .flat_map(|mode| [libc::S_ISUID, libc::S_ISGID].map(|bit| refusal(*mode, bit)))
+        .collect()
 }
 
 fn devices() -> impl Iterator<Item = Refusal> {

@@ -88,10 +88,27 @@ pub fn of_forks() -> io::Result<Program> {
     seccomp::compile_numbers(&answers, Answer::Allow)
 }
 
-/// One filter more, for sandboxes that see a directory of the host.
-pub fn refuse_unix_sockets() -> io::Result<Program> {
-    let rules: Vec<Rule> = arguments::unix_sockets().into_iter().map(Refusal::rule).collect();
-    seccomp::compile(&rules, Answer::Errno(EAFNOSUPPORT), Answer::Allow)
+/// Filters more, for sandboxes that see a directory of the host.
+pub fn of_shared_directories() -> io::Result<Vec<Program>> {
+    let rules = |refusals: Vec<Refusal>| refusals.into_iter().map(Refusal::rule).collect::<Vec<Rule>>();
+    // Its mode is behind a pointer; libraries fall back to openat.
+    let openat2 = BTreeMap::from([(
+        u32::try_from(libc::SYS_openat2).map_err(io::Error::other)?,
+        Answer::Errno(ENOSYS),
+    )]);
+    Ok(vec![
+        seccomp::compile(
+            &rules(arguments::unix_sockets()),
+            Answer::Errno(EAFNOSUPPORT),
+            Answer::Allow,
+        )?,
+        seccomp::compile(
+            &rules(arguments::set_id_bits()),
+            Answer::Errno(EPERM),
+            Answer::Allow,
+        )?,
+        seccomp::compile_numbers(&openat2, Answer::Allow)?,
+    ])
 }
 
 /// Install order matters: among refusals the kernel takes the errno of the filter that was installed last. The first

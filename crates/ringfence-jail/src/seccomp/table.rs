@@ -29,7 +29,7 @@ pub(super) const ALLOWED: &[Group] = &[
         SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2
         SYS_lseek),
     group!("copying without a detour through the program: cp, cat, shutil, web servers":
-        SYS_sendfile SYS_splice SYS_tee SYS_vmsplice SYS_copy_file_range SYS_readahead SYS_fadvise64),
+        SYS_sendfile SYS_splice SYS_tee SYS_copy_file_range SYS_readahead SYS_fadvise64),
     group!("descriptors and pipes: shells, subprocess":
         SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_fcntl SYS_pipe2),
     group!("terminals and descriptor modes, by argument: isatty, stty, event loops":
@@ -48,8 +48,6 @@ pub(super) const ALLOWED: &[Group] = &[
     group!("extended attributes of own files: cp -a, ls, tar":
         SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_getxattr SYS_lgetxattr SYS_fgetxattr SYS_listxattr SYS_llistxattr
         SYS_flistxattr SYS_removexattr SYS_lremovexattr SYS_fremovexattr),
-    group!("hearing of changed files: fs.watch, tail -f":
-        SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch),
 
     // memory
     group!("memory, by argument: every program":
@@ -124,7 +122,7 @@ pub(super) const ALLOWED: &[Group] = &[
     group!("older forms of calls above: C libraries on x86-64":
         SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_getdents SYS_rename SYS_mkdir SYS_rmdir SYS_link
         SYS_unlink SYS_symlink SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes SYS_futimesat SYS_pipe SYS_dup2
-        SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_inotify_init SYS_eventfd SYS_signalfd SYS_alarm SYS_pause
+        SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_signalfd SYS_alarm SYS_pause
         SYS_time SYS_fork SYS_vfork SYS_getpgrp),
     #[cfg(target_arch = "x86_64")]
     group!("FIFOs and plain files, the older form, by argument: mkfifo":
@@ -142,6 +140,8 @@ pub(super) const ALLOWED: &[Group] = &[
 pub(super) const COUNTED: &[Group] = &[
     group!("memory without a path, by argument: JIT compilers, wayland clients, os.memfd_create":
         SYS_memfd_create),
+    group!("pages lent to a pipe, which are whole huge ones where the pipe counts four kilobytes: splice without a copy":
+        SYS_vmsplice),
 ];
 
 /// Let through in a private ipc namespace. Elsewhere what they make belongs to the host and outlives the run.
@@ -214,6 +214,11 @@ pub(super) const ABSENT: &[Group] = &[
         SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register),
     group!("handles to processes; asyncio, Go and Rust fall back to signals and waitid":
         SYS_pidfd_open SYS_pidfd_getfd SYS_pidfd_send_signal SYS_process_mrelease),
+    group!("watches of files that are the host's too would tell what others open and start; watchers fall back to polling":
+        SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch),
+    #[cfg(target_arch = "x86_64")]
+    group!("the older form of the same":
+        SYS_inotify_init),
     group!("asynchronous i/o of the old kind; databases fall back to threads":
         SYS_io_setup SYS_io_destroy SYS_io_getevents SYS_io_submit SYS_io_cancel),
     group!("newer forms of calls that are allowed; C libraries fall back to those":

@@ -59,11 +59,13 @@ fn below(pid: u32, word: &str) -> Vec<u32> {
     found
 }
 
+/// One that has ended meanwhile is no error.
 fn kill(pid: u32) {
-    let status = std::process::Command::new("kill")
-        .args(["-KILL", &pid.to_string()])
-        .status();
-    assert!(status.unwrap().success());
+    drop(
+        std::process::Command::new("kill")
+            .args(["-KILL", &pid.to_string()])
+            .output(),
+    );
 }
 
 /// claim: [WARM-1]
