@@ -48,7 +48,8 @@ worker.on('message', (n) => {
   const server = http.createServer((q, s) => s.end('served')).listen(0, () =>
     http.get({ port: server.address().port }, (r) => r.on('data', (d) => { console.log(String(d)); server.close(); })));
 });
-fs.watch('.').close();
+fs.watchFile('main.js', () => {});
+fs.unwatchFile('main.js');
 "#;
     let result = run_json("node", code, &[]);
     assert_eq!(result["stdout"], "42 child\nserved\n", "{result}");

@@ -38,6 +38,26 @@ for path in ('../' * 20 + HOME.lstrip('/') + '/.netrc', '/proc/self/root' + HOME
     try: got.append(open(path).read())
     except OSError: pass
 reached(got) if got else blocked('all')"),
+    with(fact("C18", "FS-7", "no set-user-id program can be left in a shared workspace", "
+import shutil
+got = []
+shutil.copy('/usr/bin/env', '/workspace/left')
+for mode in (0o4755, 0o2755, 0o6755):
+    for name, action in (('chmod', lambda: os.chmod('/workspace/left', mode)),
+                         ('fchmod', lambda: os.fchmod(os.open('/workspace/left', os.O_RDONLY), mode)),
+                         ('open', lambda: os.open('/workspace/made%o' % mode, os.O_CREAT | os.O_WRONLY, mode)),
+                         ('mkdir', lambda: os.mkdir('/workspace/dir%o' % mode, mode)),
+                         ('fchmodat2', lambda: libc.syscall(452, -100, b'/workspace/left', mode, 0)),
+                         ('openat2', lambda: libc.syscall(437, -100, b'/workspace/two%o' % mode, struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, mode, 0), 24))):
+        try: action()
+        except OSError: pass
+for name in os.listdir('/workspace'):
+    if os.stat('/workspace/' + name).st_mode & 0o6000: got.append(name)
+reached(got) if got else blocked('none')"), OVERLAY),
+    with(fact("C18", "FS-5", "a file of a shared workspace cannot be leased", "
+import fcntl
+fd = os.open('/workspace/.netrc', os.O_RDONLY)
+attempt(lambda: fcntl.fcntl(fd, 1024, fcntl.F_RDLCK))"), RO),
     with(fact("C15", "FS-5", "a read-only workspace cannot be changed by any route", "
 path = '/workspace/.netrc'
 before = os.stat(path)

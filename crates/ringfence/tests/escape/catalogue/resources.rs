@@ -56,6 +56,59 @@ try:
         block.madvise(mmap.MADV_DONTNEED)
     reached('1000 MiB')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "memory of threads whose leader has ended meets its limit", "
+import threading
+def work():
+    time.sleep(.3)
+    blocks = []
+    for _ in range(40): blocks.append(bytearray(25 * 2**20))
+    reached('1000 MiB')
+threading.Thread(target=work).start()
+libc.syscall(60, 0)"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "descriptors of a thread of its own do not hide what they hold", "
+import threading
+held = []
+def work():
+    if libc.syscall(436, 2000, 2001, 2) < 0: return
+    for _ in range(400):
+        a, b = socket.socketpair()
+        a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20); a.setblocking(False)
+        held.append((a, b))
+        try:
+            while True: a.send(b'x' * 4096)
+        except OSError: pass
+threads = [threading.Thread(target=work) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+reached(len(held)) if held else blocked('no descriptors of its own')"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "a list of mappings that is too long to read hides nothing", "
+path = '/tmp/' + '/'.join(['d' * 250] * 15)
+os.makedirs(path, exist_ok=True)
+with open(path + '/f', 'wb') as file: file.write(b'x' * 8192)
+fd = os.open(path + '/f', os.O_RDONLY)
+kept = [mmap.mmap(fd, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ) for _ in range(4000)]
+try:
+    for _ in range(1000):
+        block = mmap.mmap(-1, 2**20); kept.append(block)
+        for i in range(0, len(block), 4096): block[i] = 1
+    reached('1000 MiB')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
+    killed(with(fact("E02", "RES-3", "huge pages lent to pipes do not hide", "
+held = []
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for _ in range(32):
+    r, w = os.pipe(); held.append((r, w))
+    for _ in range(16):
+        at = libc.mmap(None, 4 << 20, 3, 0x22, -1, 0)
+        aligned = (at + (2 << 20) - 1) & ~((2 << 20) - 1)
+        libc.madvise(ctypes.c_void_p(aligned), ctypes.c_size_t(2 << 20), 14)
+        ctypes.memset(aligned, 1, 2 << 20)
+        part = struct.pack('=QQ', aligned, 4096)
+        if libc.syscall(278, w, part, 1, 1) < 0:
+            blocked('cannot be lent'); sys.exit()
+        libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(4 << 20))
+reached('1000 MiB')"), &["--memory", "128m"])),
     killed(with(fact("E02", "RES-3", "files in memory meet their limit", "
 try:
     for number in range(100):
