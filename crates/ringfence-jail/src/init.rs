@@ -134,7 +134,12 @@ impl Init<'_> {
             enter::map_self(self.plan, handed)?;
         }
         match self.hear()? {
-            (InitOrder::Go, _) => enter::enter(self.plan, handed),
+            (InitOrder::Go, _) => {
+                let entered = enter::enter(self.plan, handed)?;
+                // Once more, because the change of identity has cleared it.
+                step("parent death signal", process::die_with_parent())?;
+                Ok(entered)
+            }
             (order, _) => Err(nothing("wait for the supervisor", &format!("it said {order:?}"))),
         }
     }
