@@ -116,6 +116,8 @@ pub struct Runtime {
     pub warm: bool,
     /// How many do.
     pub ready: usize,
+    /// Why none could be made ready, when that was tried last.
+    pub trouble: Option<String>,
     /// Packages imported ahead.
     pub preloaded: Vec<String>,
     /// Why it cannot run.
@@ -222,7 +224,7 @@ impl Engine {
             let warmth = self.house.pools.warmth(runtime.language);
             runtime.warm = warmth.ready > 0;
             runtime.ready = warmth.ready;
-            runtime.reason = runtime.reason.take().or(warmth.trouble);
+            runtime.trouble = warmth.trouble;
         }
         warm::refill(&self.house);
         runtimes

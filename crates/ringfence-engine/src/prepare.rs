@@ -235,6 +235,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         tier: engine.tier().to_string(),
         warm: false,
         ready: 0,
+        trouble: None,
         preloaded: match language {
             Language::Python => language::PRELOADED
                 .iter()

@@ -93,7 +93,11 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
         let line = match (&runtime.path, &runtime.reason) {
             (Some(path), None) => {
                 let version = runtime.version.as_deref().unwrap_or("version unknown");
-                let state = if runtime.warm { "warm" } else { "cold" };
+                let state = match &runtime.trouble {
+                    _ if runtime.warm => format!("warm ({} ready)", runtime.ready),
+                    Some(trouble) => format!("cold, because {trouble}"),
+                    None => "cold".to_owned(),
+                };
                 format!("{version} at {}, tier {}, {state}", path.display(), runtime.tier)
             }
             (_, reason) => format!(
@@ -215,6 +219,7 @@ mod tests {
             tier: "full".into(),
             warm: false,
             ready: 0,
+            trouble: None,
             preloaded: Vec::new(),
             reason: None,
         };

@@ -299,6 +299,7 @@ pub(super) fn runtimes() -> Value {
         "tier": string(),
         "warm": said("Does a sandbox stand ready for it.", flag()),
         "ready": said("How many do.", whole()),
+        "trouble": said("Why none could be made ready, when that was tried last.", or_null(string())),
         "preloaded": said("Packages that are imported ahead.", list(string())),
         "reason": said("Why it is not available.", or_null(string())),
     }));
