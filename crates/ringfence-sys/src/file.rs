@@ -263,6 +263,29 @@ pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathB
         .collect())
 }
 
+/// Names in a directory and whether each is a directory, as its listing says (`d_type`); at most `max`.
+pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(PathBuf, Kind)>> {
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        if entries.len() == max {
+            return Err(io::Error::other("too many entries"));
+        }
+        let kind = match entry.file_type() {
+            FileType::Directory => Kind::Directory,
+            FileType::RegularFile => Kind::File,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Other,
+        };
+        entries.push((PathBuf::from(std::ffi::OsStr::from_bytes(name)), kind));
+    }
+    Ok(entries)
+}
+
 /// Opens a directory below `base` for listing: no link, no `..`, no other mount.
 pub fn open_listing_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -219,21 +219,17 @@ fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> std::io::
 /// Hides every name that is neither a process nor shown: directories behind an empty one, files behind `/dev/null`.
 fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> std::io::Result<()> {
     let proc = file::open_listing(root, Path::new("proc"))?;
-    let (entries, more) = file::list(proc.as_fd(), PROC_ENTRIES_MAX)?;
-    if more {
-        return Err(std::io::Error::other("too many entries"));
-    }
-    let hidden = entries.iter().filter(|entry| {
-        let name = entry.name.as_os_str().as_encoded_bytes();
-        let is_process = name.iter().all(u8::is_ascii_digit);
-        !is_process && !shown.iter().any(|shown| shown.as_bytes() == name)
-    });
-    for entry in hidden {
-        let behind = match entry.kind {
+    for (name, kind) in file::list_kinds(proc.as_fd(), PROC_ENTRIES_MAX)? {
+        let bytes = name.as_os_str().as_encoded_bytes();
+        let is_process = bytes.iter().all(u8::is_ascii_digit);
+        if is_process || shown.iter().any(|shown| shown.as_bytes() == bytes) {
+            continue;
+        }
+        let behind = match kind {
             Kind::Directory => inside(Path::new(root::EMPTY)),
             _ => Path::new("dev/null"),
         };
-        mount::bind(behind, &Path::new("proc").join(&entry.name))?;
+        mount::bind(behind, &Path::new("proc").join(&name))?;
     }
     Ok(())
 }
