@@ -151,7 +151,14 @@ impl Staging<'_> {
         name: &str,
     ) -> io::Result<(Artifact, [u8; 32])> {
         let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
-        let mut copy = self.copy_to.map(|to| create_below(to, name)).transpose()?;
+        let mut copy = match self.copy_to.map(|to| create_below(to, name)) {
+            Some(Ok(copy)) => Some(copy),
+            Some(Err(error)) => {
+                self.not_copied(name, &error);
+                None
+            }
+            None => None,
+        };
         let (mut hasher, mut head, mut size) = (Sha256::new(), Vec::new(), 0_u64);
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -164,8 +171,9 @@ impl Staging<'_> {
             if size <= INLINE_BYTES_MAX {
                 head.extend_from_slice(&buffer[..count]);
             }
-            if let Some(copy) = &mut copy {
-                copy.write_all(&buffer[..count])?;
+            if let Some(Err(error)) = copy.as_mut().map(|copy| copy.write_all(&buffer[..count])) {
+                self.not_copied(name, &error);
+                copy = None;
             }
         }
         let digest: [u8; 32] = hasher.finalize().into();
@@ -179,6 +187,15 @@ impl Staging<'_> {
             content_b64: inline.then(|| base64::engine::general_purpose::STANDARD.encode(&head)),
         };
         Ok((artifact, digest))
+    }
+
+    fn not_copied(&mut self, name: &str, error: &io::Error) {
+        self.staged.denials.push(Denial {
+            rule: "artifacts.copy".to_owned(),
+            layer: "artifacts".to_owned(),
+            what: format!("{name} was not copied: {error}"),
+            hint: "Name a directory with room that the server may write.".to_owned(),
+        });
     }
 
     fn conclude(mut self) -> Staged {
@@ -229,5 +246,18 @@ fn create_below(directory: &Path, name: &str) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
+    // What an earlier run left there is replaced; a link is removed and not followed.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     File::options().write(true).create_new(true).open(path)
+}
+
+/// Makes the directory for copies, and sees that it can be written, before anything runs.
+pub(crate) fn prepare_copies(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    let probe = directory.join(format!(".ringfence-{}", std::process::id()));
+    File::options().write(true).create_new(true).open(&probe)?;
+    std::fs::remove_file(probe)
 }

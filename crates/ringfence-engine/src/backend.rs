@@ -7,7 +7,7 @@ use ringfence_jail::{
     cgroup::Parent,
     client::{self, Helper},
     plan,
-    wire::{self, Cause, Ending, Event, Failure, Order},
+    wire::{self, Cause, Ending, Event, Failure, Order, TEMPLATE_GONE},
 };
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
@@ -333,12 +333,21 @@ const LAYER_STEPS: [&str; 6] = [
 ];
 
 fn refused(failure: &Failure) -> RequestError {
-    let layer = LAYER_STEPS.iter().any(|step| failure.step.starts_with(step));
+    // A path that cannot be opened for a rule is no missing layer.
+    let layer = LAYER_STEPS.iter().any(|step| failure.step.starts_with(step))
+        && !failure.detail.starts_with("failed to open");
     if layer {
         return RequestError::new(
             ErrorCode::BelowFloor,
             format!("a wall of the sandbox could not be raised: {failure}."),
             "Run `ringfence doctor`; it names the smallest change that gives this host the layer.",
+        );
+    }
+    if failure.step == TEMPLATE_GONE {
+        return RequestError::new(
+            ErrorCode::SandboxFault,
+            "the sandbox has ended with the template that it was forked from.",
+            "Send the request again; another template is being made.",
         );
     }
     RequestError::new(
@@ -367,6 +376,7 @@ impl Events {
     }
 
     async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+        let mut reset = false;
         loop {
             self.socket.readable().await?;
             match self
@@ -374,6 +384,8 @@ impl Events {
                 .try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd()))
             {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A supervisor that ended before it read our claim resets the connection; what it said stands behind that.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
                 received => return received,
             }
         }

@@ -225,7 +225,16 @@ impl Engine {
             runtime.warm = warmth.ready > 0;
             runtime.ready = warmth.ready;
             runtime.trouble = warmth.trouble;
+            if !runtime.warm {
+                runtime.preloaded.clear();
+            }
         }
+        let typescript = runtimes.iter().find(|runtime| runtime.language == Language::Node);
+        let typescript = typescript.cloned().map(|node| Runtime {
+            language: Language::Typescript,
+            ..node
+        });
+        runtimes.extend(typescript);
         warm::refill(&self.house);
         runtimes
     }

@@ -16,7 +16,11 @@ use ringfence_jail::Layout;
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Phases, RequestError, WorkspaceSource,
 };
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio::sync::{mpsc, watch};
 
 /// Runs one request. The caller owns the task; nothing here depends on anybody waiting for it.
@@ -36,6 +40,14 @@ pub(crate) async fn execute(
     let mut clock = Clock::start();
     // (audit: a record is on disk before anything runs)
     let grant = policy::decide(&house.settings.policy, request)?;
+    if let Some(directory) = &artifacts_to {
+        artifacts::prepare_copies(directory).map_err(|error| {
+            RequestError::invalid(
+                format!("{} cannot hold the artifacts: {error}.", directory.display()),
+                "Name a directory that can be made and written.",
+            )
+        })?;
+    }
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
     // (vault: lease of secrets; egress: lease of a way out)
@@ -179,6 +191,12 @@ async fn finish(
     Ok(report::build(&raw, program, staged, about))
 }
 
+/// To the microsecond.
+#[expect(clippy::cast_precision_loss, reason = "no run takes centuries")]
+fn milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
 /// Laps of one request.
 struct Clock {
     begun: Instant,
@@ -198,12 +216,12 @@ impl Clock {
 
     fn lap(&mut self) -> f64 {
         let now = Instant::now();
-        let lap = now.duration_since(self.lap).as_secs_f64() * 1000.0;
+        let lap = milliseconds(now.duration_since(self.lap));
         self.lap = now;
         lap
     }
 
     fn total(&self) -> f64 {
-        self.begun.elapsed().as_secs_f64() * 1000.0
+        milliseconds(self.begun.elapsed())
     }
 }

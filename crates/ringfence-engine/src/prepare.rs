@@ -256,12 +256,26 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         artifacts_to: None,
     };
     match engine.submit(submission).finish().await {
+        Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {
+            runtime.reason = Some("it tells no version, so it is no interpreter of this language".to_owned());
+        }
         Ok(done) if done.exit.kind == ExitKind::Code && done.success => {
             runtime.version = Some(done.stdout.trim().to_owned());
             runtime.available = true;
             runtime.backends = vec!["native".to_owned()];
         }
-        Ok(done) => runtime.reason = Some(format!("it does not start in a sandbox: {}", done.stderr.trim())),
+        Ok(done) => {
+            let line: String = done
+                .stderr
+                .trim()
+                .lines()
+                .last()
+                .unwrap_or("")
+                .chars()
+                .take(200)
+                .collect();
+            runtime.reason = Some(format!("it does not start in a sandbox: {line}"));
+        }
         Err(error) => runtime.reason = Some(error.message),
     }
     runtime

@@ -28,7 +28,11 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
         Language::Shell => (&["bash"], &settings.shell),
     };
     let absent = |message: String| {
-        let hint = format!("Install it, or set runtimes.{language} in the configuration to its path.");
+        let key = match language {
+            Language::Typescript => Language::Node,
+            other => other,
+        };
+        let hint = format!("Install it, or set runtimes.{key} in the configuration to its path.");
         RequestError::new(ErrorCode::RuntimeUnavailable, message, hint)
     };
     let candidates: Vec<PathBuf> = match configured {

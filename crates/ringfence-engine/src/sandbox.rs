@@ -11,7 +11,8 @@ use crate::{
 };
 use ringfence_jail::{Claim, ClaimSpec, JailSpec, Layout, Part, Plan, Program, Run, client};
 use ringfence_types::{
-    ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
+    ErrorCode, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode,
+    WorkspaceSource,
 };
 use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
@@ -79,6 +80,13 @@ pub(crate) fn plan(
             Program::Template { argv, environment }
         }
     };
+    if house.settings.tier == Tier::Landlock && matches!(host_workspace, Some((_, WorkspaceMode::Overlay))) {
+        return Err(RequestError::new(
+            ErrorCode::UnsupportedArgument,
+            "the tier `landlock` has no overlay for a workspace.",
+            "Share the directory `ro`, or use the tier `full`.",
+        ));
+    }
     house.native.plan(JailSpec {
         tier: house.settings.tier,
         layout,

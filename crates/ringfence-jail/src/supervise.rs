@@ -521,7 +521,7 @@ impl<'a> Sandbox<'a> {
 
 /// What lies below a template ends with it.
 fn template_gone() -> Failure {
-    Failure::new("follow the program", &io::Error::other("its template has ended"))
+    Failure::new(wire::TEMPLATE_GONE, &io::Error::other("its template has ended"))
 }
 
 /// How a place stops waiting.

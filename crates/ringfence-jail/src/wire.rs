@@ -164,6 +164,9 @@ pub enum InitEvent {
     Failed(Failure),
 }
 
+/// The step of a [`Failure`] that says that a running program has ended with its template.
+pub const TEMPLATE_GONE: &str = "follow the program";
+
 /// A step of the set-up that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

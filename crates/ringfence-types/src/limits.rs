@@ -49,6 +49,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => return Err(format!("`{text}` is not a size")),
     };
     let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size"))?;
+    if unit.is_empty() && number < 1 << 20 {
+        return Err(format!("`{text}` would be bytes; write {text}m for MiB"));
+    }
     number
         .checked_mul(factor)
         .ok_or_else(|| format!("`{text}` is too large"))
@@ -64,7 +67,8 @@ mod tests {
         check("256m", Some(256 << 20));
         check("1g", Some(1 << 30));
         check("512MiB", Some(512 << 20));
-        check("42", Some(42));
+        check("42", None);
+        check("4194304", Some(4 << 20));
         check("-1m", None);
         check("1.5g", None);
         check("", None);

@@ -2,7 +2,10 @@
 
 use crate::{Language, LimitsRequest, Namespace, RequestError, ScriptName, WorkspacePath};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 /// The longest code, in bytes.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
@@ -108,6 +111,25 @@ impl ExecuteRequest {
         }
     }
 
+    /// No file is also a directory of another.
+    fn check_paths(&self) -> Result<(), RequestError> {
+        let paths: BTreeSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        let above = |path: &str| path.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
+        for path in &paths {
+            if let Some(file) = above(path)
+                .into_iter()
+                .map(|at| &path[..at])
+                .find(|above| paths.contains(above))
+            {
+                return Err(RequestError::invalid(
+                    format!("the file `{file}` cannot also be the directory of `{path}`."),
+                    "Rename one of them.",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks what no single field can: sizes and counts.
     pub fn check(&self) -> Result<(), RequestError> {
         let refuse = |message: &str, hint: &str| Err(RequestError::invalid(message, hint));
@@ -138,6 +160,7 @@ impl ExecuteRequest {
                 "Mount a workspace for data of this size.",
             );
         }
+        self.check_paths()?;
         if self.stdin.len() > STDIN_BYTES_MAX {
             return refuse("stdin is larger than 64 MiB.", "Send it as a file.");
         }

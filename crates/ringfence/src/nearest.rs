@@ -38,6 +38,16 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
+/// One mark at the end, whatever the parts end with.
+pub(crate) fn sentence(text: &str) -> String {
+    let text = text.trim_end().trim_end_matches('.');
+    if text.ends_with(['?', '!']) {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -240,6 +240,11 @@ fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     })
 }
 
+/// Pid 1 is ours, and in no limit of the caller's.
+fn without_pid_1(processes: u64) -> u64 {
+    processes.saturating_sub(1)
+}
+
 fn number(directory: &Path, file: &str) -> Option<u64> {
     fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }

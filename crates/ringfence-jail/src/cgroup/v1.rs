@@ -1,7 +1,7 @@
 //! cgroup version 1 (kernel: admin-guide/cgroup-v1): one directory in each of the memory, pids and cpu hierarchies.
 //! Only root can make them.
 
-use super::{Counted, Entrance, Parent, keyed, number, remove, set};
+use super::{Counted, Entrance, Parent, keyed, number, remove, set, without_pid_1};
 use ringfence_sys::file::may_write;
 use ringfence_types::Limits;
 use std::{
@@ -147,7 +147,11 @@ impl Group {
     pub(super) fn counted(&self) -> Counted {
         Counted {
             memory_peak_bytes: number(&self.memory, "memory.max_usage_in_bytes").unwrap_or(0),
-            processes_peak: self.others.first().and_then(|pids| number(pids, "pids.peak")),
+            processes_peak: self
+                .others
+                .first()
+                .and_then(|pids| number(pids, "pids.peak"))
+                .map(without_pid_1),
             cpu: None,
             out_of_memory: keyed(&self.memory, "memory.oom_control", "oom_kill").unwrap_or(0) > 0,
         }

@@ -1,7 +1,7 @@
 //! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
 //! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
 
-use super::{Counted, CpuShare, Entrance, Parent, keyed, number, remove, set};
+use super::{Counted, CpuShare, Entrance, Parent, keyed, number, remove, set, without_pid_1};
 use ringfence_sys::{file::may_write, process};
 use ringfence_types::Limits;
 use std::{
@@ -191,7 +191,7 @@ impl Group {
         let time = |key| keyed(directory, "cpu.stat", key).map(Duration::from_micros);
         Counted {
             memory_peak_bytes: number(directory, "memory.peak").unwrap_or(0),
-            processes_peak: number(directory, "pids.peak"),
+            processes_peak: number(directory, "pids.peak").map(without_pid_1),
             cpu: time("user_usec").zip(time("system_usec")),
             out_of_memory: keyed(directory, "memory.events", "oom_kill").unwrap_or(0) > 0,
         }

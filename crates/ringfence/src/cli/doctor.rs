@@ -68,7 +68,10 @@ pub(super) fn render(report: &HostReport, floor: Tier, mark: impl Fn(Mark, &str)
     } else {
         (Mark::Bad, "NOT met")
     };
-    text + &format!("\ntier: {tier}; floor: {floor}, {}", mark(sign, verdict))
+    text + &format!(
+        "\nthis host gives: {tier}; runs use: {floor}, {}",
+        mark(sign, verdict)
+    )
 }
 
 fn state(layer: &LayerReport) -> &'static str {
@@ -108,7 +111,12 @@ mod tests {
             text.contains("fix: sysctl\n") && text.contains("cgroup          absent"),
             "{text}"
         );
-        assert!(text.ends_with("tier: landlock; floor: full, NOT met"), "{text}");
-        assert!(render(&report, Tier::Landlock, |_, word| word.to_owned()).ends_with("floor: landlock, met"));
+        assert!(
+            text.ends_with("this host gives: landlock; runs use: full, NOT met"),
+            "{text}"
+        );
+        assert!(
+            render(&report, Tier::Landlock, |_, word| word.to_owned()).ends_with("runs use: landlock, met")
+        );
     }
 }

@@ -109,9 +109,12 @@ impl Context {
 
 /// A setting that a flag makes.
 fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<(), RequestError> {
-    layer
-        .set(path, text, Origin::Flag(flag))
-        .map_err(|reason| RequestError::invalid(format!("{flag}: {reason}."), format!("It sets `{path}`.")))
+    layer.set(path, text, Origin::Flag(flag)).map_err(|reason| {
+        RequestError::invalid(
+            crate::nearest::sentence(&format!("{flag}: {reason}")),
+            format!("It sets `{path}`."),
+        )
+    })
 }
 
 /// The operator's log: JSON on stderr. The MCP library logs whole requests below `warn`, which are never ours to keep.

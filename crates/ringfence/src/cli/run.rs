@@ -299,6 +299,9 @@ fn conclude(
             .map_err(|error| fault("print", &error))?,
         Shown::Streams(_) => {
             explain_end(terminal, &result);
+            for denial in &result.denials {
+                terminal.dim(&format!("not kept: {} ({})", denial.what, denial.hint));
+            }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);
             }
@@ -328,7 +331,11 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
                 "`--json` says which.",
             ),
         },
-        ExitKind::Code | ExitKind::Signal | ExitKind::Cancelled => return,
+        ExitKind::Signal => (
+            "the script was ended by a signal.",
+            "Its status is 128 + the signal's number.",
+        ),
+        ExitKind::Code | ExitKind::Cancelled => return,
     };
     terminal.complain(message, hint);
 }

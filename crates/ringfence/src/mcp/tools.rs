@@ -15,7 +15,7 @@ const ABOUT_EXECUTE_CODE: &str = "Run a complete program in Python, JavaScript o
     There is no network, nothing of the host is visible, and nothing is kept between calls: send input as `files` or \
     `stdin`, and write results to stdout or to files in the working directory (/workspace) or in $RINGFENCE_OUTPUT_DIR; \
     files come back as artifacts. In Python the value of the last expression comes back as `result`. A program that fails \
-    or runs out of time or memory is a result with success = false, its output so far, and the reason in `exit` and \
+    or runs out of time or memory is a result with success = false, its output so far, and the reason in `exit` or \
     `error`.";
 const ABOUT_LIST_RUNTIMES: &str = "List the languages that execute_code can run on this server, with their versions and \
     the reason for each that is missing. Use it before relying on a language or a version.";

@@ -10,6 +10,7 @@ use ringfence_types::{ErrorCode, RequestError};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -22,6 +23,7 @@ const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "R
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
+    is_root: bool,
 }
 
 impl Environment {
@@ -32,7 +34,10 @@ impl Environment {
             reason = "the settings module is where the environment is read"
         )]
         let all = std::env::vars_os();
-        Self::of(all.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
+        Self {
+            is_root: std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0),
+            ..Self::of(all.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
+        }
     }
 
     pub(crate) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
@@ -49,6 +54,7 @@ impl Environment {
             .filter(|(name, value)| ours(name) && !value.is_empty());
         Self {
             variables: kept.collect(),
+            is_root: false,
         }
     }
 
@@ -84,7 +90,9 @@ impl Environment {
     /// Where what must outlive nothing but a run is kept.
     pub(crate) fn usual_state(&self) -> PathBuf {
         let base = self.absolute("XDG_STATE_HOME").map(Path::to_owned);
-        let base = base.or_else(|| self.home().map(|home| home.join(".local/state")));
+        // Root's home is closed to the users that its sandboxes run as.
+        let home = self.home().filter(|_| !self.is_root);
+        let base = base.or_else(|| home.map(|home| home.join(".local/state")));
         base.unwrap_or_else(|| PathBuf::from("/var/lib"))
             .join("ringfence")
     }
@@ -122,7 +130,7 @@ impl Environment {
                 .set(path, &text, Origin::Environment(name.clone()))
                 .map_err(|reason| {
                     refusal(
-                        format!("{name}: {reason}."),
+                        crate::nearest::sentence(&format!("{name}: {reason}")),
                         &format!("Correct or unset it; it sets `{path}`."),
                     )
                 })?;

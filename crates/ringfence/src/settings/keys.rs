@@ -131,7 +131,7 @@ macro_rules! keys {
 keys! {
     backend: BackendName, "backend", Some("native"), "What makes the sandboxes.";
     floor: Floor, "floor", Some("full"),
-        "The weakest isolation that is allowed. `landlock` gives up namespaces, the own root and the empty network.";
+        "The isolation of every run; a host that cannot give it is refused. `landlock` gives up namespaces, the own root and the empty network.";
     limits_ram_mb: Memory, "limits.ram_mb", Some("512"), "Memory of a run that asks for none, in MiB.";
     limits_cpu_cores: Cores, "limits.cpu_cores", Some("1"), "Processor cores of a run that asks for none.";
     limits_timeout_seconds: Seconds, "limits.timeout_seconds", Some("60"), "Wall-clock time of a run that asks for none.";
@@ -158,7 +158,7 @@ keys! {
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
     state_dir: HostPath, "state_dir", None,
-        "Where short-lived directories of the landlock tier live; default: ringfence below $XDG_STATE_HOME.";
+        "Where short-lived directories of the landlock tier live; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
     toolsets: List<Toolset>, "toolsets", Some("all"), "Tools that `serve` offers.";
     log: LogLevel, "log", None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
 }

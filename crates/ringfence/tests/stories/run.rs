@@ -244,3 +244,28 @@ fn the_examples_greet() {
         );
     }
 }
+
+#[test]
+fn copies_of_artifacts_are_those_of_the_last_run() {
+    let directory = TempDir::new("copies");
+    let out = directory.0.join("out").display().to_string();
+    for content in ["first", "second"] {
+        let code = format!("open('a.txt', 'w').write('{content}')");
+        let done = run_json("python", &code, &["--artifacts", &out]);
+        assert_eq!(done["artifacts"][0]["name"], "a.txt", "{done}");
+        assert_eq!(std::fs::read_to_string(format!("{out}/a.txt")).unwrap(), content);
+    }
+    let file = directory.file("file", "");
+    let refused = run_json("python", "1", &["--artifacts", &file]);
+    assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
+}
+
+#[test]
+fn what_is_not_kept_is_said() {
+    let output = run_code("shell", "ln -s /etc link; mkfifo fifo", &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("not kept: link") && said.contains("not kept: fifo"),
+        "{said}"
+    );
+}
