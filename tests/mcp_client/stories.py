@@ -19,6 +19,8 @@ from server import Server, alive, children, descendants, until, with_word
 TOOLS = {"execute_code", "get_sandbox_info", "list_runtimes"}
 OUTPUT_BYTES_MAX = 1_000_000
 FOREVER = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(60)\n"
+# The arguments of a sandbox that stood ready are in no command line; those of its children are.
+MARKED = "import subprocess, sys; subprocess.run(['sh', '-c', 'sleep 1000; :', sys.argv[1]])"
 
 
 def equal(found: Any, wanted: Any) -> None:
@@ -140,7 +142,7 @@ async def output_comes_while_the_program_runs(server: Connection) -> None:
 # claim: [PROC-6]
 async def cancelling_kills_within_a_second(server: Connection) -> None:
     mark = f"mark-{uuid.uuid4().hex}"
-    async with server.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}) as call:
+    async with server.begun("execute_code", {"code": MARKED, "args": [mark], "timeout_seconds": 60}) as call:
         await until(lambda: with_word(mark), 15)
         await call.cancel()
         await until(lambda: not with_word(mark), 1)
@@ -333,7 +335,7 @@ async def a_client_that_hangs_up_leaves_nothing_running(server: Server, era: str
     tree: list[int] = []
     with ended_in_mid_sentence():
         async with connected(server.parameters(), era, server.log) as connection:
-            async with connection.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}):
+            async with connection.begun("execute_code", {"code": MARKED, "args": [mark], "timeout_seconds": 60}):
                 await until(lambda: with_word(mark), 15)
                 tree = [pid for child in children(os.getpid()) for pid in [child, *descendants(child)]]
                 assert set(with_word(mark)) <= set(tree), "the run is below the server"
@@ -348,7 +350,7 @@ async def a_server_that_is_killed_leaves_nothing_running(server: Server, era: st
     with ended_in_mid_sentence():
         async with connected(server.parameters(), era, server.log) as connection:
             (own,) = children(os.getpid())
-            async with connection.begun("execute_code", {"code": FOREVER, "args": [mark], "timeout_seconds": 60}):
+            async with connection.begun("execute_code", {"code": MARKED, "args": [mark], "timeout_seconds": 60}):
                 await until(lambda: with_word(mark), 15)
                 tree = descendants(own)
                 os.kill(own, signal.SIGKILL)
