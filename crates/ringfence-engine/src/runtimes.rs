@@ -32,7 +32,13 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
             Language::Typescript => Language::Node,
             other => other,
         };
-        let hint = format!("Install it, or set runtimes.{key} in the configuration to its path.");
+        let hint = match configured {
+            Some(_) => format!(
+                "Correct runtimes.{key} in the configuration, or RINGFENCE_RUNTIMES_{}.",
+                key.as_str().to_uppercase()
+            ),
+            None => format!("Install it, or set runtimes.{key} in the configuration to its path."),
+        };
         RequestError::new(ErrorCode::RuntimeUnavailable, message, hint)
     };
     let candidates: Vec<PathBuf> = match configured {

@@ -40,7 +40,7 @@ pub(super) struct RunArguments {
     /// The session to run in
     #[arg(long, value_name = "ID", hide = true)]
     pub(super) session: Option<String>,
-    /// Directory of the host to work in, and how: read-only, read-write, or with changes thrown away
+    /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     pub(super) workspace: Option<String>,
     /// Print one JSON document with everything about the run, instead of streaming its output
@@ -319,7 +319,7 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
         ),
         ExitKind::OutOfMemory => (
             "the script ran out of memory and was stopped.",
-            "Allow more with --memory SIZE.",
+            "Allow more with --memory SIZE; files that it wrote count, too.",
         ),
         ExitKind::Limit => match result.exit.limit.as_deref() {
             Some("disk") => (

@@ -53,8 +53,12 @@ impl Arguments {
                 .iter()
                 .flat_map(|(name, aliases)| [*name].into_iter().chain(aliases.iter().copied()))
         };
-        for name in left.keys() {
+        for (name, value) in &left {
             if let Some(absent) = absent.iter().find(|absent| absent.name == name) {
+                // An empty list asks for nothing.
+                if value.as_array().is_some_and(Vec::is_empty) {
+                    continue;
+                }
                 return Err(unsupported(name, absent.hint));
             }
             if !names().any(|known| known == name) {
@@ -188,7 +192,7 @@ pub(super) fn wrong_type(name: &str, expected: &str, found: &Value) -> RequestEr
     let found = match found {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
-        Value::Number(_) => "another number",
+        Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",

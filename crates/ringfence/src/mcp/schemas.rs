@@ -114,7 +114,7 @@ fn program() -> Vec<Property> {
         ),
         (
             "capture_output",
-            "false: stdout and stderr are counted and not kept.",
+            "false: stdout and stderr are counted and not kept; progress still shows them.",
             capture,
         ),
     ]

@@ -139,3 +139,11 @@ fn the_first_answer_does_not_wait_for_the_first_sandbox() {
     drop(server);
     assert!(took < Duration::from_millis(500), "{took:?}");
 }
+
+#[test]
+fn an_empty_list_asks_for_nothing() {
+    let mut server = Server::start();
+    let arguments = json!({"code": "1 + 1", "allowed_domains": [], "packages": [], "secrets": []});
+    let done = server.call("execute_code", arguments);
+    assert_eq!(done["structuredContent"]["result"], 2, "{done}");
+}
