@@ -10,11 +10,8 @@ use ringfence_sys::{channel, process, wait};
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, PipeWriter, Write},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -22,7 +19,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The doors that a fork goes through, in the order of [`Fork`].
-const NAMESPACES: [Door; 8] = [
+const DOORS: [Door; 9] = [
     Door::User,
     Door::Mount,
     Door::Net,
@@ -31,6 +28,7 @@ const NAMESPACES: [Door; 8] = [
     Door::Cgroup,
     Door::Pid,
     Door::Rules,
+    Door::Waits,
 ];
 
 /// A child of a template that waits for its claim, or runs.
@@ -38,7 +36,6 @@ const NAMESPACES: [Door; 8] = [
 pub(crate) struct Forked {
     pub(crate) pid: i32,
     reply: OwnedFd,
-    go: Option<PipeWriter>,
 }
 
 impl Forked {
@@ -51,9 +48,8 @@ impl Forked {
         cgroups: &[File],
     ) -> Result<Self, Failure> {
         let (reply, theirs) = channel::pair().map_err(|error| failed(&error))?;
-        let (waits, go) = io::pipe().map_err(|error| failed(&error))?;
         let times = doors.remove(&Door::Time);
-        let taken: Option<Vec<OwnedFd>> = NAMESPACES.iter().map(|door| doors.remove(door)).collect();
+        let taken: Option<Vec<OwnedFd>> = DOORS.iter().map(|door| doors.remove(door)).collect();
         let Some(taken) = taken else {
             return Err(failed(&io::Error::other(
                 "pid 1 has not handed over its namespaces",
@@ -63,27 +59,19 @@ impl Forked {
             workspace: plan.layout.workspace.clone(),
             times: usize::from(times.is_some()),
         };
-        let descriptors: Vec<BorrowedFd<'_>> = taken
+        let (namespaces, waits) = taken.split_at(DOORS.len() - 1);
+        let descriptors: Vec<BorrowedFd<'_>> = namespaces
             .iter()
+            .chain([&pipes.stdin, &pipes.stdout, &pipes.stderr, &pipes.report])
+            .chain(waits)
+            .chain([&theirs])
+            .chain(&times)
             .map(AsFd::as_fd)
-            .chain([
-                pipes.stdin.as_fd(),
-                pipes.stdout.as_fd(),
-                pipes.stderr.as_fd(),
-                pipes.report.as_fd(),
-                waits.as_fd(),
-                theirs.as_fd(),
-            ])
-            .chain(times.as_ref().map(AsFd::as_fd))
             .chain(cgroups.iter().map(AsFd::as_fd))
             .collect();
         wire::send(template.control.as_fd(), &word, &descriptors).map_err(|error| failed(&error))?;
         drop(theirs);
-        let mut forked = Self {
-            pid: 0,
-            reply,
-            go: Some(go),
-        };
+        let mut forked = Self { pid: 0, reply };
         forked.wait_until_ready()?;
         Ok(forked)
     }
@@ -122,21 +110,6 @@ impl Forked {
     pub(crate) fn hear(&self) -> io::Result<Option<(ForkEvent, Vec<OwnedFd>)>> {
         wire::receive(self.reply.as_fd())
     }
-
-    /// Gives it what it waits for. That it has ended is told by its end, not here.
-    pub(crate) fn go(&mut self, word: &[u8]) -> Result<(), Failure> {
-        match self.go.take().map(|mut go| go.write_all(word)) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(&error)),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The bytes of a part of the payload.
-pub(crate) fn read_part(payload: &File, part: crate::Part) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(part.length).unwrap_or(0)];
-    payload.read_exact_at(&mut bytes, part.offset)?;
-    Ok(bytes)
 }
 
 fn failed(error: &io::Error) -> Failure {

@@ -70,11 +70,8 @@ impl Init<'_> {
         let mut later = None;
         match (&self.plan.program, pipes) {
             (Program::Ahead { argv, environment }, Some(pipes)) => {
-                let started = self.start_ahead(argv, environment, rules, pipes)?;
-                doors.push((
-                    Door::Program,
-                    step("the program", started.descriptor.try_clone())?,
-                ));
+                let (started, descriptor) = self.start_ahead(argv, environment, rules, pipes)?;
+                doors.push((Door::Program, descriptor));
                 ahead = Some(started);
             }
             (Program::Template { argv, environment }, Some(pipes)) => {
@@ -83,6 +80,9 @@ impl Init<'_> {
                 doors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
             }
             (Program::Forked, _) => {
+                let (waits, go) = step("pipe for the claim", io::pipe())?;
+                doors.push((Door::Waits, waits.into()));
+                ahead = Some(Ahead { program: 0, go });
                 let rules = rules
                     .into_descriptor()
                     .ok_or_else(|| nothing("landlock", "no rules"))?;
@@ -112,11 +112,7 @@ impl Init<'_> {
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
-            (None, None) => {
-                // The template's, which tells its end to the supervisor.
-                self.tell(&InitEvent::Running, &[])?;
-                0
-            }
+            (None, None) => return Err(nothing("start the program", "there is none")),
         };
         Ok(program)
     }
@@ -151,7 +147,7 @@ impl Init<'_> {
         environment: &[(String, String)],
         rules: Rules,
         pipes: Pipes,
-    ) -> Result<Ahead, Failure> {
+    ) -> Result<(Ahead, OwnedFd), Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
         let program = self.fork_program(Some(rules), pipes, vec![waits.into()], |_| {
             exec(argv, environment)
@@ -159,11 +155,7 @@ impl Init<'_> {
         // Before the filter, which refuses it.
         let descriptor = step("descriptor of the program", process::descriptor_of(program))?;
         enter::filter(self.plan)?;
-        Ok(Ahead {
-            program,
-            descriptor,
-            go,
-        })
+        Ok((Ahead { program, go }, descriptor))
     }
 
     /// The interpreter that will be forked. It has no Landlock, whose rules would bind its forks to its own root.
@@ -352,10 +344,9 @@ fn write_filters() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// An interpreter that was started before its claim.
+/// An interpreter that was started before its claim. A fork of a template is not pid 1's to wait for: its number is 0.
 struct Ahead {
     program: i32,
-    descriptor: OwnedFd,
     go: PipeWriter,
 }
 

@@ -3,11 +3,11 @@
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
 use crate::{
-    Claim, Plan, Program, Run, birth,
+    Claim, Plan, Program, birth,
     cgroup::Cgroup,
     client::Template,
     enter::{self, Handed},
-    forked::{self, Forked},
+    forked::Forked,
     helper::Workers,
     init::{Init, Pipes},
     plan::{INSIDE_ID, Identity, Tree, root},
@@ -220,16 +220,9 @@ impl<'a> Sandbox<'a> {
         let claim: Claim =
             wire::read_head(&payload, claim_bytes).map_err(|e| Failure::new("read the claim", &e))?;
         self.bind(&claim)?;
-        let word = match claim.run {
-            Run::Go(part) if self.forked.is_some() => {
-                let read = forked::read_part(&payload, part);
-                read.map_err(|error| Failure::new("read the claim", &error))?
-            }
-            _ => Vec::new(),
-        };
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
         drop(payload);
-        let cause = self.watch(&claim, &word, server)?;
+        let cause = self.watch(&claim, server)?;
         Ok(self.finish(cause))
     }
 
@@ -339,8 +332,7 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Until the tree has to end, or has ended.
-    /// `word` is what a fork waits for.
-    fn watch(&mut self, claim: &Claim, word: &[u8], server: BorrowedFd<'_>) -> Result<Cause, Failure> {
+    fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
         let mut deadline = Deadline::new(claim);
         let mut next_look = Instant::now();
         loop {
@@ -379,7 +371,7 @@ impl<'a> Sandbox<'a> {
                 return Ok(Cause::Cancelled);
             }
             let cause = match (linked, ended) {
-                (true, _) => self.hear(server, word)?,
+                (true, _) => self.hear(server)?,
                 (false, true) => self.hear_fork()?,
                 (false, false) => None,
             };
@@ -390,16 +382,13 @@ impl<'a> Sandbox<'a> {
     }
 
     /// One message of pid 1.
-    fn hear(&mut self, server: BorrowedFd<'_>, word: &[u8]) -> Result<Option<Cause>, Failure> {
+    fn hear(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Running, _))) => {
                 let lent = [Door::Changes, Door::Output].map(|door| self.doors.get(&door));
                 let lent: Vec<BorrowedFd<'_>> = lent.into_iter().flatten().map(AsFd::as_fd).collect();
                 wire::send(server, &Event::Running, &lent)
                     .map_err(|error| Failure::new("tell the server", &error))?;
-                if let Some(forked) = &mut self.forked {
-                    forked.go(word)?;
-                }
                 Ok(None)
             }
             Ok(Some((InitEvent::Ended(end), _))) => {

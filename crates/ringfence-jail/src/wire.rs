@@ -85,6 +85,8 @@ pub enum Door {
     Disk,
     /// The process of a program that was started ahead.
     Program,
+    /// From which a fork will read what it waits for.
+    Waits,
     /// The control connection of a template.
     Control,
     /// The rules of Landlock for a fork.

@@ -120,9 +120,12 @@ def _ringfence_template():
         poll.unregister(child)
         os.close(child)
         _, status, usage = os.wait4(pid, 0)
-        tell(reply, {'Ended': {
-            'status': status, 'user_us': int(usage.ru_utime * 1e6), 'system_us': int(usage.ru_stime * 1e6), 'max_rss_kib': usage.ru_maxrss,
-        }})
+        end = (status, usage.ru_utime * 1e6, usage.ru_stime * 1e6, usage.ru_maxrss)
+        try:
+            reply.send(b'{"Ended":{"status":%d,"user_us":%d,"system_us":%d,"max_rss_kib":%d}}' % end)
+        except OSError:
+            pass
+        reply.close()
 
     gc.collect()
     gc.freeze()
