@@ -248,39 +248,48 @@ fn descriptors() -> [Refusal; 4] {
 /// Answered "not permitted" where a directory of the host is shown: a program with these bits, left there by a server that
 /// is root, would be root's for whoever finds it.
 pub(super) fn set_id_bits() -> Vec<Refusal> {
-    let modes: &[((&'static str, i64), u8, Option<u8>)] = &[
-        (call!(SYS_fchmod), 1, None),
-        (call!(SYS_fchmodat), 2, None),
-        (("SYS_fchmodat2", 452), 2, None),
-        (call!(SYS_mkdirat), 2, None),
-        (call!(SYS_mknodat), 2, None),
-        (call!(SYS_openat), 3, Some(2)),
+    // Without one of these flags the mode of an open is no mode.
+    let makes = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+    let modes: &[((&'static str, i64), u8)] = &[
+        (call!(SYS_fchmod), 1),
+        (call!(SYS_fchmodat), 2),
+        (("SYS_fchmodat2", 452), 2),
+        (call!(SYS_mkdirat), 2),
+        (call!(SYS_mknodat), 2),
         #[cfg(target_arch = "x86_64")]
-        (call!(SYS_chmod), 1, None),
+        (call!(SYS_chmod), 1),
         #[cfg(target_arch = "x86_64")]
-        (call!(SYS_creat), 1, None),
+        (call!(SYS_creat), 1),
         #[cfg(target_arch = "x86_64")]
-        (call!(SYS_mkdir), 1, None),
+        (call!(SYS_mkdir), 1),
         #[cfg(target_arch = "x86_64")]
-        (call!(SYS_mknod), 1, None),
-        #[cfg(target_arch = "x86_64")]
-        (call!(SYS_open), 2, Some(1)),
+        (call!(SYS_mknod), 1),
     ];
-    let refusal = |(call, mode, flags): ((&'static str, i64), u8, Option<u8>), bit| Refusal {
+    let opens: &[((&'static str, i64), u8)] = &[
+        (call!(SYS_openat), 3),
+        #[cfg(target_arch = "x86_64")]
+        (call!(SYS_open), 2),
+    ];
+    let refusal = |call, tests| Refusal {
         call,
-        // Without O_CREAT the mode is no mode.
-        tests: flags
-            .map(|flags| bits(flags, word(libc::O_CREAT)))
-            .into_iter()
-            .chain([bits(mode, bit)])
-            .collect(),
+        tests,
         when: "a mode with set-user-id or set-group-id",
         why: "left in the host's directory, it would lend its owner's power",
     };
-    modes
-        .iter()
-        .flat_map(|mode| [libc::S_ISUID, libc::S_ISGID].map(|bit| refusal(*mode, bit)))
-        .collect()
+    let mut all = Vec::new();
+    for bit in [libc::S_ISUID, libc::S_ISGID] {
+        let plain = modes
+            .iter()
+            .map(|(call, mode)| refusal(*call, vec![bits(*mode, bit)]));
+        all.extend(plain);
+        for flag in makes.map(word) {
+            let opening = opens
+                .iter()
+                .map(|(call, mode)| refusal(*call, vec![bits(mode - 1, flag), bits(*mode, bit)]));
+            all.extend(opening);
+        }
+    }
+    all
 }
 
 fn devices() -> impl Iterator<Item = Refusal> {

@@ -2,6 +2,7 @@
 
 use super::{Attack, attack, fact, with};
 
+const RW: &[&str] = &["--workspace", "{home}:rw"];
 const RO: &[&str] = &["--workspace", "{home}:ro"];
 const OVERLAY: &[&str] = &["--workspace", "{home}:overlay"];
 
@@ -38,25 +39,29 @@ for path in ('../' * 20 + HOME.lstrip('/') + '/.netrc', '/proc/self/root' + HOME
     try: got.append(open(path).read())
     except OSError: pass
 reached(got) if got else blocked('all')"),
-    with(fact("C18", "FS-7", "no set-user-id program can be left in a shared workspace", "
+    with(attack("C18", "FS-7", "no set-user-id program can be left in a shared workspace", "
 import shutil
 got = []
-shutil.copy('/usr/bin/env', '/workspace/left')
+WORK = '/workspace/in' if os.getcwd() == '/workspace' else HOME + '/out'
+os.mkdir(WORK)
+shutil.copy('/usr/bin/env', WORK + '/left')
 for mode in (0o4755, 0o2755, 0o6755):
-    for name, action in (('chmod', lambda: os.chmod('/workspace/left', mode)),
-                         ('fchmod', lambda: os.fchmod(os.open('/workspace/left', os.O_RDONLY), mode)),
-                         ('open', lambda: os.open('/workspace/made%o' % mode, os.O_CREAT | os.O_WRONLY, mode)),
-                         ('mkdir', lambda: os.mkdir('/workspace/dir%o' % mode, mode)),
-                         ('fchmodat2', lambda: libc.syscall(452, -100, b'/workspace/left', mode, 0)),
-                         ('openat2', lambda: libc.syscall(437, -100, b'/workspace/two%o' % mode, struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, mode, 0), 24))):
+    for name, action in (('chmod', lambda: os.chmod(WORK + '/left', mode)),
+                         ('fchmod', lambda: os.fchmod(os.open(WORK + '/left', os.O_RDONLY), mode)),
+                         ('open', lambda: os.open(WORK + '/made%o' % mode, os.O_CREAT | os.O_WRONLY, mode)),
+                         ('mkdir', lambda: os.mkdir(WORK + '/dir%o' % mode, mode)),
+                         ('tmpfile', lambda: libc.linkat(-100, b'/proc/self/fd/%d' % os.open(WORK, os.O_TMPFILE | os.O_RDWR, mode), -100, WORK.encode() + b'/tmp%o' % mode, 0x400)),
+                         ('mknod', lambda: os.mknod(WORK + '/nod%o' % mode, mode | 0o100000)),
+                         ('fchmodat2', lambda: libc.syscall(452, -100, WORK.encode() + b'/left', mode, 0)),
+                         ('openat2', lambda: libc.syscall(437, -100, WORK.encode() + b'/two%o' % mode, struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, mode, 0), 24))):
         try: action()
         except OSError: pass
-for name in os.listdir('/workspace'):
-    if os.stat('/workspace/' + name).st_mode & 0o6000: got.append(name)
-reached(got) if got else blocked('none')"), OVERLAY),
-    with(fact("C18", "FS-5", "a file of a shared workspace cannot be leased", "
+for name in os.listdir(WORK):
+    if os.stat(WORK + '/' + name).st_mode & 0o6000: got.append(name)
+reached(got) if got else blocked('none')"), RW),
+    with(attack("C18", "FS-5", "a file of a shared workspace cannot be leased", "
 import fcntl
-fd = os.open('/workspace/.netrc', os.O_RDONLY)
+fd = os.open(('/workspace' if os.getcwd() == '/workspace' else HOME) + '/.netrc', os.O_RDONLY)
 attempt(lambda: fcntl.fcntl(fd, 1024, fcntl.F_RDLCK))"), RO),
     with(fact("C15", "FS-5", "a read-only workspace cannot be changed by any route", "
 path = '/workspace/.netrc'
