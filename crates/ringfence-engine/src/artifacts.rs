@@ -194,7 +194,7 @@ impl Staging<'_> {
             rule: "artifacts.copy".to_owned(),
             layer: "artifacts".to_owned(),
             what: format!("{name} was not copied: {error}"),
-            hint: "Name a directory with room that the server may write.".to_owned(),
+            hint: "Nothing that is there is replaced; name an empty directory with room.".to_owned(),
         });
     }
 
@@ -239,17 +239,19 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The operator's directory is the operator's; the name is a stranger's and must be a plain path below it.
+/// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces
+/// nothing, and is not hidden: what lies in `.git` or `.bashrc` is run by people's tools.
 fn create_below(directory: &Path, name: &str) -> io::Result<File> {
     let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
+    if plain.as_str().split('/').any(|part| part.starts_with('.')) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "hidden names are not copied",
+        ));
+    }
     let path = directory.join(plain.as_str());
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
-    }
-    // What an earlier run left there is replaced; a link is removed and not followed.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
     }
     File::options().write(true).create_new(true).open(path)
 }

@@ -198,7 +198,7 @@ impl Engine {
             let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
-            warm::refill(&house);
+            warm::fill(&house);
             match &result {
                 Ok(done) => {
                     tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
@@ -235,7 +235,7 @@ impl Engine {
             ..node
         });
         runtimes.extend(typescript);
-        warm::refill(&self.house);
+        warm::fill(&self.house);
         runtimes
     }
 

@@ -18,7 +18,7 @@ mod warm;
 pub use engine::{
     Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
-pub use language::{ProgramReport, read_report};
+pub use language::{BASIC_MODULES, ProgramReport, read_report};
 pub use settings::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
 pub use warm::WarmSettings;
 

@@ -30,8 +30,10 @@ pub(crate) fn decide(policy: &PolicySettings, request: ExecuteRequest) -> Result
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
     if files > limits.disk_bytes.min(limits.memory_bytes / 2) {
         return Err(RequestError::invalid(
-            format!("the files have {files} bytes, which do not fit: the private disk lies in memory."),
-            "Raise max_disk_mb and max_ram_mb; the memory has to hold the files twice.",
+            format!(
+                "the files have {files} bytes, which is more than the private disk, or than half of the memory, in which it lies."
+            ),
+            "Raise max_disk_mb and max_ram_mb.",
         ));
     }
     Ok(Grant { request, limits })

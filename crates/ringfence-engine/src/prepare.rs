@@ -237,7 +237,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         ready: 0,
         trouble: None,
         preloaded: match language {
-            Language::Python => language::PRELOADED
+            Language::Python => language::BASIC_MODULES
                 .iter()
                 .map(|name| (*name).to_owned())
                 .collect(),

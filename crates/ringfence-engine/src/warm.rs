@@ -164,13 +164,9 @@ pub(crate) fn take(house: &Arc<House>, plan: &Plan) -> Option<Place> {
     taken
 }
 
-/// Makes good what runs have taken; to be called when one has ended, because until then it needs the processors more.
-pub(crate) fn refill(house: &Arc<House>) {
-    fill(house);
-}
-
-/// Makes what is missing, each in a task of its own.
-fn fill(house: &Arc<House>) {
+/// Makes what is missing, each in a task of its own. Called when a run has ended, because until then it needs the
+/// processors more.
+pub(crate) fn fill(house: &Arc<House>) {
     let mut pools = house.pools.lock();
     for pool in pools.iter_mut() {
         if pool.target > house.settings.warm.ready && pool.wanted_more.elapsed() > IDLE {

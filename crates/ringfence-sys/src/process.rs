@@ -87,19 +87,7 @@ pub fn fork() -> io::Result<Fork> {
 pub fn fork_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
     let flags = libc::SIGCHLD | clone_flags(namespaces)?;
     refuse_threads()?;
-    // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork;
-    // the process has one thread (checked above). The other pointers are null and their flags unset.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_clone,
-            i64::from(flags),
-            0_usize,
-            0_usize,
-            0_usize,
-            0_usize,
-        )
-    };
-    forked(result)
+    clone(flags)
 }
 
 /// The same, and the child is born in the cgroup (version 2) that `cgroup` is the directory of. Moving a process there
@@ -126,18 +114,7 @@ pub fn fork_sibling_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
     if unsafe { libc::unshare(libc::CLONE_THREAD) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as in `fork_into`.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_clone,
-            i64::from(flags),
-            0_usize,
-            0_usize,
-            0_usize,
-            0_usize,
-        )
-    };
-    forked(result)
+    clone(flags)
 }
 
 /// Moves this process (for a pid or time namespace: its children to come) into the namespace of the descriptor.
@@ -190,6 +167,23 @@ fn clone3(arguments: &CloneArguments) -> i64 {
             size_of::<CloneArguments>(),
         )
     }
+}
+
+/// The callers have checked that this process has one thread.
+fn clone(flags: i32) -> io::Result<Fork> {
+    // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork; the
+    // process has one thread (see above). The other pointers are null and their flags unset.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            i64::from(flags),
+            0_usize,
+            0_usize,
+            0_usize,
+            0_usize,
+        )
+    };
+    forked(result)
 }
 
 fn clone_flags(namespaces: &[NamespaceKind]) -> io::Result<i32> {

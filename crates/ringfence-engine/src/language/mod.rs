@@ -82,7 +82,7 @@ pub(crate) fn ahead(language: Language, interpreter: &str, role: Role) -> Launch
     let mut env = Vec::new();
     if language == Language::Python {
         env.push(("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()));
-        env.push(("RINGFENCE_PRELOAD".to_owned(), PRELOADED.join(",")));
+        env.push(("RINGFENCE_PRELOAD".to_owned(), BASIC_MODULES.join(",")));
     }
     Launch {
         argv: argv.map(str::to_owned).collect(),
@@ -91,8 +91,8 @@ pub(crate) fn ahead(language: Language, interpreter: &str, role: Role) -> Launch
     }
 }
 
-/// Modules that a Python that is started ahead has imported: those of the profile `basic`.
-pub(crate) const PRELOADED: &[&str] = &[
+/// The modules of the profile `basic`, which a Python that is started ahead has imported.
+pub const BASIC_MODULES: &[&str] = &[
     "math",
     "random",
     "datetime",

@@ -245,16 +245,42 @@ fn the_examples_greet() {
     }
 }
 
+/// claim: [FS-8]
 #[test]
-fn copies_of_artifacts_are_those_of_the_last_run() {
+fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
     let directory = TempDir::new("copies");
     let out = directory.0.join("out").display().to_string();
-    for content in ["first", "second"] {
-        let code = format!("open('a.txt', 'w').write('{content}')");
-        let done = run_json("python", &code, &["--artifacts", &out]);
-        assert_eq!(done["artifacts"][0]["name"], "a.txt", "{done}");
-        assert_eq!(std::fs::read_to_string(format!("{out}/a.txt")).unwrap(), content);
-    }
+    let first = run_json(
+        "python",
+        "open('a.txt', 'w').write('first')",
+        &["--artifacts", &out],
+    );
+    assert_eq!(first["denials"], json!([]), "{first}");
+    let code = "import os\nos.makedirs('.git/hooks')\nfor name in ('a.txt', 'b.txt', '.git/hooks/post-checkout', '.bashrc'):\n    \
+        open(name, 'w').write('second')";
+    let second = run_json("python", code, &["--artifacts", &out]);
+    assert_eq!(second["artifacts"].as_array().unwrap().len(), 4, "{second}");
+    let denied: Vec<&str> = second["denials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|d| d["what"].as_str())
+        .collect();
+    assert!(
+        denied.len() == 3 && denied.iter().all(|what| what.contains("was not copied")),
+        "{denied:?}"
+    );
+    let read = |name: &str| std::fs::read_to_string(format!("{out}/{name}")).unwrap();
+    assert_eq!(
+        (read("a.txt").as_str(), read("b.txt").as_str()),
+        ("first", "second")
+    );
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
+    let said = run_code("python", "open('a.txt', 'w').write('x')", &["--artifacts", &out]);
+    assert!(
+        String::from_utf8_lossy(&said.stderr).contains("a.txt was not copied"),
+        "{said:?}"
+    );
     let file = directory.file("file", "");
     let refused = run_json("python", "1", &["--artifacts", &file]);
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
