@@ -63,6 +63,13 @@ pub(crate) struct Staged {
     pub(crate) denials: Vec<Denial>,
 }
 
+/// Are there no files at all.
+pub(crate) fn has_nothing(doors: &Doors) -> bool {
+    [&doors.changes, &doors.output]
+        .into_iter()
+        .all(|directory| harvest::is_empty(directory.as_fd()))
+}
+
 /// Collects what is new or changed. Blocking: reads every artifact once.
 pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>, total_max: u64) -> Staged {
     let mut staging = Staging {

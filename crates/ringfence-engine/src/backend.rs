@@ -88,9 +88,16 @@ impl Native {
     /// Makes a template, from which places are then made.
     pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template, RequestError> {
         let place = self.place(plan, None)?;
-        let descriptors = place.parked().await?;
+        let Parked {
+            imported,
+            descriptors,
+        } = place.parked().await?;
         let ends = client::Template::from_descriptors(descriptors).ok_or_else(gone)?;
-        Ok(Template { place, ends })
+        Ok(Template {
+            place,
+            ends,
+            imported,
+        })
     }
 
     fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::Place, RequestError> {
@@ -158,16 +165,53 @@ pub(crate) struct Place {
 pub(crate) struct Template {
     pub(crate) place: Place,
     ends: client::Template,
+    /// Those of the wanted modules that there are.
+    pub(crate) imported: Vec<String>,
+}
+
+/// What a place says when its walls are up.
+pub(crate) struct Parked {
+    imported: Vec<String>,
+    descriptors: Vec<OwnedFd>,
 }
 
 impl Place {
-    /// Until its walls are up; of a template, by which places are made from it.
-    pub(crate) async fn parked(&self) -> Result<Vec<OwnedFd>, RequestError> {
+    /// Until its walls are up; a template has also done its imports.
+    pub(crate) async fn parked(&self) -> Result<Parked, RequestError> {
+        match self.heard().await? {
+            (Event::Parked { imported }, descriptors) => Ok(Parked {
+                imported,
+                descriptors,
+            }),
+            _ => Err(gone()),
+        }
+    }
+
+    /// What it takes of the host's memory alone, while it waits.
+    pub(crate) async fn measure(&self) -> Result<u64, RequestError> {
+        wire::send(self.events.socket.as_fd(), &Order::Measure, &[])
+            .map_err(|error| fault("measure a sandbox", &error))?;
+        match self.heard().await? {
+            (Event::Measured(bytes), _) => Ok(bytes),
+            _ => Err(gone()),
+        }
+    }
+
+    async fn heard(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
         let heard = self.events.next().await;
         match heard.map_err(|error| fault("hear from the supervisor", &error))? {
-            Some((Event::Parked, descriptors)) => Ok(descriptors),
             Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-            Some((Event::Running | Event::Ended(_), _)) | None => Err(gone()),
+            Some(heard) => Ok(heard),
+            None => Err(gone()),
+        }
+    }
+
+    /// Does it end with the template that this one ends with.
+    pub(crate) fn is_of_same_template(&self, other: &Self) -> bool {
+        match (&self.template, &other.template) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
         }
     }
 
@@ -191,7 +235,7 @@ pub(crate) struct Running {
     events: Events,
     doors: Vec<OwnedFd>,
     early: Option<Ending>,
-    _stdin: Attached<()>,
+    _stdin: Option<Attached<()>>,
     stdout: JoinHandle<Kept>,
     stderr: JoinHandle<Kept>,
     report: JoinHandle<Kept>,
@@ -207,10 +251,14 @@ pub(crate) struct RawOutcome {
     pub(crate) report: Vec<u8>,
     /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
     pub(crate) doors: Option<Doors>,
-    /// Keeps a host directory of the run in place until its files have been read.
-    pub(crate) _hold: UnixStream,
+    pub(crate) hold: Hold,
     pub(crate) isolation: Isolation,
 }
+
+/// A place that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down when
+/// this is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
 
 /// Directories to harvest.
 #[derive(Debug)]
@@ -256,13 +304,16 @@ impl Running {
         let Started { place, doors, early } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
-        let stdin = pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?;
+        let stdin = match &wires.stdin {
+            Stdin::FromRequest if wires.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
+            _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
+        };
         let (out, err) = (wires.live.clone(), wires.live);
         Ok(Self {
             events: place.events,
             doors,
             early,
-            _stdin: Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes))),
+            _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes)))),
             stdout: tokio::spawn(collect(
                 receiver(place.stdout)?,
                 keep,
@@ -303,7 +354,7 @@ impl Running {
                 .next()
                 .zip(doors.next())
                 .map(|(changes, output)| Doors { changes, output }),
-            _hold: self.events.socket,
+            hold: Hold(self.events.socket),
             isolation,
         })
     }
@@ -407,7 +458,7 @@ impl Events {
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Parked, _)) => continue,
+                Some((Event::Parked { .. } | Event::Measured(_), _)) => continue,
                 Some((Event::Running, doors)) => Ok(Heard::Running(doors)),
                 Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),

@@ -3,7 +3,7 @@
 
 use crate::{
     backend::Native,
-    execute,
+    execute::{self, Executed},
     policy::decide,
     prepare,
     queue::Queue,
@@ -120,6 +120,8 @@ pub struct Runtime {
     pub trouble: Option<String>,
     /// Packages imported ahead.
     pub preloaded: Vec<String>,
+    /// What its sandboxes that wait take of the host's memory, with their templates.
+    pub memory_bytes: u64,
     /// Why it cannot run.
     pub reason: Option<String>,
 }
@@ -137,6 +139,8 @@ pub struct SandboxInfo {
 
 /// Pieces of live output that wait for their reader; then the program waits.
 const OUTPUT_CHUNKS_WAITING: usize = 16;
+/// Until what has ended is taken down and the next is made ready, so that the answer is out before.
+const AFTER_ANSWER: Duration = Duration::from_millis(1);
 /// How long [`Engine::shutdown`] waits for the last run to end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -195,10 +199,13 @@ impl Engine {
         self.house.running().insert(id.clone(), cancel.clone());
         let (house, task_id) = (self.house.clone(), id.clone());
         tokio::spawn(async move {
-            let result = execute::execute(&house, &task_id, submission, live, cancelled).await;
+            let executed = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
-            warm::fill(&house);
+            let (result, hold) = match executed {
+                Ok(Executed { result, hold }) => (Ok(result), Some(hold)),
+                Err(error) => (Err(error), None),
+            };
             match &result {
                 Ok(done) => {
                     tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
@@ -207,6 +214,10 @@ impl Engine {
             }
             // Nobody may be waiting; the run is complete all the same.
             drop(answer.send(result.map_err(|error| error.for_execution(&task_id))));
+            // The answer has the processors first.
+            tokio::time::sleep(AFTER_ANSWER).await;
+            drop(hold);
+            warm::fill(&house);
         });
         Execution {
             id,
@@ -224,10 +235,9 @@ impl Engine {
             let warmth = self.house.pools.warmth(runtime.language);
             runtime.warm = warmth.ready > 0;
             runtime.ready = warmth.ready;
+            runtime.memory_bytes = warmth.memory_bytes;
+            runtime.preloaded = warmth.preloaded;
             runtime.trouble = warmth.trouble;
-            if !runtime.warm {
-                runtime.preloaded.clear();
-            }
         }
         let typescript = runtimes.iter().find(|runtime| runtime.language == Language::Node);
         let typescript = typescript.cloned().map(|node| Runtime {

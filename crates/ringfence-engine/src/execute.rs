@@ -3,25 +3,29 @@
 //! error, panic and cancellation.
 
 use crate::{
-    artifacts::{self, Before},
-    backend::{Place, RawOutcome, Running, Started, Wires},
+    artifacts::{self, Before, Staged},
+    backend::{Doors, Hold, Place, RawOutcome, Running, Started, Wires},
     engine::{House, OutputChunk, Submission},
     policy::{self, Grant},
     prepare::{self, Prepared},
     report::{self, About, Report},
     sandbox::{self, Bound, Start, Surroundings},
-    warm,
+    warm::{self, Taken},
 };
 use ringfence_jail::Layout;
-use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Phases, RequestError, WorkspaceSource,
-};
+use ringfence_types::{ErrorCode, ExecutionResult, Isolation, Phases, RequestError, WorkspaceSource};
 use std::{
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::sync::{mpsc, watch};
+
+/// A result, and what is to be let go once it is on its way.
+pub(crate) struct Executed {
+    pub(crate) result: ExecutionResult,
+    pub(crate) hold: Hold,
+}
 
 /// Runs one request. The caller owns the task; nothing here depends on anybody waiting for it.
 pub(crate) async fn execute(
@@ -30,7 +34,7 @@ pub(crate) async fn execute(
     submission: Submission,
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
-) -> Result<ExecutionResult, RequestError> {
+) -> Result<Executed, RequestError> {
     let Submission {
         request,
         stdin,
@@ -54,17 +58,7 @@ pub(crate) async fn execute(
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
-    let surroundings = sandbox::surroundings(house, grant.request().language)?;
-    let bound = |place: &Place| sandbox::bind(house, &place.plan, &surroundings, &grant, &prepared);
-    let (started, isolation) = start(
-        house,
-        layout,
-        &surroundings,
-        grant.request(),
-        bound,
-        cancelled.clone(),
-    )
-    .await?;
+    let (started, isolation) = start(house, layout, &grant, &prepared, cancelled.clone()).await?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
@@ -74,37 +68,43 @@ pub(crate) async fn execute(
     clock.phases.start_ms = clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
-    let report = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
+    let (report, hold) = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
     // (audit: the record is closed before the result leaves)
     drop(permit);
-    Ok(report.into_result())
+    Ok(Executed {
+        result: report.into_result(),
+        hold,
+    })
 }
 
 /// Starts the program in a place that stands ready, or else in one that is begun now. A place that fails before the
 /// program runs has cost nothing but time.
-async fn start<'a>(
+async fn start(
     house: &Arc<House>,
     layout: Layout,
-    surroundings: &Surroundings,
-    request: &ExecuteRequest,
-    bind: impl Fn(&Place) -> Bound<'a>,
+    grant: &Grant,
+    prepared: &Prepared,
     mut cancelled: watch::Receiver<bool>,
 ) -> Result<(Started, Isolation), RequestError> {
-    let workspace = sandbox::host_workspace(request);
-    let plan = |start| sandbox::plan(house, layout.clone(), surroundings, workspace.clone(), start);
-    let mut claim = async |place: Place| {
-        let Bound { claim, blobs } = bind(&place);
+    let request = grant.request();
+    let mut claim = async |place: Place, surroundings: &Surroundings| {
+        let Bound { claim, blobs } = sandbox::bind(house, &place.plan, surroundings, grant, prepared);
         let isolation = place.plan.isolation(&claim, &house.native.host);
         let started = place.claim(&claim, &blobs, &mut cancelled).await?;
         Ok::<_, RequestError>((started, isolation))
     };
-    if let Some(place) = warm::take(house, &plan(Start::of(request))?) {
-        match claim(place).await {
+    if sandbox::can_start_ahead(request)
+        && let Some(Taken { place, surroundings }) = warm::take(house, request)
+    {
+        match claim(place, &surroundings).await {
             Ok(started) => return Ok(started),
             Err(error) => tracing::warn!(%error, "a place that stood ready has failed; starting cold"),
         }
     }
-    claim(house.native.place(Arc::new(plan(Start::Claimed)?), None)?).await
+    let surroundings = sandbox::surroundings(house, request.language)?;
+    let workspace = sandbox::host_workspace(request);
+    let plan = sandbox::plan(house, layout, &surroundings, workspace, Start::Claimed)?;
+    claim(house.native.place(Arc::new(plan), None)?, &surroundings).await
 }
 
 async fn admit(
@@ -151,33 +151,27 @@ fn look_before(grant: &Grant) -> Result<Before, RequestError> {
     Ok(before)
 }
 
-/// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
 async fn finish(
-    raw: RawOutcome,
+    mut raw: RawOutcome,
     grant: &Grant,
     prepared: &Prepared,
     before: Before,
     copy_to: Option<PathBuf>,
     id: &str,
     mut clock: Clock,
-) -> Result<Report, RequestError> {
-    let raw = Arc::new(raw);
-    let shared = raw.clone();
-    let total_max = match grant.request().workspace {
-        WorkspaceSource::Private => grant.limits().disk_bytes,
-        WorkspaceSource::Host { .. } => u64::MAX,
+) -> Result<(Report, Hold), RequestError> {
+    let private = grant.request().workspace == WorkspaceSource::Private;
+    let total_max = if private {
+        grant.limits().disk_bytes
+    } else {
+        u64::MAX
     };
-    let staged = tokio::task::spawn_blocking(move || match &shared.doors {
-        Some(doors) => artifacts::stage(doors, &before, copy_to.as_deref(), total_max),
-        None => artifacts::Staged::default(),
-    });
-    let staged = staged.await.map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("staging artifacts failed: {error}."),
-            "Report this.",
-        )
-    })?;
+    let staged = match raw.doors.take() {
+        // A look into memory; what lies on a disk may take longer.
+        Some(doors) if private && artifacts::has_nothing(&doors) => Staged::default(),
+        Some(doors) => stage(doors, before, copy_to, total_max).await?,
+        None => Staged::default(),
+    };
     let program = prepare::read_outcome(prepared, &raw.report);
     clock.phases.finish_ms = clock.lap();
     let about = About {
@@ -188,7 +182,26 @@ async fn finish(
         phases: clock.phases,
         duration_ms: clock.total(),
     };
-    Ok(report::build(&raw, program, staged, about))
+    let report = report::build(&raw, program, staged, about);
+    Ok((report, raw.hold))
+}
+
+/// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
+async fn stage(
+    doors: Doors,
+    before: Before,
+    copy_to: Option<PathBuf>,
+    total_max: u64,
+) -> Result<Staged, RequestError> {
+    let staged =
+        tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, copy_to.as_deref(), total_max));
+    staged.await.map_err(|error| {
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("staging artifacts failed: {error}."),
+            "Report this.",
+        )
+    })
 }
 
 /// To the microsecond.

@@ -183,7 +183,7 @@ async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, Requ
         live: None,
     };
     let isolation = plan.isolation(&claim, &house.native.host);
-    let place = match warm::take(house, &plan) {
+    let place = match warm::take_parser(house) {
         Some(place) => place,
         None => house.native.place(Arc::new(plan), None)?,
     };
@@ -236,13 +236,8 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         warm: false,
         ready: 0,
         trouble: None,
-        preloaded: match language {
-            Language::Python => language::BASIC_MODULES
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect(),
-            _ => Vec::new(),
-        },
+        preloaded: Vec::new(),
+        memory_bytes: 0,
         reason: path.err().map(|error| error.message),
     };
     if runtime.reason.is_some() {

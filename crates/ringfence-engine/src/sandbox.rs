@@ -4,7 +4,7 @@
 use crate::{
     backend::{Running, Wires},
     engine::{House, Stdin},
-    language,
+    language::{self, Imports, Launch},
     policy::Grant,
     prepare::Prepared,
     runtimes,
@@ -14,7 +14,7 @@ use ringfence_types::{
     ErrorCode, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode,
     WorkspaceSource,
 };
-use std::{borrow::Cow, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc, time::SystemTime};
 
 const GRACE_MS: u64 = 500;
 
@@ -26,38 +26,22 @@ pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 pub(crate) enum Start {
     /// By the claim.
     Claimed,
-    /// Before it; the interpreter is told what to run.
-    Ahead(Language),
+    /// Node.js, before the claim, which tells it what to run.
+    Ahead,
     /// Before it, as a fork of a template.
     Forked,
-    /// It is the template.
-    Template(Language),
+    /// It is the template with these imports.
+    Template(Imports),
 }
 
-impl Start {
-    /// The way that is quickest for a language. A shell starts in less time than it takes to talk to one.
-    pub(crate) fn ahead(language: Language) -> Self {
-        match language {
-            Language::Python => Self::Forked,
-            Language::Node | Language::Typescript => Self::Ahead(Language::Node),
-            Language::Shell => Self::Claimed,
-        }
-    }
-
-    /// The way that a request can take: an interpreter that is there already does not see what its environment would
-    /// have told it at its start, and a directory of the host is bound when the place is made.
-    pub(crate) fn of(request: &ExecuteRequest) -> Self {
-        let plain = request.workspace == WorkspaceSource::Private
-            && !request
-                .env
-                .keys()
-                .any(|name| language::decides_at_start(name.as_str()));
-        if plain {
-            Self::ahead(request.language)
-        } else {
-            Self::Claimed
-        }
-    }
+/// Can the request's interpreter be there before the request: then it does not see what the environment would have told
+/// it at its start, and a directory of the host is bound when the place is made.
+pub(crate) fn can_start_ahead(request: &ExecuteRequest) -> bool {
+    request.workspace == WorkspaceSource::Private
+        && !request
+            .env
+            .keys()
+            .any(|name| language::decides_at_start(name.as_str()))
 }
 
 /// The place that a language needs, which is the same for every request that shares no directory of the host.
@@ -68,15 +52,21 @@ pub(crate) fn plan(
     host_workspace: Option<(PathBuf, WorkspaceMode)>,
     start: Start,
 ) -> Result<Plan, RequestError> {
+    let (warm, interpreter) = (
+        &house.settings.warm,
+        surroundings.interpreter.display().to_string(),
+    );
     let program = match start {
         Start::Claimed => Program::Claimed,
         Start::Forked => Program::Forked,
-        Start::Ahead(language) => {
-            let (argv, environment) = begin(language, surroundings, &layout, language::Role::Alone);
+        Start::Ahead => {
+            let Launch { argv, env, .. } = language::node_ahead(&interpreter, &warm.preload_node);
+            let environment = [base_environment(&layout, &surroundings.on_path), env].concat();
             Program::Ahead { argv, environment }
         }
-        Start::Template(language) => {
-            let (argv, environment) = begin(language, surroundings, &layout, language::Role::Template);
+        Start::Template(imports) => {
+            let Launch { argv, env, .. } = language::template(&interpreter, imports, &warm.preload_python);
+            let environment = [base_environment(&layout, &surroundings.on_path), env].concat();
             Program::Template { argv, environment }
         }
     };
@@ -96,19 +86,6 @@ pub(crate) fn plan(
         host_workspace,
         limits: house.settings.policy.defaults.clone(),
     })
-}
-
-/// How an interpreter is started before there is anything to run.
-fn begin(
-    language: Language,
-    surroundings: &Surroundings,
-    layout: &Layout,
-    role: language::Role,
-) -> (Vec<String>, Vec<(String, String)>) {
-    let launch = language::ahead(language, &surroundings.interpreter.display().to_string(), role);
-    let mut environment = base_environment(layout, &surroundings.on_path);
-    environment.extend(launch.env);
-    (launch.argv, environment)
 }
 
 /// The directory of the host behind a request's workspace.
@@ -180,8 +157,11 @@ pub(crate) fn bind<'a>(
 }
 
 /// An interpreter and what it needs of the host.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     interpreter: PathBuf,
+    /// When it was installed.
+    changed: Option<SystemTime>,
     trees: Vec<PathBuf>,
     links: Vec<(PathBuf, String)>,
     on_path: Vec<PathBuf>,
@@ -191,6 +171,9 @@ pub(crate) fn surroundings(house: &House, language: Language) -> Result<Surround
     let found = runtimes::find(language, &house.settings.runtimes)?;
     let mut surroundings = Surroundings {
         on_path: vec![found.path.clone()],
+        changed: std::fs::metadata(&found.path)
+            .and_then(|file| file.modified())
+            .ok(),
         interpreter: found.path,
         trees: found.trees,
         links: found.links,

@@ -1,36 +1,45 @@
 //! Places that stand ready before anybody wants them. A pool keeps a few for one plan, which knows nothing of any
-//! request; whoever needs the same plan takes one, and what belongs to the request is bound by its claim. Each is used
-//! once. A place that has ended, or was made under another plan, is never handed out.
+//! request; what belongs to a request is bound by its claim. Each is used once. A place that has ended, or was made
+//! under another plan, is never handed out.
+
+mod pool;
 
 use crate::{
     backend::{Place, Template},
     engine::House,
-    sandbox::{self, Start},
+    sandbox::Surroundings,
 };
-use ringfence_jail::{Layout, Plan};
-use ringfence_types::{Language, RequestError, Tier};
+use pool::{Pool, Purpose};
+use ringfence_jail::Plan;
+use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
-/// How long a pool may stay larger than it was told to be without being emptied.
-const IDLE: Duration = Duration::from_secs(30);
+/// How often pools are looked after when nothing happens.
+const TENDING: Duration = Duration::from_secs(5);
 /// After a place could not be made, until the next attempt; doubled by each failure.
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// A template is retired after so many forks, or when it is so old, so that its layout in memory does not live for ever.
-const FORKS_MAX: u32 = 10_000;
-const AGE_MAX: Duration = Duration::from_secs(3600);
-
-/// How many places stand ready.
-#[derive(Clone, Copy, Debug)]
+/// How many places stand ready, and what they know.
+#[derive(Clone, Debug)]
 pub struct WarmSettings {
-    /// For each language when nothing happens; 0: none, every run starts cold.
+    /// For each pool when nothing happens; 0: none, every run starts cold.
     pub ready: usize,
-    /// For each language under load.
+    /// For each pool under load.
     pub ready_max: usize,
+    /// What all places that wait may take of the host's memory, with their templates.
+    pub memory_bytes: u64,
+    /// Python modules that a second template imports, for programs that name them; none: no such template.
+    pub preload_python: Vec<String>,
+    /// Node.js modules that are loaded before the claim.
+    pub preload_node: Vec<String>,
+    /// A template is retired after so many forks, so that its layout in memory does not live for ever.
+    pub template_forks: u32,
+    /// And when it is so old.
+    pub template_age: Duration,
 }
 
 /// All pools of a server.
@@ -39,48 +48,23 @@ pub(crate) struct Pools {
     pools: Mutex<Vec<Pool>>,
 }
 
-/// Places of one plan.
-struct Pool {
-    language: Option<Language>,
-    plan: Arc<Plan>,
-    source: Source,
-    ready: Vec<Place>,
-    /// Being made.
-    making: usize,
-    /// How many there should be.
-    target: usize,
-    /// When it was last found empty.
-    wanted_more: Instant,
-    failures: u32,
-    trouble: Option<String>,
-}
-
-/// What places are made from.
-enum Source {
-    /// Nothing.
-    Nothing,
-    /// A template of this plan, where there is one now.
-    Template {
-        plan: Arc<Plan>,
-        current: Option<Living>,
-    },
-}
-
-/// A template in use.
-#[derive(Clone)]
-struct Living {
-    template: Arc<Template>,
-    born: Instant,
-    forks: u32,
-}
-
-/// What `list_runtimes` tells of a pool.
+/// What `list_runtimes` tells of a language's pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warmth {
     /// Places that wait.
     pub(crate) ready: usize,
-    /// Why the last one could not be made.
+    /// Modules that they have imported.
+    pub(crate) preloaded: Vec<String>,
+    /// What they and their templates take of the host's memory.
+    pub(crate) memory_bytes: u64,
+    /// Why one could not be made.
     pub(crate) trouble: Option<String>,
+}
+
+/// A place for a request, with what its interpreter needs.
+pub(crate) struct Taken {
+    pub(crate) place: Place,
+    pub(crate) surroundings: Arc<Surroundings>,
 }
 
 impl Pools {
@@ -88,17 +72,21 @@ impl Pools {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of a language's pool.
+    /// The state of a language's pools.
     pub(crate) fn warmth(&self, language: Language) -> Warmth {
-        let mut pools = self.lock();
-        let pool = pools.iter_mut().find(|pool| pool.language == Some(language));
-        pool.map_or_else(Warmth::default, |pool| {
-            pool.ready.retain(Place::waits);
-            Warmth {
-                ready: pool.ready.len(),
-                trouble: pool.trouble.clone(),
+        let mut warmth = Warmth::default();
+        for pool in self.lock().iter_mut() {
+            if pool.purpose.language() == Some(language) {
+                pool.drop_the_dead();
+                warmth.ready += pool.ready.len();
+                warmth.memory_bytes += pool.memory_bytes();
+                warmth.preloaded.extend_from_slice(pool.imported());
+                warmth.trouble = warmth.trouble.take().or(pool.trouble.clone());
             }
-        })
+        }
+        let mut known = std::collections::HashSet::new();
+        warmth.preloaded.retain(|module| known.insert(module.clone()));
+        warmth
     }
 
     /// Lets every place go, and makes no more.
@@ -107,148 +95,151 @@ impl Pools {
     }
 }
 
-/// Starts the pools of every language that this host has, in the background.
+/// Starts the pools of everything that this host has, and looks after them, in the background.
 pub(crate) fn begin(house: &Arc<House>) {
     if house.settings.warm.ready == 0 || house.settings.tier != Tier::Full {
         return;
     }
-    let languages = [Language::Python, Language::Node, Language::Shell];
-    let plans = languages.into_iter().filter_map(|language| {
-        let surroundings = sandbox::surroundings(house, language).ok()?;
-        let plan = |start| sandbox::plan(house, Layout::own_root(), &surroundings, None, start).ok();
-        let start = Start::ahead(language);
-        let source = match start {
-            Start::Forked => Source::Template {
-                plan: Arc::new(plan(Start::Template(language))?),
-                current: None,
-            },
-            _ => Source::Nothing,
-        };
-        Some((Some(language), plan(start)?, source))
-    });
-    let worker = sandbox::plan_of_worker(house, "none", crate::prepare::PREPARE).ok();
-    let mut pools = house.pools.lock();
-    for (language, plan, source) in plans.chain(worker.map(|plan| (None, plan, Source::Nothing))) {
-        pools.push(Pool {
-            language,
-            source,
-            plan: Arc::new(plan),
-            ready: Vec::new(),
-            making: 0,
-            target: house.settings.warm.ready,
-            wanted_more: Instant::now(),
-            failures: 0,
-            trouble: None,
-        });
-    }
-    drop(pools);
+    let pools = Purpose::ALL
+        .into_iter()
+        .filter_map(|purpose| Pool::new(house, purpose));
+    house.pools.lock().extend(pools);
     fill(house);
+    tokio::spawn(tend(Arc::downgrade(house)));
 }
 
-/// A place for this plan that waits, if there is one.
-pub(crate) fn take(house: &Arc<House>, plan: &Plan) -> Option<Place> {
-    let taken = {
-        let mut pools = house.pools.lock();
-        let pool = pools.iter_mut().find(|pool| *pool.plan == *plan)?;
-        let taken = std::iter::from_fn(|| pool.ready.pop()).find(Place::waits);
-        if taken.is_none() {
-            pool.target = (pool.target + 1).min(house.settings.warm.ready_max.max(pool.target));
-            pool.wanted_more = Instant::now();
-        }
-        taken
+/// A place that waits for this request, if there is one, or one that its template makes now, which is nearly as quick.
+/// What decides about a request's Python is which modules its text names; a wrong guess costs time and nothing else.
+pub(crate) fn take(house: &House, request: &ExecuteRequest) -> Option<Taken> {
+    let mut pools = house.pools.lock();
+    let fits = |pool: &Pool| match pool.purpose {
+        Purpose::Program(language) => language == request.language.runs_as(),
+        Purpose::Data => request.language == Language::Python && pool.is_named_in(&request.code),
+        Purpose::Parser => false,
     };
-    let emptied = house.pools.lock().iter().any(|pool| pool.ready.is_empty());
-    if emptied {
-        fill(house);
-    }
-    taken
+    // The most special one first.
+    let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
+    let place = take_from(house, pool)?;
+    Some(Taken {
+        place,
+        surroundings: pool.surroundings.clone(),
+    })
+}
+
+/// The same for a parser of our own.
+pub(crate) fn take_parser(house: &House) -> Option<Place> {
+    let mut pools = house.pools.lock();
+    let pool = pools.iter_mut().find(|pool| pool.purpose == Purpose::Parser)?;
+    take_from(house, pool)
+}
+
+fn take_from(house: &House, pool: &mut Pool) -> Option<Place> {
+    pool.pop(house.settings.warm.ready_max).or_else(|| {
+        let template = pool.template_to_fork(&house.settings.warm)?;
+        house.native.place(pool.plan.clone(), Some(template)).ok()
+    })
 }
 
 /// Makes what is missing, each in a task of its own. Called when a run has ended, because until then it needs the
 /// processors more.
 pub(crate) fn fill(house: &Arc<House>) {
     let mut pools = house.pools.lock();
+    let mut room = house
+        .settings
+        .warm
+        .memory_bytes
+        .saturating_sub(pools.iter().map(Pool::memory_bytes).sum());
     for pool in pools.iter_mut() {
-        if pool.target > house.settings.warm.ready && pool.wanted_more.elapsed() > IDLE {
-            pool.target = house.settings.warm.ready;
-            pool.ready.truncate(pool.target);
-        }
-        // After a failure one attempt at a time; and the first makes the template.
-        let alone = pool.failures > 0 || matches!(pool.source, Source::Template { current: None, .. });
-        let at_once = if alone { 1 } else { pool.target };
-        while pool.ready.len() + pool.making < pool.target && pool.making < at_once {
+        for _ in 0..pool.missing(&house.settings.warm, &mut room) {
             pool.making += 1;
             tokio::spawn(make(house.clone(), pool.plan.clone(), pool.failures));
         }
     }
 }
 
+/// Looks after the pools of a server as long as it lives.
+async fn tend(house: Weak<House>) {
+    loop {
+        tokio::time::sleep(TENDING).await;
+        let Some(house) = house.upgrade() else { return };
+        let purposes: Vec<Purpose> = house.pools.lock().iter().map(|pool| pool.purpose).collect();
+        for purpose in purposes {
+            let now = Pool::new(&house, purpose);
+            let mut pools = house.pools.lock();
+            let Some(pool) = pools.iter_mut().find(|pool| pool.purpose == purpose) else {
+                return; // the pools are closed
+            };
+            pool.drop_the_dead();
+            pool.shrink_when_idle(house.settings.warm.ready);
+            // Another interpreter is first on the path now, or none.
+            if let Some(now) = now.filter(|now| !now.is_same_as(pool)) {
+                *pool = now;
+            }
+        }
+        fill(&house);
+    }
+}
+
+/// Makes one place of a pool. A pool that has been replaced meanwhile is not found any more, and the place is let go.
 async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
     if failures > 0 {
         let pause = BACK_OFF.saturating_mul(1 << failures.min(10)).min(BACK_OFF_MAX);
         tokio::time::sleep(pause).await;
     }
-    let made = async {
-        let template = template(&house, &plan).await?;
-        let place = house.native.place(plan.clone(), template)?;
-        place.parked().await.map(|_| place)
-    };
-    let made = made.await;
-    let mut pools = house.pools.lock();
-    let Some(pool) = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, &plan)) else {
-        return; // the pools are closed
-    };
-    pool.making -= 1;
-    match made {
-        Ok(place) => {
-            pool.failures = 0;
-            pool.trouble = None;
-            pool.ready.push(place);
-        }
-        Err(error) => {
-            tracing::warn!(language = ?pool.language, %error, "no place could be kept ready");
-            pool.failures = pool.failures.saturating_add(1);
-            if let Source::Template { current, .. } = &mut pool.source {
-                *current = None;
+    let made = place(&house, &plan).await;
+    {
+        let mut pools = house.pools.lock();
+        let Some(pool) = pool_of(&mut pools, &plan) else {
+            return;
+        };
+        pool.making -= 1;
+        match made {
+            Ok(None) => {}
+            Ok(Some((place, bytes))) => pool.add(place, bytes),
+            Err(error) => {
+                tracing::warn!(pool = ?pool.purpose, %error, "no place could be kept ready");
+                pool.failed(error.message);
             }
-            pool.trouble = Some(error.message);
         }
     }
-    drop(pools);
     fill(&house);
 }
 
-/// The template of a pool, made when there is none, or none that is still good.
-async fn template(house: &Arc<House>, plan: &Arc<Plan>) -> Result<Option<Arc<Template>>, RequestError> {
-    let of_template = {
-        let mut pools = house.pools.lock();
-        let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan));
-        let Some(Source::Template { plan, current }) = pool.map(|pool| &mut pool.source) else {
-            return Ok(None);
-        };
-        match current {
-            Some(living) if living.is_good() => {
-                living.forks += 1;
-                return Ok(Some(living.template.clone()));
-            }
-            _ => plan.clone(),
-        }
-    };
-    let template = Arc::new(house.native.template(of_template).await?);
-    let mut pools = house.pools.lock();
-    let pool = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan));
-    if let Some(Source::Template { current, .. }) = pool.map(|pool| &mut pool.source) {
-        *current = Some(Living {
-            template: template.clone(),
-            born: Instant::now(),
-            forks: 1,
-        });
-    }
-    Ok(Some(template))
+fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> {
+    pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan))
 }
 
-impl Living {
-    fn is_good(&self) -> bool {
-        self.forks < FORKS_MAX && self.born.elapsed() < AGE_MAX && self.template.place.waits()
+/// A place with all walls up, and what it takes of memory where that is not known yet. `None`: its template turns out to
+/// be good for nothing.
+async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<u64>)>, RequestError> {
+    let template = template(house, plan).await?;
+    if pool_of(&mut house.pools.lock(), plan).is_none_or(|pool| pool.is_useless()) {
+        return Ok(None);
     }
+    let place = house.native.place(plan.clone(), template)?;
+    place.parked().await?;
+    let unknown = pool_of(&mut house.pools.lock(), plan).is_some_and(|pool| pool.place_bytes == 0);
+    let bytes = match unknown {
+        true => Some(place.measure().await?),
+        false => None,
+    };
+    Ok(Some((place, bytes)))
+}
+
+/// The template of a pool, made when there is none, or none that is still good.
+async fn template(house: &House, plan: &Arc<Plan>) -> Result<Option<Arc<Template>>, RequestError> {
+    let wanted = {
+        let mut pools = house.pools.lock();
+        let Some(pool) = pool_of(&mut pools, plan) else {
+            return Ok(None);
+        };
+        match (pool.template_to_fork(&house.settings.warm), pool.template_plan()) {
+            (None, Some(plan)) => plan,
+            (template, _) => return Ok(template),
+        }
+    };
+    let template = Arc::new(house.native.template(wanted).await?);
+    let bytes = template.place.measure().await?;
+    let mut pools = house.pools.lock();
+    Ok(pool_of(&mut pools, plan).map(|pool| pool.begin_template(template, bytes)))
 }

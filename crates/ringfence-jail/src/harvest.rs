@@ -44,6 +44,13 @@ pub struct Bounds {
     pub depth: usize,
 }
 
+/// Is there nothing in a directory; one that cannot be read may have something.
+pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
+    let listed =
+        file::open_listing_beneath(directory, Path::new(".")).and_then(|open| file::list(open.as_fd(), 1));
+    listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
+}
+
 /// Walks a directory, names in order.
 pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     let mut walk = Walk::default();

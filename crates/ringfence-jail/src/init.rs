@@ -140,7 +140,7 @@ impl Init<'_> {
         }
     }
 
-    /// The interpreter comes up behind all walls, and then reads descriptor 4.
+    /// The interpreter comes up behind all walls, hangs up descriptor 5, and reads descriptor 4.
     fn start_ahead(
         &self,
         argv: &[String],
@@ -149,12 +149,18 @@ impl Init<'_> {
         pipes: Pipes,
     ) -> Result<(Ahead, OwnedFd), Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
-        let program = self.fork_program(Some(rules), pipes, vec![waits.into()], |_| {
+        let (up, comes_up) = step("pipe of the start", io::pipe())?;
+        let program = self.fork_program(Some(rules), pipes, vec![waits.into(), comes_up.into()], |_| {
             exec(argv, environment)
         })?;
         // Before the filter, which refuses it.
         let descriptor = step("descriptor of the program", process::descriptor_of(program))?;
         enter::filter(self.plan)?;
+        // One that ends instead is noticed by whoever waits for the claim.
+        step(
+            "wait for the interpreter",
+            wait::readable([Some(up.as_fd())], None),
+        )?;
         Ok((Ahead { program, go }, descriptor))
     }
 

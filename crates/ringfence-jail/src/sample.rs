@@ -149,6 +149,15 @@ fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
+/// Memory of all processes that no other process has a part in.
+pub(crate) fn unique_bytes(proc: &OwnedFd) -> u64 {
+    let of_one = |pid: &PathBuf| {
+        let rollup = read(proc, pid, "smaps_rollup", 8 << 10).unwrap_or_default();
+        1024 * (field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:"))
+    };
+    pids(proc).iter().map(of_one).sum()
+}
+
 pub(crate) fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
     let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
     entries

@@ -14,7 +14,10 @@ use crate::{
     sample,
     sweep::RunDirectory,
     tree,
-    wire::{self, Cause, Door, Ending, Event, Failure, ForkEvent, InitEvent, InitOrder, Order, ProgramEnd},
+    wire::{
+        self, Cause, Door, Ending, Event, Failure, ForkEvent, Imported, InitEvent, InitOrder, Order,
+        ProgramEnd,
+    },
 };
 use ringfence_sys::{
     channel, file, mount,
@@ -36,6 +39,9 @@ use std::{
 const DEATH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the walls may take.
 const SETUP_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a template may take for its imports.
+const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most that a pid can be (`PID_MAX_LIMIT`): so many ids the sandboxes of a root server have.
 const PIDS_MAX: u32 = 4 << 20;
@@ -91,15 +97,14 @@ fn supervise(
                     tell(Event::Failed(failure))
                 }
             };
-            // Nobody waits for this any more: namespaces, mounts and the cgroup take their time.
+            // The server hangs up when it has read the files that were left, and has given its answer. Nobody waits
+            // for what follows: namespaces, mounts and the cgroup take their time.
+            drop(wire::receive::<Order>(server.as_fd()));
             sandbox.kill();
             told
         }
     };
-    if directory.is_some() {
-        // The server still reads the files that were left; it hangs up when it has them.
-        drop(wire::receive::<Order>(server.as_fd()));
-    }
+    drop(directory);
     told
 }
 
@@ -240,20 +245,27 @@ impl<'a> Sandbox<'a> {
             if linked {
                 self.hear_parked()?;
                 up = true;
+                let imported = self.wait_for_imports(server)?;
                 let template =
                     [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
                 let template: Vec<BorrowedFd<'_>> = template.into_iter().flatten().map(AsFd::as_fd).collect();
                 // A server that is gone shows when it is listened to.
-                drop(wire::send(server, &Event::Parked, &template));
+                drop(wire::send(server, &Event::Parked { imported }, &template));
             }
             if ordered {
-                let Ok(Some((Order::Claim { claim_bytes }, descriptors))) = wire::receive(server) else {
-                    return Ok(Parked::Left);
-                };
-                let Some(payload) = descriptors.into_iter().next() else {
-                    return Ok(Parked::Left);
-                };
-                claimed = Some((claim_bytes, File::from(payload)));
+                match wire::receive(server) {
+                    Ok(Some((Order::Claim { claim_bytes }, descriptors))) => {
+                        let Some(payload) = descriptors.into_iter().next() else {
+                            return Ok(Parked::Left);
+                        };
+                        claimed = Some((claim_bytes, File::from(payload)));
+                    }
+                    Ok(Some((Order::Measure, _))) => {
+                        let bytes = self.doors.get(&Door::Proc).map_or(0, sample::unique_bytes);
+                        drop(wire::send(server, &Event::Measured(bytes), &[]));
+                    }
+                    Ok(Some((Order::Cancel, _)) | None) | Err(_) => return Ok(Parked::Left),
+                }
             }
             if !up && Instant::now() >= by {
                 return Err(Failure::new(
@@ -283,6 +295,25 @@ impl<'a> Sandbox<'a> {
                 &io::Error::other("pid 1 is gone"),
             )),
             Err(error) => Err(Failure::new("wait for the walls", &error)),
+        }
+    }
+
+    /// A template says when it may be asked for forks. Until then it imports, for as long as that takes on a slow disk.
+    fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
+        let Some(control) = self.doors.get(&Door::Control) else {
+            return Ok(Vec::new());
+        };
+        let failed = |error: io::Error| Failure::new("wait for the template's imports", &error);
+        let waited_for = [Some(control.as_fd()), Some(server), Some(self.link.as_fd())];
+        let [told, left, ended] = wait::readable(waited_for, Some(IMPORT_PATIENCE)).map_err(failed)?;
+        if !told {
+            let timed_out = io::Error::from(io::ErrorKind::TimedOut);
+            let gone = || io::Error::other("it has ended, or is wanted no more");
+            return Err(failed(if left || ended { gone() } else { timed_out }));
+        }
+        match wire::receive::<Imported>(control.as_fd()).map_err(failed)? {
+            Some((told, _)) => Ok(told.imported),
+            None => Err(failed(io::Error::other("it has ended"))),
         }
     }
 

@@ -39,6 +39,8 @@ pub enum Order {
         /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
+    /// Say what the place, which nobody has claimed, takes of the host's memory.
+    Measure,
     /// Kill the tree. The end of the connection means the same.
     Cancel,
 }
@@ -48,7 +50,12 @@ pub enum Order {
 #[serde(deny_unknown_fields)]
 pub enum Event {
     /// The walls are up; from now on a claim takes effect at once. Descriptors, of a template: see [`Start`].
-    Parked,
+    Parked {
+        /// What a template has imported of what it was told to.
+        imported: Vec<String>,
+    },
+    /// So many bytes of memory that nobody else has a part in.
+    Measured(u64),
     /// The claim is bound and the program runs. Descriptors: workspace, output directory.
     Running,
     /// The tree is dead.
@@ -119,6 +126,14 @@ pub struct Fork {
     pub workspace: PathBuf,
     /// 0 or 1.
     pub times: usize,
+}
+
+/// Template to the supervisor of its own place, once: it may be asked for forks.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Imported {
+    /// Those of the wanted modules that there are.
+    pub imported: Vec<String>,
 }
 
 /// Template to supervisor.

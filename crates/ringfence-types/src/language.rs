@@ -42,6 +42,15 @@ impl Language {
         }
     }
 
+    /// The language whose interpreter runs it.
+    #[must_use]
+    pub fn runs_as(self) -> Self {
+        match self {
+            Self::Typescript => Self::Node,
+            other => other,
+        }
+    }
+
     /// By the ending of a script's name.
     pub fn from_extension(extension: &str) -> Option<Self> {
         match extension {

@@ -62,31 +62,49 @@ pub(crate) fn launch(
     }
 }
 
-/// What an interpreter that is started before there is anything to run is there for.
+/// What a template of Python imports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// To run what it is told.
-    Alone,
-    /// To fork itself.
-    Template,
+pub(crate) enum Imports {
+    /// [`BASIC_MODULES`].
+    Basic,
+    /// And those of `warm.preload_python`.
+    Data,
 }
 
-/// How an interpreter is started before there is anything to run.
-pub(crate) fn ahead(language: Language, interpreter: &str, role: Role) -> Launch {
-    let driver = match (language, role) {
-        (Language::Python, Role::Alone) => ["-c", &PYTHON_DRIVER],
-        (Language::Python, Role::Template) => ["-c", &PYTHON_TEMPLATE],
-        _ => ["-e", NODE_DRIVER],
+/// A Python that forks itself.
+pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> Launch {
+    let more = match imports {
+        Imports::Basic => &[],
+        Imports::Data => data,
     };
-    let argv = std::iter::once(interpreter).chain(driver);
-    let mut env = Vec::new();
-    if language == Language::Python {
-        env.push(("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()));
-        env.push(("RINGFENCE_PRELOAD".to_owned(), BASIC_MODULES.join(",")));
-    }
+    let basic = BASIC_MODULES.iter().copied();
+    let modules: Vec<&str> = basic.chain(more.iter().map(String::as_str)).collect();
+    begun(
+        [interpreter, "-c", &PYTHON_TEMPLATE],
+        &[
+            ("PYTHONDONTWRITEBYTECODE", "1"),
+            // Before anybody has imported a plotting library: there is no display.
+            ("MPLBACKEND", "Agg"),
+            (PRELOAD, &modules.join(",")),
+        ],
+    )
+}
+
+/// A Node.js that waits for what it is to run.
+pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
+    begun([interpreter, "-e", NODE_DRIVER], &[(PRELOAD, &modules.join(","))])
+}
+
+/// Read, and removed, by the driver.
+const PRELOAD: &str = "RINGFENCE_PRELOAD";
+
+fn begun(argv: [&str; 3], env: &[(&str, &str)]) -> Launch {
     Launch {
-        argv: argv.map(str::to_owned).collect(),
-        env,
+        argv: argv.map(str::to_owned).into(),
+        env: env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
         report_fd: true,
     }
 }

@@ -4,6 +4,12 @@
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
   if (process.argv.length < 2) {
     // Started ahead: what to run is still to come.
+    for (const name of process.env.RINGFENCE_PRELOAD.split(',').filter(Boolean)) {
+      try {
+        require(name);
+      } catch {}
+    }
+    fs.closeSync(5);
     const word = JSON.parse(fs.readFileSync(4, 'utf8'));
     fs.closeSync(4);
     for (const name of Object.keys(process.env)) delete process.env[name];

@@ -2,20 +2,43 @@ import sys
 def _ringfence(sys):
     import os
     report = 3
+    main = sys.modules['__main__'].__dict__
+    forked = '_ringfence_forked' in main
+    def compiled(source, script):
+        TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
+        tree = compile(source, script, 'exec', TREE, dont_inherit=True)
+        last = None
+        # By name, because importing the types costs more than everything else here.
+        if tree.body and type(tree.body[-1]).__name__ == 'Expr' and not (
+                len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str)):
+            last = compile('0', script, 'eval', TREE, dont_inherit=True)
+            last.body = tree.body.pop().value
+        body = compile(tree, script, 'exec', AWAIT, dont_inherit=True)
+        future = body.co_flags & 0x1ff0000
+        if last is not None:
+            last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
+        return body, last
+    def rehearse(take):
+        """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
+        env = dict(os.environ)
+        take(json.dumps({'env': env, 'script': '', 'args': []}))
+        with open(os.devnull, 'w') as nowhere:
+            space = {'__name__': '', 'nowhere': nowhere}
+            body, last = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
+            exec(body, space)
+            repr(eval(last, space))
     if len(sys.argv) == 1:
-        # Started ahead: what to run is still to come.
-        for name in filter(None, os.environ.get('RINGFENCE_PRELOAD', '').split(',')):
-            try:
-                __import__(name)
-            except Exception:
-                pass
+        # A fork: what to run is still to come.
         import json, time
+        def take(word):
+            word = json.loads(word)
+            os.environ.clear()
+            os.environ.update(word['env'])
+            time.tzset()
+            return [word['script'], *word['args']]
+        rehearse(take)
         with open(4, 'rb') as word:
-            word = json.loads(word.read())
-        os.environ.clear()
-        os.environ.update(word['env'])
-        time.tzset()
-        sys.argv[1:] = [word['script'], *word['args']]
+            sys.argv[1:] = take(word.read())
     script = sys.argv[1]
     del sys.argv[0]
     sys.path[0] = os.getcwd()
@@ -30,8 +53,6 @@ def _ringfence(sys):
                 data = data[os.write(report, data):]
         except OSError:
             pass
-    main = sys.modules['__main__'].__dict__
-    forked = '_ringfence_forked' in main
     for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
         del main[name]
     main.update(__doc__=None, __package__=None, __file__=script, __cached__=None, __annotations__={})
@@ -55,24 +76,9 @@ def _ringfence(sys):
                     tell(b'R', text, 1 << 20)
             except (ValueError, TypeError, RecursionError, OverflowError):
                 pass
-    def compiled():
-        with open(script, 'rb') as file:
-            source = file.read()
-        TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
-        tree = compile(source, script, 'exec', TREE, dont_inherit=True)
-        last = None
-        # By name, because importing the types costs more than everything else here.
-        if tree.body and type(tree.body[-1]).__name__ == 'Expr' and not (
-                len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str)):
-            last = compile('0', script, 'eval', TREE, dont_inherit=True)
-            last.body = tree.body.pop().value
-        body = compile(tree, script, 'exec', AWAIT, dont_inherit=True)
-        future = body.co_flags & 0x1ff0000
-        if last is not None:
-            last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
-        return body, last
     def run():
-        body, last = compiled()
+        with open(script, 'rb') as file:
+            body, last = compiled(file.read(), script)
         if not (body.co_flags | (last.co_flags if last else 0)) & 0x80:
             exec(body, main)
             return eval(last, main) if last else None

@@ -6,11 +6,30 @@ def _ringfence_template():
     request is ever known to this process.
     """
     import array, ctypes, gc, json, resource, select, socket, struct
+    imported = []
     for name in os.environ.pop('RINGFENCE_PRELOAD').split(','):
         try:
             __import__(name)
+            imported.append(name)
         except Exception:
             pass
+    import atexit, io, threading
+    def use_pandas():
+        if 'pandas' in imported:
+            frame = sys.modules['pandas'].DataFrame({'a': [1.0, 2.0], 'b': [3, 4]})
+            str(frame.describe())
+    try:
+        # These import more, and look for fonts, when they are first used.
+        use_pandas()
+        if 'matplotlib.pyplot' in imported:
+            plot = sys.modules['matplotlib.pyplot']
+            plot.plot([0, 1], label='x')
+            plot.title('x')
+            plot.legend()
+            plot.savefig(io.BytesIO(), format='png')
+            plot.close('all')
+    except Exception:
+        pass
     libc = ctypes.CDLL(None, use_errno=True)
     class Filter(ctypes.Structure):
         _fields_ = [('length', ctypes.c_ushort), ('lines', ctypes.c_void_p)]
@@ -81,6 +100,8 @@ def _ringfence_template():
             modules['uuid']._last_timestamp = None
         if 'numpy.random' in modules:
             modules['numpy.random'].seed()
+        if 'multiprocessing.process' in modules:
+            modules['multiprocessing.process'].current_process().authkey = os.urandom(32)
 
     def serve():
         word, numbers = receive()
@@ -98,6 +119,7 @@ def _ringfence_template():
             try:
                 enter(word, given, more)
                 refresh()
+                use_pandas()
             except BaseException as error:
                 tell(reply, {'Failed': '%s: %s' % (type(error).__name__, error)})
                 os._exit(1)
@@ -129,6 +151,7 @@ def _ringfence_template():
 
     gc.collect()
     gc.freeze()
+    control.send(json.dumps({'imported': imported}).encode())
     while True:
         for number, _ in poll.poll():
             if number in children:

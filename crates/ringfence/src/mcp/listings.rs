@@ -50,7 +50,12 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
             (Some(path), None) => {
                 let version = runtime.version.as_deref().unwrap_or("version unknown");
                 let state = match &runtime.trouble {
-                    _ if runtime.warm => format!("warm ({} ready)", runtime.ready),
+                    _ if runtime.warm => format!(
+                        "warm ({} ready, {} MiB, {} modules imported)",
+                        runtime.ready,
+                        runtime.memory_bytes >> 20,
+                        runtime.preloaded.len()
+                    ),
                     Some(trouble) => format!("cold, because {trouble}"),
                     None => "cold".to_owned(),
                 };
@@ -177,6 +182,7 @@ mod tests {
             ready: 0,
             trouble: None,
             preloaded: Vec::new(),
+            memory_bytes: 0,
             reason: None,
         };
         let absent = Runtime {

@@ -301,6 +301,7 @@ pub(super) fn runtimes() -> Value {
         "ready": said("How many do.", whole()),
         "trouble": said("Why none could be made ready, when that was tried last.", or_null(string())),
         "preloaded": said("Packages that are imported ahead.", list(string())),
+        "memory_bytes": said("What its sandboxes that wait take of the host's memory, with their templates.", whole()),
         "reason": said("Why it is not available.", or_null(string())),
     }));
     record(json!({"success": flag(), "runtimes": list(runtime)}))

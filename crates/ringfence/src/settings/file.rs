@@ -2,8 +2,10 @@
 //! the parser is concerned: its size, nesting and aliases are bounded.
 
 use super::{
-    keys::{Concurrency, Disk, Layer, Memory, Origin, Output, Processes, Ready, Setting, Waiting},
-    words::{BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, Seconds, Toolset},
+    keys::{
+        Concurrency, Disk, Forks, Layer, Memory, Minutes, Origin, Output, Processes, Ready, Setting, Waiting,
+    },
+    words::{BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, ModuleName, Seconds, Toolset},
 };
 use crate::nearest::suggestion;
 use serde::Deserialize;
@@ -65,6 +67,11 @@ struct RuntimesFile {
 struct WarmFile {
     ready: Option<Spanned<Ready>>,
     ready_max: Option<Spanned<Ready>>,
+    memory_mb: Option<Spanned<Memory>>,
+    preload_python: Option<Spanned<List<ModuleName>>>,
+    preload_node: Option<Spanned<List<ModuleName>>>,
+    template_forks: Option<Spanned<Forks>>,
+    template_minutes: Option<Spanned<Minutes>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -173,6 +180,11 @@ impl ConfigFile {
             runtimes_mounts: at(path, runtimes.mounts),
             warm_ready: at(path, warm.ready),
             warm_ready_max: at(path, warm.ready_max),
+            warm_memory_mb: at(path, warm.memory_mb),
+            warm_preload_python: at(path, warm.preload_python),
+            warm_preload_node: at(path, warm.preload_node),
+            warm_template_forks: at(path, warm.template_forks),
+            warm_template_minutes: at(path, warm.template_minutes),
             namespaces_caller_chooses: at(path, self.namespaces.unwrap_or_default().caller_chooses),
             state_dir: at(path, self.state_dir),
             toolsets: at(path, self.toolsets),

@@ -2,7 +2,8 @@
 //! setting cannot exist in one place and be forgotten in another.
 
 use super::words::{
-    BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, Seconds, Toolset, Whole, Word,
+    BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, ModuleName, Seconds, Toolset, Whole,
+    Word,
 };
 use serde_json::Value;
 use std::{fmt, path::Path, sync::Arc};
@@ -22,6 +23,10 @@ pub(crate) type Waiting = Whole<0, 65_536>;
 
 /// Sandboxes that stand ready.
 pub(crate) type Ready = Whole<0, 256>;
+/// Forks of one template.
+pub(crate) type Forks = Whole<1, 1_000_000>;
+/// At most a week.
+pub(crate) type Minutes = Whole<1, 10_080>;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +160,14 @@ keys! {
     warm_ready: Ready, "warm.ready", Some("2"),
         "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
     warm_ready_max: Ready, "warm.ready_max", Some("8"), "The most that are kept ready for a language under load.";
+    warm_memory_mb: Memory, "warm.memory_mb", Some("1024"),
+        "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
+    warm_preload_python: List<ModuleName>, "warm.preload_python", Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
+        "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
+    warm_preload_node: List<ModuleName>, "warm.preload_node", Some("[]"),
+        "Modules that Node.js loads before it is told what to run.";
+    warm_template_forks: Forks, "warm.template_forks", Some("10000"), "A template is replaced after so many forks.";
+    warm_template_minutes: Minutes, "warm.template_minutes", Some("60"), "A template is replaced when it is so old.";
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
     state_dir: HostPath, "state_dir", None,
@@ -173,9 +186,10 @@ mod tests {
         for key in KEYS {
             let text = key
                 .default
-                .filter(|text| *text != "[]")
+                .filter(|text| !text.starts_with('['))
                 .unwrap_or(match key.path {
                     "state_dir" | "runtimes.mounts" => "/x",
+                    path if path.starts_with("warm.preload_") => "x.y",
                     "log" => "info",
                     _ => "1",
                 });

@@ -15,7 +15,7 @@ pub(crate) use render::{example, schema, table};
 pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use environment::CONFIG_VARIABLE;
-use keys::{Concurrency, Disk, Effective, Memory, Output, Processes, Ready, Waiting};
+use keys::{Concurrency, Disk, Effective, Forks, Memory, Minutes, Output, Processes, Ready, Waiting};
 use ringfence_engine::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings, WarmSettings};
 use ringfence_types::{ErrorCode, Limits, RequestError};
 use std::{
@@ -23,8 +23,9 @@ use std::{
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
-use words::{Cores, HostPath, Interpreter, Seconds};
+use words::{Cores, HostPath, Interpreter, ModuleName, Seconds};
 
 /// What the command line says about the configuration.
 #[derive(Debug)]
@@ -105,6 +106,15 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         runtimes_mounts: Setting::default_of(List::of(Vec::new())),
         warm_ready: Setting::default_of(Ready::clamped(2)),
         warm_ready_max: Setting::default_of(Ready::clamped(8)),
+        warm_memory_mb: Setting::default_of(Memory::clamped(1024)),
+        warm_preload_python: Setting::default_of(List::of(ModuleName::ours(&[
+            "numpy",
+            "pandas",
+            "matplotlib.pyplot",
+        ]))),
+        warm_preload_node: Setting::default_of(List::of(Vec::new())),
+        warm_template_forks: Setting::default_of(Forks::clamped(10_000)),
+        warm_template_minutes: Setting::default_of(Minutes::clamped(60)),
         namespaces_caller_chooses: Setting::default_of(true),
         state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
         toolsets: Setting::default_of(List::of(vec![Toolset::Execute])),
@@ -180,6 +190,10 @@ fn mean(
     } else {
         Namespaces::Fixed
     };
+    let names = |modules: &Setting<List<ModuleName>>| {
+        let items = modules.value.items().iter();
+        items.map(|module| module.as_str().to_owned()).collect()
+    };
     let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let engine = EngineSettings {
         helper: PathBuf::from(SELF),
@@ -200,6 +214,11 @@ fn mean(
         warm: WarmSettings {
             ready: bounded(effective.warm_ready.value.get()),
             ready_max: bounded(effective.warm_ready_max.value.get()),
+            memory_bytes: effective.warm_memory_mb.value.get() << 20,
+            preload_python: names(&effective.warm_preload_python),
+            preload_node: names(&effective.warm_preload_node),
+            template_forks: u32::try_from(effective.warm_template_forks.value.get()).unwrap_or(u32::MAX),
+            template_age: Duration::from_secs(60 * effective.warm_template_minutes.value.get()),
         },
     };
     Ok(Config {

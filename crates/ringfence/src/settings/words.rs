@@ -278,6 +278,44 @@ impl Word for HostPath {
     }
 }
 
+/// What an interpreter imports by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ModuleName(String);
+
+impl ModuleName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Names that we give ourselves.
+    pub(crate) fn ours(names: &[&str]) -> Vec<Self> {
+        names.iter().map(|name| Self((*name).to_owned())).collect()
+    }
+}
+
+impl Word for ModuleName {
+    fn read(text: &str) -> Result<Self, String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
+        let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
+        if text.len() <= 128 && text.starts_with(begins) && text.chars().all(is_part) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!("`{text}` is not the name of a module"))
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "maxLength": 128, "pattern": "^[A-Za-z_@/][A-Za-z0-9_.:@/-]*$"})
+    }
+}
+
+impl Listed for ModuleName {
+    const SEPARATOR: char = ',';
+    const EMPTY: bool = true;
+}
+
 /// Where an interpreter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interpreter {
