@@ -507,10 +507,11 @@ async fn collect(
 ) -> Kept {
     let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     let mut kept = Kept::default();
-    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     let mut live = live;
     loop {
-        let count = match from.read(&mut buffer).await {
+        chunk.clear();
+        let count = match from.read_buf(&mut chunk).await {
             Ok(0) => return kept,
             Ok(count) => count,
             Err(error) => {
@@ -518,7 +519,6 @@ async fn collect(
                 return kept;
             }
         };
-        let chunk = &buffer[..count];
         kept.total += count as u64;
         let room = keep.saturating_sub(kept.bytes.len()).min(count);
         kept.bytes.extend_from_slice(&chunk[..room]);
@@ -526,7 +526,7 @@ async fn collect(
             && to
                 .send(OutputChunk {
                     stream: *stream,
-                    bytes: chunk.to_vec(),
+                    bytes: chunk.clone(),
                 })
                 .await
                 .is_err()

@@ -35,6 +35,7 @@ const DOORS: [Door; 9] = [
 #[derive(Debug)]
 pub(crate) struct Forked {
     pub(crate) pid: i32,
+    process: Option<OwnedFd>,
     reply: OwnedFd,
 }
 
@@ -71,7 +72,11 @@ impl Forked {
             .collect();
         wire::send(template.control.as_fd(), &word, &descriptors).map_err(|error| failed(&error))?;
         drop(theirs);
-        let mut forked = Self { pid: 0, reply };
+        let mut forked = Self {
+            pid: 0,
+            process: None,
+            reply,
+        };
         forked.wait_until_ready()?;
         Ok(forked)
     }
@@ -88,7 +93,8 @@ impl Forked {
             }
             match self.hear().map_err(|error| failed(&error))? {
                 Some((ForkEvent::Forked, descriptors)) => {
-                    let pid = descriptors.first().map(|child| process::pid_of(child.as_fd()));
+                    self.process = descriptors.into_iter().next();
+                    let pid = self.process.as_ref().map(|child| process::pid_of(child.as_fd()));
                     self.pid = pid.transpose().map_err(|error| failed(&error))?.unwrap_or(0);
                 }
                 Some((ForkEvent::Ready, _)) => ready = true,
@@ -99,6 +105,11 @@ impl Forked {
             }
         }
         Ok(())
+    }
+
+    /// Its process, which is readable when it has ended, a little before its parent has told how.
+    pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(AsFd::as_fd)
     }
 
     /// Where its events come from.

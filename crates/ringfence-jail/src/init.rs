@@ -98,13 +98,15 @@ impl Init<'_> {
         self.park(doors)?;
         let (claim, payload) = self.wait_for_claim(children.as_fd())?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
-        drop(code);
         let program = match (ahead, later) {
             (Some(ahead), _) => {
                 self.tell(&InitEvent::Running, &[])?;
-                ahead.go(&claim, &payload)?
+                let program = ahead.go(&claim, &payload)?;
+                drop(code); // which takes the kernel a while
+                program
             }
             (None, Some((rules, pipes))) => {
+                drop(code);
                 enter::limit(0, &claim, supervisor)?;
                 let program =
                     self.fork_program(Some(rules), pipes, Vec::new(), |init| init.execute(&claim))?;

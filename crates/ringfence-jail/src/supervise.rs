@@ -4,7 +4,7 @@
 
 use crate::{
     Claim, Plan, Program, birth,
-    cgroup::Cgroup,
+    cgroup::{Cgroup, Counted},
     client::Template,
     enter::{self, Handed},
     forked::Forked,
@@ -132,6 +132,8 @@ struct Sandbox<'a> {
     /// By which, and with which pipes, a program is to be forked.
     to_fork: Option<(Template, Pipes)>,
     forked: Option<Forked>,
+    /// What the cgroup has counted when the program ended.
+    counted: Option<Counted>,
     status: Option<i32>,
     peak: sample::Sample,
     usage: wait::Usage,
@@ -184,6 +186,7 @@ impl<'a> Sandbox<'a> {
                     doors: HashMap::new(),
                     to_fork,
                     forked: None,
+                    counted: None,
                     status: None,
                     peak: sample::Sample::default(),
                     usage: wait::Usage::default(),
@@ -391,9 +394,15 @@ impl<'a> Sandbox<'a> {
                 .and_then(Cgroup::memory_alarm)
                 .map(AsFd::as_fd);
             let fork = self.forked.as_ref().map(Forked::events);
-            let [ordered, linked, alarmed, ended] =
-                wait::readable([Some(server), Some(self.link.as_fd()), alarm, fork], Some(until))
-                    .map_err(|error| Failure::new("wait", &error))?;
+            let dying = self.forked.as_ref().and_then(Forked::process);
+            let dying = dying.filter(|_| self.counted.is_none());
+            let waited_for = [Some(server), Some(self.link.as_fd()), alarm, fork, dying];
+            let [ordered, linked, alarmed, ended, died] =
+                wait::readable(waited_for, Some(until)).map_err(|error| Failure::new("wait", &error))?;
+            if died {
+                // While its parent buries it. What it has left behind may add to this, and then it is counted again.
+                self.counted = self.cgroup.as_ref().map(Cgroup::counted);
+            }
             // Memory first: the end of a program that was killed for memory is not the program's own.
             if alarmed {
                 return Ok(Cause::OutOfMemory);
@@ -504,8 +513,13 @@ impl<'a> Sandbox<'a> {
     fn finish(&mut self, cause: Cause) -> Ending {
         if !self.is_alone() {
             self.kill();
+            self.counted = None;
         }
-        let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
+        let counted = self
+            .counted
+            .take()
+            .or_else(|| self.cgroup.as_ref().map(Cgroup::counted));
+        let counted = counted.unwrap_or_default();
         let usage = self.usage;
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
         let disk = match &self.plan.layout.host_directory {

@@ -14,9 +14,16 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
     let explain = format!("r'''{}'''", include_str!("python_explain.py"));
     include_str!("python_driver.py").replace("EXPLAIN", &explain)
 });
+static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
+    let end = "import sys\n_ringfence_status = _ringfence(sys)\nif _ringfence_status:\n    \
+        raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
+    format!("{}{end}", *PYTHON_DRIVER)
+});
 /// A template forks children that go on as drivers.
-static PYTHON_TEMPLATE: LazyLock<String> =
-    LazyLock::new(|| format!("{}{}", include_str!("python_template.py"), *PYTHON_DRIVER));
+static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
+    let end = "import os, sys\n_ringfence_template(os, sys, _ringfence)\n";
+    format!("{}{}{end}", *PYTHON_DRIVER, include_str!("python_template.py"))
+});
 const NODE_DRIVER: &str = include_str!("node_driver.cjs");
 
 /// How an interpreter is started.
@@ -39,7 +46,7 @@ pub(crate) fn launch(
 ) -> Launch {
     let (before, env): (&[&str], &[(&str, &str)]) = match language {
         // No bytecode: it would be left in the workspace as if the program had made it.
-        Language::Python => (&["-c", &PYTHON_DRIVER], &[("PYTHONDONTWRITEBYTECODE", "1")]),
+        Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
         Language::Node => (&["-e", NODE_DRIVER], &[]),
         Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
         Language::Shell => (&[], &[]),
@@ -85,6 +92,8 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
             ("PYTHONDONTWRITEBYTECODE", "1"),
             // Before anybody has imported a plotting library: there is no display.
             ("MPLBACKEND", "Agg"),
+            // Once here, instead of page by page in each fork.
+            ("LD_BIND_NOW", "1"),
             (PRELOAD, &modules.join(",")),
         ],
     )

@@ -1,9 +1,19 @@
-import sys
-def _ringfence(sys):
+def _ringfence(sys, forked=False):
     import os
     report = 3
     main = sys.modules['__main__'].__dict__
-    forked = '_ringfence_forked' in main
+    def take(word):
+        """What an interpreter that was there before its claim is told."""
+        word = json.loads(word)
+        env = word['env']
+        for name in [name for name in os.environ if name not in env]:
+            del os.environ[name]
+        for name, text in env.items():
+            if os.environ.get(name) != text:
+                os.environ[name] = text
+        if 'TZ' in env:
+            time.tzset()
+        sys.argv[:] = ['', word['script'], *word['args']]
     def compiled(source, script):
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
         tree = compile(source, script, 'exec', TREE, dont_inherit=True)
@@ -11,40 +21,26 @@ def _ringfence(sys):
         # By name, because importing the types costs more than everything else here.
         if tree.body and type(tree.body[-1]).__name__ == 'Expr' and not (
                 len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str)):
-            last = compile('0', script, 'eval', TREE, dont_inherit=True)
+            last = compile('0', '', 'eval', TREE, dont_inherit=True)
             last.body = tree.body.pop().value
         body = compile(tree, script, 'exec', AWAIT, dont_inherit=True)
         future = body.co_flags & 0x1ff0000
         if last is not None:
             last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
         return body, last
-    def rehearse(take):
+    def rehearse():
         """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
         env = dict(os.environ)
+        take(json.dumps({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []}))
         take(json.dumps({'env': env, 'script': '', 'args': []}))
+        time.tzset()
         with open(os.devnull, 'w') as nowhere:
             space = {'__name__': '', 'nowhere': nowhere}
             body, last = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
             exec(body, space)
             repr(eval(last, space))
-    if len(sys.argv) == 1:
-        # A fork: what to run is still to come.
-        import json, time
-        def take(word):
-            word = json.loads(word)
-            os.environ.clear()
-            os.environ.update(word['env'])
-            time.tzset()
-            return [word['script'], *word['args']]
-        rehearse(take)
-        with open(4, 'rb') as word:
-            sys.argv[1:] = take(word.read())
-    script = sys.argv[1]
-    del sys.argv[0]
-    sys.path[0] = os.getcwd()
-    os.set_inheritable(report, False)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)
+        gc.collect()
+        gc.freeze()
     def tell(tag, text, limit):
         data = text.encode('utf-8', 'backslashreplace')[:limit]
         data = tag + len(data).to_bytes(4, 'big') + data
@@ -53,11 +49,7 @@ def _ringfence(sys):
                 data = data[os.write(report, data):]
         except OSError:
             pass
-    for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
-        del main[name]
-    main.update(__doc__=None, __package__=None, __file__=script, __cached__=None, __annotations__={})
-    given = set(main)
-    def value_of(name_only=False):
+    def value_of():
         for name in ('result', '_', 'output'):
             if name in main and name not in given:
                 return main[name]
@@ -92,7 +84,7 @@ def _ringfence(sys):
         return asyncio.run(steps())
     def end_fork(status):
         """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
-        import atexit, gc, threading
+        import atexit, threading
         if isinstance(status, SystemExit):
             status = status.code
             if status is not None and not isinstance(status, int):
@@ -108,6 +100,22 @@ def _ringfence(sys):
             except (OSError, ValueError, AttributeError):
                 pass
         os._exit((status or 0) & 0xff)
+    sys.path[0] = os.getcwd()
+    os.set_inheritable(report, False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)
+    for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
+        del main[name]
+    main.update(__doc__=None, __package__=None, __file__=None, __cached__=None, __annotations__={})
+    given = set(main)
+    if forked:
+        import gc, json, time
+        rehearse()
+        with open(4, 'rb') as word:
+            word = word.read()
+        take(word)
+    del sys.argv[0]
+    script = main['__file__'] = sys.argv[0]
     status = 0
     try:
         value = run()
@@ -130,6 +138,3 @@ def _ringfence(sys):
     if forked:
         end_fork(status)
     return status
-_ringfence_status = _ringfence(sys)
-if _ringfence_status:
-    raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)

@@ -1,9 +1,8 @@
-import os, sys
-def _ringfence_template():
+def _ringfence_template(os, sys, run):
     """Imports what programs want, then forks one child for each sandbox that is handed to it, and tells their ends.
 
-    A child walks into namespaces that stand ready, gives up every right, and then waits for its claim. Nothing of a
-    request is ever known to this process.
+    A child walks into namespaces that stand ready, gives up every right, and goes on with `run`, which waits for its
+    claim. Nothing of a request is ever known to this process.
     """
     import array, ctypes, gc, json, resource, select, socket, struct
     imported = []
@@ -127,7 +126,7 @@ def _ringfence_template():
             reply.detach()
             control.detach()
             os.closerange(5, 1 << 20)
-            return True
+            run(sys, True)  # does not return: taking these frames apart would copy their pages
         for number in numbers:
             if number != given['reply']:
                 os.close(number)
@@ -154,9 +153,4 @@ def _ringfence_template():
     control.send(json.dumps({'imported': imported}).encode())
     while True:
         for number, _ in poll.poll():
-            if number in children:
-                bury(number)
-            elif serve():
-                return
-_ringfence_template()
-_ringfence_forked = True
+            bury(number) if number in children else serve()
