@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -39,6 +40,10 @@ DESCRIBE_BARE = (
 )
 
 
+def rounded(samples: list[float]) -> list[float]:
+    return [round(sample, 4) for sample in samples]
+
+
 class Line:
     """One line of the table."""
 
@@ -47,7 +52,7 @@ class Line:
         self.samples: list[float] = []
 
     def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "reference": self.reference, "samples_ms": [round(x, 4) for x in self.samples]}
+        return {"name": self.name, "reference": self.reference, "samples_ms": rounded(self.samples)}
 
 
 def process(*command: str) -> Callable[[], Awaitable[None]]:
@@ -106,41 +111,90 @@ async def until_warm(connection: Connection, languages: set[str], module: str | 
             await anyio.sleep(0.1)
 
 
-async def throughput(connection: Connection, concurrency: int, calls: int) -> dict[str, Any]:
-    """Calls in flight are kept at a number until all are done."""
-    left, taken = calls, []
+class Raw:
+    """A client that does nothing but write a line and read one: what is left is the server's."""
 
-    async def caller() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
-            begun = time.perf_counter()
-            await call(connection, "execute_code", code="print(1)")()
-            taken.append((time.perf_counter() - begun) * 1000)
+    def __init__(self, parameters: StdioServerParameters, log: Any) -> None:
+        command = [parameters.command, *parameters.args]
+        self._server = subprocess.Popen(command, env=parameters.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        self._number = 0
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        self.ask("initialize", hello)
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    begun = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(concurrency):
-            tasks.start_soon(caller)
-    seconds = time.perf_counter() - begun
-    return {"concurrency": concurrency, "calls_per_second": calls / seconds, "samples_ms": [round(x, 4) for x in taken]}
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._server.stdin
+        self._server.stdin.write(json.dumps(message).encode() + b"\n")
+        self._server.stdin.flush()
 
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdout
+        self._number += 1
+        self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+        while True:
+            answer = json.loads(self._server.stdout.readline())
+            if answer.get("id") == self._number:
+                return answer["result"]
 
-async def steady(connection: Connection, per_second: float, seconds: float) -> list[float]:
-    """Calls that begin at a fixed rate, whether or not others have ended."""
-    taken: list[float] = []
+    def call(self, tool: str, **arguments: Any) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            result = self.ask("tools/call", {"name": tool, "arguments": arguments})
+            if result.get("isError") or not result["structuredContent"]["success"]:
+                raise RuntimeError(f"{tool}: {result}")
 
-    async def one() -> None:
+        return run
+
+    def _begin(self) -> int:
+        self._number += 1
+        params = {"name": "execute_code", "arguments": {"code": "print(1)"}}
+        self._send({"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params})
+        return self._number
+
+    def _ended(self) -> int:
+        """The number of the next call that has ended well."""
+        assert self._server.stdout
+        while True:
+            answer = json.loads(self._server.stdout.readline())
+            if "result" in answer:
+                if not answer["result"]["structuredContent"]["success"]:
+                    raise RuntimeError(str(answer))
+                return answer["id"]
+
+    def throughput(self, concurrency: int, calls: int) -> dict[str, Any]:
+        """So many calls are kept in flight until all are done."""
         begun = time.perf_counter()
-        await call(connection, "execute_code", code="print(1)")()
-        taken.append((time.perf_counter() - begun) * 1000)
+        for number in range(calls + concurrency):
+            if number >= concurrency:
+                self._ended()
+            if number < calls:
+                self._begin()
+        return {"concurrency": concurrency, "calls_per_second": calls / (time.perf_counter() - begun)}
 
-    begun = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for number in range(int(per_second * seconds)):
-            await anyio.sleep(max(0.0, begun + number / per_second - time.perf_counter()))
-            tasks.start_soon(one)
-    return taken
+    def steady(self, per_second: float, seconds: float) -> list[float]:
+        """Calls that begin at a fixed rate, whether or not others have ended."""
+        began: dict[int, float] = {}
+        taken: list[float] = []
+        calls = int(per_second * seconds)
+
+        def listen() -> None:
+            for _ in range(calls):
+                ended = self._ended()
+                taken.append((time.perf_counter() - began[ended]) * 1000)
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        begun = time.perf_counter()
+        for number in range(calls):
+            time.sleep(max(0.0, begun + number / per_second - time.perf_counter()))
+            began[self._number + 1] = time.perf_counter()
+            self._begin()
+        listener.join()
+        return taken
+
+    def close(self) -> None:
+        assert self._server.stdin
+        self._server.stdin.close()
+        self._server.wait()
 
 
 def below(pid: int) -> list[int]:
@@ -184,28 +238,20 @@ async def memories(connection: Connection, server: int) -> dict[str, float]:
         "template_python": min(map(lambda pid: memory(pid)["Pss"], parked["templates"])),
         "server_resident": memory(server)["Rss"],
     }
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call(connection, "execute_code", code="import sys\nsys.stdin.read()\nimport time\ntime.sleep(2)"))
-        await anyio.sleep(1)
-        running = [pid for pid in parked["forks"] if started_by(pid, b"_ringfence_template") and Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("35", "230", "115", "101")]
-        figures["running_python"] = max((unique_mib([pid]) for pid in running), default=float("nan"))
+    answer = await connection.call("execute_code", {"code": "print(open('/proc/self/smaps_rollup').read())"})
+    told = {line.split()[0]: float(line.split()[1]) for line in answer.structured["stdout"].splitlines()[1:] if line}
+    figures["running_python"] = (told["Private_Clean:"] + told["Private_Dirty:"]) / 1024
     return figures
 
 
-async def time_to_initialized(parameters: StdioServerParameters, log: Any, runs: int) -> list[float]:
-    """From the start of the process to the answer to `initialize`, without a client library in between."""
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}}
+def time_to_initialized(parameters: StdioServerParameters, log: Any, runs: int) -> list[float]:
+    """From the start of the process to the answer to `initialize`."""
     taken = []
     for _ in range(runs):
         begun = time.perf_counter()
-        with subprocess.Popen([parameters.command, *parameters.args], env=parameters.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as server:
-            assert server.stdin and server.stdout
-            server.stdin.write(json.dumps(hello).encode() + b"\n")
-            server.stdin.flush()
-            server.stdout.readline()
-            taken.append((time.perf_counter() - begun) * 1000)
-            server.stdin.close()
+        raw = Raw(parameters, log)
+        taken.append((time.perf_counter() - begun) * 1000)
+        raw.close()
     return taken
 
 
@@ -231,37 +277,44 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             lines = [bare]
             if shutil.which("bwrap"):
                 lines.append(Line("bubblewrap + python3 -c 'print(1)'", process(*bubblewrap(options.python)), bare.name))
-            empty = Line("empty tool call (get_sandbox_info)", call(connection, "get_sandbox_info"), bare.name)
+            raw = Raw(plain, log)
+            await anyio.sleep(3)
             run = lambda **arguments: call(connection, "execute_code", **arguments)  # noqa: E731
             lines += [
-                empty,
-                Line("execute_code print(1)", run(phases=phases, code="print(1)"), bare.name),
-                Line("execute_code console.log(1)", run(code="console.log(1)", language="node"), bare.name),
-                Line("execute_code echo 1", run(code="echo 1", language="shell"), bare.name),
+                Line("JSON lines: empty call", raw.call("get_sandbox_info"), bare.name),
+                Line("JSON lines: execute_code print(1)", raw.call("execute_code", code="print(1)"), bare.name),
+                Line("client: empty call", call(connection, "get_sandbox_info"), bare.name),
+                Line("client: execute_code print(1)", run(phases=phases, code="print(1)"), bare.name),
+                Line("client: execute_code console.log(1)", run(code="console.log(1)", language="node"), bare.name),
+                Line("client: execute_code echo 1", run(code="echo 1", language="shell"), bare.name),
             ]
             await in_turn(lines, options.runs)
+            raw.close()
             document["lines"] += [line.as_json() for line in lines]
             document["phases"] = phases[WARM_UP:]
             document["figures"]["memory_mib"] = await memories(connection, server_pid(options.server))
-            for concurrency in THROUGHPUT:
-                await throughput(connection, concurrency, 100)
-                document["throughput"].append(await throughput(connection, concurrency, options.runs * 5))
-            capacity = next(t["calls_per_second"] for t in document["throughput"] if t["concurrency"] == 4)
-            begun = time.perf_counter()
-            await throughput(connection, 1, 1000)
-            document["figures"]["thousand_forks_seconds"] = time.perf_counter() - begun
-            await anyio.sleep(2)
-            document["steady"] = {"calls_per_second": capacity / 2, "samples_ms": [round(x, 4) for x in await steady(connection, capacity / 2, 6)]}
+        raw = Raw(plain, log)
+        time.sleep(3)
+        for concurrency in THROUGHPUT:
+            raw.throughput(concurrency, 100)
+            document["throughput"].append(raw.throughput(concurrency, options.runs * 10))
+        capacity = next(t["calls_per_second"] for t in document["throughput"] if t["concurrency"] == 4)
+        begun = time.perf_counter()
+        raw.throughput(1, 1000)
+        document["figures"]["thousand_calls_seconds"] = time.perf_counter() - begun
+        time.sleep(2)
+        document["steady"] = {"calls_per_second": capacity / 2, "samples_ms": rounded(raw.steady(capacity / 2, 6))}
+        raw.close()
         if options.data_python:
             data = StdioServerParameters(command=options.server, args=["serve"], env={**environment, "RINGFENCE_RUNTIMES_PYTHON": options.data_python})
             async with connected(data, ERAS[0], log) as connection:
                 await until_warm(connection, {"python"}, "pandas")
                 bare = Line("bare python3, import pandas, describe()", process(options.data_python, "-c", DESCRIBE))
-                lines = [bare, Line("execute_code pandas describe()", call(connection, "execute_code", code=DESCRIBE), bare.name)]
+                lines = [bare, Line("client: execute_code pandas describe()", call(connection, "execute_code", code=DESCRIBE), bare.name)]
                 await in_turn(lines, max(20, options.runs // 4))
                 document["lines"] += [line.as_json() for line in lines]
             document["figures"]["describe_compute_ms"] = data_compute(options.data_python)
-        document["lines"].append({"name": "start of the server to `initialized`", "reference": None, "samples_ms": await time_to_initialized(plain, log, 20)})
+        document["lines"].append({"name": "start of the server to `initialized`", "reference": None, "samples_ms": time_to_initialized(plain, log, 20)})
     return document
 
 

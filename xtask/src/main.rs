@@ -30,8 +30,9 @@ usage: cargo xtask <chore>
   ci [--only PART]                    everything that CI runs, in its order, or the steps whose name holds PART
   tidy                                the rules that no compiler holds
   golden [--bless]                    compare the golden files, or write them anew
-  bench cold [--runs N] [--json] [--write]
-                                      cold starts side by side; --write puts the table into SPECIFICATION.md
+  bench [cold] [--runs N] [--json] [--write]
+                                      cold starts, and calls through MCP, side by side with what they replace; --write
+                                      puts the tables into SPECIFICATION.md and draws docs/bench.svg
   fuzz [--seconds N]                  every fuzz target for N seconds (30)
 ";
 
@@ -60,6 +61,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["golden"] => golden::run(&workspace, golden::Mode::Compare),
         ["golden", "--bless"] => golden::run(&workspace, golden::Mode::Bless),
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
+        ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["fuzz"] => fuzz::run(&workspace, fuzz::SECONDS).map(drop),
         ["fuzz", "--seconds", seconds] => {
             let seconds = seconds

@@ -42,6 +42,24 @@ pub fn environment(workspace: &Workspace, version: &str) -> Result<PathBuf, Stri
     Ok(python)
 }
 
+/// A virtual environment with numpy, pandas and matplotlib, made when it is not there.
+pub fn data_environment(workspace: &Workspace) -> Result<PathBuf, String> {
+    let directory = workspace.target.join("data-venv");
+    let python = directory.join("bin/python3");
+    let imports = ["-c", "import numpy, pandas, matplotlib"];
+    if python.exists() && capture(command(&python, imports)).is_ok() {
+        return Ok(python);
+    }
+    let mut venv = command("python3", ["-m", "venv", "--clear"]);
+    venv.arg(&directory);
+    show(venv)?;
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    let mut pip = command(&python, install);
+    pip.args(["numpy", "pandas", "matplotlib"]);
+    show(pip)?;
+    Ok(python)
+}
+
 fn installed(python: &Path) -> String {
     capture(command(
         python,

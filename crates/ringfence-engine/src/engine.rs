@@ -187,6 +187,13 @@ impl Engine {
         warm::begin(&self.house);
     }
 
+    /// Until everything stands ready that can; false: the time was too short.
+    pub async fn warmed_up(&self, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.house.pools.settled())
+            .await
+            .is_ok()
+    }
+
     /// Accepts a request; refusals come out of [`Execution::finish`].
     pub fn submit(&self, submission: Submission) -> Execution {
         let id = uuid::Uuid::now_v7().to_string();
@@ -294,7 +301,12 @@ impl Engine {
             tracing::warn!("runs were still ending at shutdown");
         }
         self.house.pools.close();
-        self.house.native.stop();
+        // Off this thread: tasks that still hold a sandbox have yet to let it go.
+        let house = self.house.clone();
+        let stopped = tokio::task::spawn_blocking(move || house.native.stop());
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await.is_err() {
+            tracing::warn!("sandboxes were still ending at shutdown");
+        }
     }
 }
 

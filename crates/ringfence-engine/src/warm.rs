@@ -16,6 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
+use tokio::sync::Notify;
 
 /// How often pools are looked after when nothing happens.
 const TENDING: Duration = Duration::from_secs(5);
@@ -46,6 +47,8 @@ pub struct WarmSettings {
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Mutex<Vec<Pool>>,
+    /// Rings when a place was made, or could not be.
+    tried: Notify,
 }
 
 /// What `list_runtimes` tells of a language's pools.
@@ -87,6 +90,17 @@ impl Pools {
         let mut known = std::collections::HashSet::new();
         warmth.preloaded.retain(|module| known.insert(module.clone()));
         warmth
+    }
+
+    /// Until every pool is full, or cannot be.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let tried = self.tried.notified();
+            if self.lock().iter().all(Pool::is_settled) {
+                return;
+            }
+            tried.await;
+        }
     }
 
     /// Lets every place go, and makes no more.
@@ -203,6 +217,7 @@ async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
         }
     }
     fill(&house);
+    house.pools.tried.notify_waiters();
 }
 
 fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> {

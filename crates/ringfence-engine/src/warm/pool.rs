@@ -189,6 +189,11 @@ impl Pool {
         affordable
     }
 
+    /// Is there nothing that could still come without a request.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ready.len() >= self.target || self.trouble.is_some() || self.is_useless()
+    }
+
     /// A place was made.
     pub(super) fn add(&mut self, place: Place, bytes: Option<u64>) {
         self.failures = 0;

@@ -6,10 +6,11 @@ use crate::{
     terminal::Mark,
 };
 use clap::Args;
+use ringfence_engine::{Engine, EngineSettings, Runtime};
 use ringfence_jail::doctor::{HostReport, LayerReport, examine};
 use ringfence_types::{RequestError, Tier};
 use serde_json::json;
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
@@ -20,19 +21,24 @@ pub(super) struct DoctorArguments {
 
 /// Exit code of a host that does not meet the floor.
 const BELOW_FLOOR: u8 = 1;
+/// How long templates may take.
+const WARM_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     let floor = config.floor.tier();
     let report = examine();
     let met = report.gives(floor);
+    let warm = if met { try_warm(config.engine)? } else { None };
     let terminal = context.terminal;
     if arguments.json {
-        let document =
-            json!({"layers": report.layers, "tier": report.tier, "floor": floor, "floor_met": met});
+        let document = json!({
+            "layers": report.layers, "tier": report.tier, "floor": floor, "floor_met": met, "warm": warm,
+        });
         terminal.print_json(&document)
     } else {
-        terminal.print(&(render(&report, floor, |mark, word| terminal.mark(mark, word)) + "\n"))
+        let mark = |mark, word: &str| terminal.mark(mark, word);
+        terminal.print(&(render(&report, floor, mark) + "\n" + &render_warm(warm.as_deref(), mark)))
     }
     .map_err(|error| fault("print", &error))?;
     Ok(if met {
@@ -40,6 +46,50 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     } else {
         ExitCode::from(BELOW_FLOOR)
     })
+}
+
+/// Makes what `serve` would keep ready, once; `None`: it keeps nothing ready.
+fn try_warm(settings: EngineSettings) -> Result<Option<Vec<Runtime>>, RequestError> {
+    if settings.warm.ready == 0 || settings.tier != Tier::Full {
+        return Ok(None);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| fault("start", &error))?.block_on(async {
+        let engine = Engine::open(settings)?;
+        engine.warm_up();
+        engine.runtimes().await; // which asks each for its version, and takes a sandbox for that
+        let all = engine.warmed_up(WARM_PATIENCE).await;
+        let mut runtimes = engine.runtimes().await;
+        for runtime in runtimes.iter_mut().filter(|runtime| !all && !runtime.warm) {
+            let late = || "its sandboxes are not ready after a minute".to_owned();
+            runtime.trouble.get_or_insert_with(late);
+        }
+        engine.shutdown().await;
+        Ok(Some(runtimes))
+    })
+}
+
+/// One line for each language that is there: what stands ready for it, or why nothing does.
+fn render_warm(runtimes: Option<&[Runtime]>, mark: impl Fn(Mark, &str) -> String) -> String {
+    let Some(runtimes) = runtimes else {
+        return "warm starts: off\n".to_owned();
+    };
+    let mut text = String::new();
+    for runtime in runtimes {
+        let (sign, state, detail) = match (&runtime.trouble, &runtime.reason) {
+            (_, Some(reason)) => (Mark::Bad, "absent", reason.clone()),
+            (Some(trouble), None) => (Mark::Bad, "trouble", trouble.clone()),
+            (None, None) => {
+                let (ready, memory) = (runtime.ready, runtime.memory_bytes >> 20);
+                let modules = runtime.preloaded.len();
+                let detail = format!("{ready} ready, {memory} MiB, {modules} modules imported");
+                (Mark::Good, "warm", detail)
+            }
+        };
+        let language = runtime.language.as_str();
+        text += &format!("{language:10}  {} {detail}\n", mark(sign, &format!("{state:8}")));
+    }
+    text
 }
 
 /// One line for each layer, and one for each fix; the verdict last.

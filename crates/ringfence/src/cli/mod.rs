@@ -2,6 +2,7 @@
 //! so that a script's own codes stay its own.
 
 mod below_floor;
+mod bench;
 mod completions;
 mod config;
 mod doctor;
@@ -40,6 +41,8 @@ enum Command {
     Serve(serve::ServeArguments),
     /// Try every layer of isolation on this host, and say what is missing and how to get it
     Doctor(doctor::DoctorArguments),
+    /// Measure what a run costs on this host, beside the bare interpreter
+    Bench(bench::BenchArguments),
     /// Show, check and describe the configuration
     Config(config::ConfigArguments),
     /// Print a completion script for a shell
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&context, *arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
         Command::Doctor(arguments) => doctor::doctor(&context, &arguments),
+        Command::Bench(arguments) => bench::bench(&context, &arguments),
         Command::Config(arguments) => config::config(&context, &arguments),
         Command::Completions(arguments) => completions::completions(&context, &arguments),
     };

@@ -1,0 +1,174 @@
+//! What was measured, and its words.
+
+use ringfence_types::Phases;
+use serde::{Deserialize, Serialize};
+
+/// Everything that one `bench` has measured.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Document {
+    /// Processor and kernel.
+    #[serde(default)]
+    pub(super) machine: String,
+    /// What was measured in turn.
+    pub(super) lines: Vec<Line>,
+    /// Calls per second.
+    #[serde(default)]
+    pub(super) throughput: Vec<Throughput>,
+    /// Where the time of a Python call goes, one for each.
+    #[serde(default)]
+    pub(super) phases: Vec<Phases>,
+}
+
+/// One thing, measured many times.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// The line that it is compared with.
+    pub(super) reference: Option<String>,
+    pub(super) samples_ms: Vec<f64>,
+}
+
+/// Calls in flight, and how many ended in a second.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Throughput {
+    pub(super) concurrency: usize,
+    pub(super) calls_per_second: f64,
+}
+
+impl Line {
+    /// The smallest measurement that at least so many percent are no larger than (nearest rank).
+    pub(super) fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.samples_ms.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (sorted.len() * percent)
+            .div_ceil(100)
+            .clamp(1, sorted.len().max(1));
+        sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+    }
+}
+
+impl Document {
+    /// A document of a stranger's: every line has measurements, and these are times.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.lines.is_empty() {
+            return Err("it has no lines".to_owned());
+        }
+        let is_time = |time: &f64| time.is_finite() && *time > 0.0;
+        match self
+            .lines
+            .iter()
+            .find(|line| line.samples_ms.is_empty() || !line.samples_ms.iter().all(is_time))
+        {
+            Some(line) => Err(format!("`{}` has no measurements, or wrong ones", line.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// How many times as long as its reference a line takes, by medians.
+    pub(super) fn ratio(&self, line: &Line) -> Option<f64> {
+        let reference = self
+            .lines
+            .iter()
+            .find(|other| Some(&other.name) == line.reference.as_ref())?;
+        Some(line.percentile(50) / reference.percentile(50))
+    }
+
+    pub(super) fn as_text(&self) -> String {
+        let width = self
+            .lines
+            .iter()
+            .map(|line| line.name.chars().count())
+            .max()
+            .unwrap_or(0);
+        let mut text = format!(
+            "{}\n{:width$}  {:>6} {:>8} {:>8} {:>8}  {:>6}\n",
+            self.machine, "", "runs", "p50 ms", "p90 ms", "p99 ms", "x bare"
+        );
+        for line in &self.lines {
+            let [p50, p90, p99] = [50, 90, 99].map(|percent| line.percentile(percent));
+            let ratio = self
+                .ratio(line)
+                .map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            text += &format!(
+                "{:width$}  {:>6} {p50:>8.2} {p90:>8.2} {p99:>8.2}  {ratio:>6}\n",
+                line.name,
+                line.samples_ms.len()
+            );
+        }
+        for Throughput {
+            concurrency,
+            calls_per_second,
+        } in &self.throughput
+        {
+            text += &format!("{concurrency:>3} at once: {calls_per_second:>6.0} calls/s\n");
+        }
+        if !self.phases.is_empty() {
+            let median = |of: fn(&Phases) -> f64| {
+                let samples_ms = self.phases.iter().map(of).collect();
+                Line {
+                    name: String::new(),
+                    reference: None,
+                    samples_ms,
+                }
+                .percentile(50)
+            };
+            text += &format!(
+                "where the time of a Python call goes (p50 ms): queued {:.2}, claimed {:.2}, run until all is dead {:.2}, files {:.2}\n",
+                median(|p| p.queued_ms),
+                median(|p| p.start_ms),
+                median(|p| p.run_ms),
+                median(|p| p.finish_ms)
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, reference: Option<&str>, samples_ms: &[f64]) -> Line {
+        Line {
+            name: name.to_owned(),
+            reference: reference.map(str::to_owned),
+            samples_ms: samples_ms.to_vec(),
+        }
+    }
+
+    #[test]
+    fn percentiles_are_by_nearest_rank_and_ratios_by_medians() {
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let long = line("a", None, &hundred);
+        assert_eq!(
+            [50, 90, 99].map(|percent| long.percentile(percent)),
+            [50.0, 90.0, 99.0]
+        );
+        let document = Document {
+            lines: vec![
+                line("bare", None, &[10.0]),
+                line("ours", Some("bare"), &[2.0, 3.0, 9.0]),
+            ],
+            ..Document::default()
+        };
+        assert_eq!(document.ratio(&document.lines[1]), Some(0.3));
+        assert_eq!(document.ratio(&document.lines[0]), None);
+        assert!(document.as_text().contains("0.30"), "{}", document.as_text());
+    }
+
+    #[test]
+    fn documents_without_measurements_are_refused() {
+        let check = |lines: Vec<Line>| {
+            Document {
+                lines,
+                ..Document::default()
+            }
+            .check()
+        };
+        assert!(check(vec![line("a", None, &[1.0])]).is_ok());
+        assert!(check(Vec::new()).is_err());
+        assert!(check(vec![line("a", None, &[])]).is_err());
+        assert!(check(vec![line("a", None, &[1.0, f64::NAN])]).is_err());
+        assert!(check(vec![line("a", None, &[0.0])]).is_err());
+    }
+}

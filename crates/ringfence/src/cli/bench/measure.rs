@@ -1,0 +1,278 @@
+//! The measuring itself: whole processes of the bare interpreters, and runs through the engine, cold and warm.
+
+use super::{
+    super::fault,
+    figures::{Document, Line, Throughput},
+};
+use ringfence_engine::{Engine, EngineSettings, Runtime, Stdin, Submission, WarmSettings};
+use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Language, RequestError};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Rounds before the count.
+const WARM_UP: usize = 5;
+/// How long templates may take, which import pandas from a cold disk.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two measurements, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
+const CONCURRENCIES: [usize; 3] = [1, 4, 16];
+const DESCRIBE: &str = "import pandas as pd\n\
+    print(pd.DataFrame({'a': range(1000), 'b': [x * .5 for x in range(1000)]}).describe())\n";
+
+pub(super) fn everything(
+    settings: EngineSettings,
+    runs: usize,
+    say: impl Fn(&str),
+) -> Result<Document, RequestError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| fault("start", &error))?;
+    runtime.block_on(async {
+        let cold = EngineSettings {
+            warm: WarmSettings {
+                ready: 0,
+                ..settings.warm.clone()
+            },
+            ..settings.clone()
+        };
+        let (warm, cold) = (Engine::open(settings)?, Engine::open(cold)?);
+        let measured = measure(&warm, &cold, runs, say).await;
+        warm.shutdown().await;
+        cold.shutdown().await;
+        measured
+    })
+}
+
+async fn measure(
+    warm: &Engine,
+    cold: &Engine,
+    runs: usize,
+    say: impl Fn(&str),
+) -> Result<Document, RequestError> {
+    say("making sandboxes ready ...");
+    warm.warm_up();
+    if !warm.warmed_up(PATIENCE).await {
+        say("not everything is ready after two minutes; what is not starts cold");
+    }
+    let runtimes = warm.runtimes().await;
+    if let Some(trouble) = runtimes.iter().find_map(|runtime| runtime.trouble.as_ref()) {
+        say(&format!("not everything could be made ready: {trouble}"));
+    }
+    let mut subjects = subjects(&runtimes);
+    let mut document = Document {
+        machine: machine(),
+        ..Document::default()
+    };
+    say(&format!(
+        "measuring {} things, {runs} times each, in turn ...",
+        subjects.len()
+    ));
+    for round in 0..runs + WARM_UP {
+        for subject in &mut subjects {
+            tokio::time::sleep(PAUSE).await;
+            let begun = Instant::now();
+            let result = subject.what.run(warm, cold).await?;
+            let took = begun.elapsed().as_secs_f64() * 1000.0;
+            if round >= WARM_UP {
+                subject.line.samples_ms.push(took);
+                document
+                    .phases
+                    .extend(result.filter(|_| subject.tells_phases).map(|done| done.phases));
+            }
+        }
+    }
+    document.lines = subjects.into_iter().map(|subject| subject.line).collect();
+    if runtimes
+        .iter()
+        .any(|runtime| runtime.language == Language::Python && runtime.available)
+    {
+        for concurrency in CONCURRENCIES {
+            say(&format!("{concurrency} calls at once ..."));
+            document
+                .throughput
+                .push(throughput(warm, concurrency, runs * 5).await?);
+        }
+    }
+    Ok(document)
+}
+
+/// One line to be, and how it is measured.
+struct Subject {
+    line: Line,
+    what: What,
+    tells_phases: bool,
+}
+
+enum What {
+    /// A whole process of the bare interpreter.
+    Bare {
+        interpreter: PathBuf,
+        words: [&'static str; 2],
+    },
+    /// A run in a sandbox that is made when it is wanted.
+    Cold(Language, &'static str),
+    /// A run in one that stands ready.
+    Warm(Language, &'static str),
+}
+
+fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    let mut add = |name: String, reference: Option<&String>, what: What, tells_phases: bool| {
+        let line = Line {
+            name: name.clone(),
+            reference: reference.cloned(),
+            samples_ms: Vec::new(),
+        };
+        subjects.push(Subject {
+            line,
+            what,
+            tells_phases,
+        });
+        name
+    };
+    let programs = [
+        (Language::Python, ["-c", "print(1)"]),
+        (Language::Node, ["-e", "console.log(1)"]),
+        (Language::Shell, ["-c", "echo 1"]),
+    ];
+    for (language, words) in programs {
+        let found = runtimes
+            .iter()
+            .find(|runtime| runtime.language == language && runtime.available);
+        let Some((runtime, interpreter)) = found.and_then(|found| Some((found, found.path.clone()?))) else {
+            continue;
+        };
+        let code = words[1];
+        let bare = What::Bare {
+            interpreter: interpreter.clone(),
+            words,
+        };
+        let bare = add(format!("bare {language}: {code}"), None, bare, false);
+        add(
+            format!("ringfence, cold: {code}"),
+            Some(&bare),
+            What::Cold(language, code),
+            false,
+        );
+        let tells = language == Language::Python;
+        add(
+            format!("ringfence, warm: {code}"),
+            Some(&bare),
+            What::Warm(language, code),
+            tells,
+        );
+        if runtime.preloaded.iter().any(|module| module == "pandas") {
+            let bare = What::Bare {
+                interpreter,
+                words: ["-c", DESCRIBE],
+            };
+            let bare = add("bare python: pandas describe()".to_owned(), None, bare, false);
+            let what = What::Warm(Language::Python, DESCRIBE);
+            add(
+                "ringfence, warm: pandas describe()".to_owned(),
+                Some(&bare),
+                what,
+                false,
+            );
+        }
+    }
+    subjects
+}
+
+impl What {
+    async fn run(&self, warm: &Engine, cold: &Engine) -> Result<Option<ExecutionResult>, RequestError> {
+        match self {
+            Self::Bare { interpreter, words } => process(interpreter, words).map(|()| None),
+            Self::Cold(language, code) => run(cold, *language, code).await.map(Some),
+            Self::Warm(language, code) => run(warm, *language, code).await.map(Some),
+        }
+    }
+}
+
+fn process(interpreter: &PathBuf, words: &[&str; 2]) -> Result<(), RequestError> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the comparison: our own words, in the interpreter that the user has"
+    )]
+    let mut command = Command::new(interpreter);
+    let status = command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(&interpreter.display().to_string(), &status.to_string())),
+        Err(error) => Err(fault(&format!("start {}", interpreter.display()), &error)),
+    }
+}
+
+/// A run that fails is not a measurement.
+async fn run(engine: &Engine, language: Language, code: &str) -> Result<ExecutionResult, RequestError> {
+    let submission = Submission {
+        request: ExecuteRequest::new(language, code),
+        stdin: Stdin::FromRequest,
+        live: false,
+        artifacts_to: None,
+    };
+    let done = engine.submit(submission).finish().await?;
+    if done.success {
+        Ok(done)
+    } else {
+        Err(failed(language.as_str(), done.stderr.trim()))
+    }
+}
+
+fn failed(what: &str, why: &str) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("{what} did not run: {why}."),
+        "Run `ringfence doctor`.",
+    )
+}
+
+async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result<Throughput, RequestError> {
+    let begun = Instant::now();
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..concurrency {
+        let (engine, share) = (
+            engine.clone(),
+            calls / concurrency + usize::from(caller < calls % concurrency),
+        );
+        callers.spawn(async move {
+            for _ in 0..share {
+                run(&engine, Language::Python, "print(1)").await?;
+            }
+            Ok::<(), RequestError>(())
+        });
+    }
+    while let Some(joined) = callers.join_next().await {
+        joined.map_err(|error| failed("a caller", &error.to_string()))??;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "some thousand calls")]
+    let calls = calls as f64;
+    Ok(Throughput {
+        concurrency,
+        calls_per_second: calls / begun.elapsed().as_secs_f64(),
+    })
+}
+
+fn machine() -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown processor", |(_, name)| name);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{model}, {cores} cores, Linux {}",
+        kernel.split('-').next().unwrap_or("").trim()
+    )
+}

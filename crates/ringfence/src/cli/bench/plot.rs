@@ -1,0 +1,151 @@
+//! The distributions as a picture: a row for each line, on a logarithmic scale, from the first to the last percentile,
+//! with the middle half as a box and the median as a number.
+
+use super::figures::{Document, Line};
+use std::fmt::Write as _;
+
+const LABELS: f64 = 330.0;
+const PLOT: f64 = 560.0;
+const ROW: f64 = 30.0;
+const TOP: f64 = 46.0;
+const RIGHT: f64 = 90.0;
+
+pub(super) fn svg(document: &Document) -> String {
+    let scale = Scale::of(&document.lines);
+    let bottom = TOP + ROW * document.lines.iter().map(|_| 1.0).sum::<f64>();
+    let (width, height) = (LABELS + PLOT + RIGHT, bottom + 40.0);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+         <text x=\"12\" y=\"20\" font-size=\"14\" fill=\"#222222\">Time of one call: p1 to p99, box p25 to p75, median in ms</text>\n\
+         <text x=\"12\" y=\"36\" fill=\"#777777\">{}</text>\n",
+        escaped(&document.machine)
+    );
+    for tick in scale.ticks() {
+        let x = scale.at(tick);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>\
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">{tick}</text>",
+            bottom + 16.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">ms</text>",
+        LABELS + PLOT / 2.0,
+        bottom + 32.0
+    );
+    let mut y = TOP + ROW / 2.0;
+    for line in &document.lines {
+        row(&mut svg, &scale, line, y);
+        y += ROW;
+    }
+    svg + "</svg>\n"
+}
+
+fn row(svg: &mut String, scale: &Scale, line: &Line, y: f64) {
+    let [p1, p25, p50, p75, p99] = [1, 25, 50, 75, 99].map(|percent| scale.at(line.percentile(percent)));
+    let color = if line.reference.is_some() {
+        "#1f6feb"
+    } else {
+        "#8a8a8a"
+    };
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#222222\">{}</text>\
+         <line x1=\"{p1:.1}\" y1=\"{y:.1}\" x2=\"{p99:.1}\" y2=\"{y:.1}\" stroke=\"{color}\" stroke-width=\"2\"/>\
+         <rect x=\"{p25:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" fill=\"{color}\" fill-opacity=\"0.45\"/>\
+         <line x1=\"{p50:.1}\" y1=\"{:.1}\" x2=\"{p50:.1}\" y2=\"{:.1}\" stroke=\"{color}\" stroke-width=\"3\"/>\
+         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{:.2}</text>",
+        LABELS - 10.0,
+        y + 4.0,
+        escaped(&line.name),
+        y - 7.0,
+        (p75 - p25).max(1.0),
+        y - 9.0,
+        y + 9.0,
+        p99 + 6.0,
+        y + 4.0,
+        line.percentile(50)
+    );
+}
+
+/// Milliseconds to places.
+struct Scale {
+    least: f64,
+    most: f64,
+}
+
+impl Scale {
+    fn of(lines: &[Line]) -> Self {
+        let all = |percent| lines.iter().map(move |line| line.percentile(percent));
+        let least = all(1).fold(f64::INFINITY, f64::min);
+        let most = all(99).fold(0.0, f64::max);
+        Self {
+            least: least * 0.8,
+            most: most * 1.2,
+        }
+    }
+
+    fn at(&self, milliseconds: f64) -> f64 {
+        LABELS + PLOT * (milliseconds / self.least).ln() / (self.most / self.least).ln()
+    }
+
+    /// 1, 2 and 5 of every power of ten that is in sight.
+    fn ticks(&self) -> Vec<f64> {
+        let powers = (-6..7).map(|power| 10_f64.powi(power));
+        powers
+            .flat_map(|power| [power, 2.0 * power, 5.0 * power])
+            .filter(|tick| (self.least..=self.most).contains(tick))
+            .collect()
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_has_a_row_for_each_line_and_no_markup_of_strangers() {
+        let line = |name: &str, reference: Option<&str>, samples_ms: Vec<f64>| Line {
+            name: name.to_owned(),
+            reference: reference.map(str::to_owned),
+            samples_ms,
+        };
+        let document = Document {
+            machine: "<script>".to_owned(),
+            lines: vec![
+                line("bare & slow", None, vec![10.0, 11.0]),
+                line("ours", Some("bare"), vec![2.5]),
+            ],
+            ..Document::default()
+        };
+        let picture = svg(&document);
+        assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"));
+        assert!(
+            picture.contains("bare &amp; slow") && picture.contains(">2.50<") && !picture.contains("<script")
+        );
+        assert_eq!(picture.matches("<rect ").count(), 3);
+        assert!(!picture.contains("NaN") && !picture.contains("inf"));
+    }
+
+    #[test]
+    fn longer_is_further_right() {
+        let line = Line {
+            name: String::new(),
+            reference: None,
+            samples_ms: vec![1.0, 100.0],
+        };
+        let scale = Scale::of(&[line]);
+        assert!(scale.at(1.0) < scale.at(10.0) && scale.at(10.0) < scale.at(100.0));
+        assert_eq!(scale.ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+    }
+}
