@@ -23,6 +23,12 @@ use tokio::{
     task::JoinHandle,
 };
 
+/// After the death of a helper: how often it is looked what it has left, and how long in between.
+const SWEEPS: u32 = 50;
+/// A supervisor may be dying when it is looked at first.
+const SWEEPS_LEAST: u32 = 10;
+const SWEEP_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+
 const CHUNK_BYTES: usize = 64 << 10;
 /// The most that a program's driver may report; the rest is drained and dropped.
 pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
@@ -30,16 +36,18 @@ pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
 /// The native backend: the helper process and what is known of the host.
 pub(crate) struct Native {
     binary: PathBuf,
+    state_dir: PathBuf,
     helper: Mutex<Option<Helper>>,
     pub(crate) host: Host,
 }
 
 impl Native {
     /// Starts the helper, and looks around while it comes up.
-    pub(crate) fn start(binary: PathBuf, cgroups: Parent) -> io::Result<Self> {
+    pub(crate) fn start(binary: PathBuf, cgroups: Parent, state_dir: PathBuf) -> io::Result<Self> {
         let helper = Helper::start(&binary)?;
         Ok(Self {
             binary,
+            state_dir,
             helper: Mutex::new(Some(helper)),
             host: Host::inspect(cgroups),
         })
@@ -117,8 +125,29 @@ impl Native {
         let placed = next
             .place(plan, template)
             .map_err(|error| fault("start a sandbox", &error));
-        *helper = Some(next);
+        if let Some(dead) = helper.replace(next) {
+            self.bury(dead);
+        }
         placed
+    }
+
+    /// Its supervisors have been killed with it, and their sandboxes with them; the kernel takes a while, and then there
+    /// are their cgroups and directories.
+    fn bury(&self, dead: Helper) {
+        let (cgroups, state_dir) = (self.host.cgroups.clone(), self.state_dir.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = dead.stop() {
+                tracing::warn!(%error, "waiting for a helper that has ended");
+            }
+            for turn in 0..SWEEPS {
+                std::thread::sleep(SWEEP_PAUSE);
+                let swept = ringfence_jail::sweep(&cgroups, &state_dir);
+                if swept.held == 0 && turn >= SWEEPS_LEAST {
+                    return;
+                }
+            }
+            tracing::warn!("a helper has ended, and cgroups of its sandboxes still hold processes");
+        });
     }
 
     /// Hangs up on the helper, which then ends by itself.

@@ -162,11 +162,11 @@ impl Engine {
         };
         let parent = cgroup::Parent::find();
         cgroup::prepare(&parent).map_err(|error| failed("could not prepare the cgroup", error))?;
-        let native = Native::start(settings.helper.clone(), parent)
+        let native = Native::start(settings.helper.clone(), parent, settings.state_dir.clone())
             .map_err(|error| failed("could not start the helper", error))?;
-        let (cgroups, directories) = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
-        if cgroups + directories > 0 {
-            tracing::info!(cgroups, directories, "removed what an earlier server left");
+        let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
+        if swept.cgroups + swept.directories > 0 {
+            tracing::info!(?swept, "removed what an earlier server left");
         }
         let queue = Queue::new(settings.queue.clone());
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What an earlier server left behind when it was killed together with its supervisors: empty cgroups, and
+//! What is left behind when supervisors are killed, with their helper or with the whole server: empty cgroups, and
 //! directories of the `landlock` tier. A living supervisor holds a lock on its directory.
 
 use crate::cgroup::Parent;
@@ -11,13 +11,29 @@ use std::{
 /// Where the directories of runs are, below the state directory.
 pub const RUNS: &str = "runs";
 
-/// Removes them; how many cgroups and directories went.
-pub fn sweep(cgroups: &Parent, state_dir: &Path) -> (usize, usize) {
+/// What a sweep has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Swept {
+    /// Cgroups that went.
+    pub cgroups: usize,
+    /// Directories that went.
+    pub directories: usize,
+    /// Cgroups that nobody owns and that still hold a process.
+    pub held: usize,
+}
+
+/// Removes them.
+pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
     let runs = fs::read_dir(state_dir.join(RUNS)).into_iter().flatten().flatten();
     let directories = runs
         .filter(|run| remove_if_abandoned(&run.path()).unwrap_or(false))
         .count();
-    (cgroups.sweep(), directories)
+    let (gone, held) = cgroups.sweep();
+    Swept {
+        cgroups: gone,
+        directories,
+        held,
+    }
 }
 
 fn remove_if_abandoned(directory: &Path) -> io::Result<bool> {

@@ -76,9 +76,9 @@ impl Parent {
         }
     }
 
-    /// Removes what an earlier server of ours left behind: empty cgroups whose supervisor is gone. One that still holds
-    /// a process cannot be removed, by the kernel's rule, so this needs no lock.
-    pub fn sweep(&self) -> usize {
+    /// Removes what supervisors that were killed have left behind: empty cgroups whose owner is gone. One that still
+    /// holds a process cannot be removed, by the kernel's rule, so this needs no lock. How many went, and how many stay.
+    pub fn sweep(&self) -> (usize, usize) {
         let roots: Vec<&Path> = match self {
             Self::V2 { directory, .. } => vec![directory],
             Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
@@ -93,10 +93,14 @@ impl Parent {
             .filter_map(|root| fs::read_dir(root).ok())
             .flatten()
             .flatten();
-        entries
+        let abandoned: Vec<_> = entries
             .filter(|entry| entry.file_name().to_str().is_some_and(owner_is_gone))
+            .collect();
+        let gone = abandoned
+            .iter()
             .filter(|entry| fs::remove_dir(entry.path()).is_ok())
-            .count()
+            .count();
+        (gone, abandoned.len() - gone)
     }
 }
 
@@ -115,10 +119,15 @@ fn own_name() -> String {
     format!("{PREFIX}{}", std::process::id())
 }
 
+/// A supervisor that is dead and not yet buried owns nothing any more.
 fn owner_is_gone(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .and_then(|pid| pid.parse::<u32>().ok())
-        .is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| {
+        let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+        stat.map_or(true, |stat| {
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+        })
+    })
 }
 
 /// The cgroup of one sandbox; removed when dropped, which needs the tree to be dead.
