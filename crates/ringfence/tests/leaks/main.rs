@@ -18,7 +18,7 @@ use client::Server;
 use std::{
     collections::HashSet,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -40,9 +40,8 @@ struct Counts {
 
 fn count(server: u32) -> Counts {
     let entries = |path: &str| fs::read_dir(path).map_or(0, |entries| entries.flatten().count());
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let ours = processes.filter(|entry| {
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+    let ours = living().into_iter().filter(|process| {
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
     let helper = children(server);
@@ -57,10 +56,22 @@ fn count(server: u32) -> Counts {
     }
 }
 
+/// All processes but the dead, which are their parent's to bury; after a killed helper that is the machine's init.
+fn living() -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let lives = |process: &PathBuf| {
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    };
+    processes.filter(lives).collect()
+}
+
 fn namespaces() -> usize {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let links = processes
-        .filter_map(|process| fs::read_dir(process.path().join("ns")).ok())
+    let links = living()
+        .into_iter()
+        .filter_map(|process| fs::read_dir(process.join("ns")).ok())
         .flat_map(|links| links.flatten())
         // A template's next child will be elsewhere than its last one.
         .filter(|link| !link.file_name().to_string_lossy().ends_with("_for_children"))
