@@ -1,6 +1,6 @@
 """Runs every story in every era that the installed client speaks; the last line has the counts.
 
-    python run.py --server PATH [--server-uid 65534] [--filter TEXT]
+    python run.py --server PATH [--server-uid 65534] [--data-python PYTHON] [--filter TEXT]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 from connection import ERAS, VERSION, connected
 from server import Server
-from stories import OWN, SHARED
+from stories import DATA, OWN, SHARED
 
 #: A story that takes longer has failed.
 SECONDS = 60
@@ -66,7 +66,7 @@ async def tell_all(server: Server, wanted: str) -> Score:
             except Exception as error:  # noqa: BLE001 - the server ended, or never began
                 score.failed += 1
                 print(f"FAILED {era}: the connection\n{briefly(error)}", flush=True)
-        for story in OWN:
+        for story in [*OWN, *(DATA if server.has_data else [])]:
             if wanted in titled(story):
                 await score.tell(titled(story), lambda: story(server, era))
     return score
@@ -76,13 +76,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", type=Path, required=True, help="the ringfence binary")
     parser.add_argument("--server-uid", type=int, help="run the server as this user (needs root)")
+    parser.add_argument("--data-python", type=Path, help="an interpreter with pandas: more stories, about that")
     parser.add_argument("--filter", default="", help="only stories whose title holds this")
     options = parser.parse_args()
     if options.server_uid is not None and os.geteuid() != 0:
         parser.error("--server-uid needs root")
     user = "the same user" if options.server_uid is None else f"uid {options.server_uid}"
     print(f"mcp {VERSION}, eras: {', '.join(ERAS)}, server as {user}", flush=True)
-    server = Server(options.server.resolve(), options.server_uid)
+    server = Server(options.server.resolve(), options.server_uid, options.data_python)
     try:
         score = anyio.run(tell_all, server, options.filter)
         if score.failed:

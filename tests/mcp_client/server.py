@@ -17,7 +17,7 @@ PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 class Server:
     """A binary, and the user it runs as. Its home is empty, so that no configuration of this machine is read."""
 
-    def __init__(self, binary: Path, uid: int | None) -> None:
+    def __init__(self, binary: Path, uid: int | None, data_python: Path | None = None) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="ringfence-client-"))
         self.log = self._home.joinpath("server.log").open("w+", errors="replace")
         self.uid = uid
@@ -33,6 +33,9 @@ class Server:
             user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--", str(copy), "serve"]
             self._command, self._arguments, path = "setpriv", user, PLAIN_PATH
         self._environment = {"HOME": str(self._home), "PATH": path, "CANARY": "of the server"}
+        self.has_data = data_python is not None
+        if data_python is not None:
+            self._environment["RINGFENCE_RUNTIMES_PYTHON"] = str(data_python.absolute())
 
     def parameters(self) -> StdioServerParameters:
         return StdioServerParameters(

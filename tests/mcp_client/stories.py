@@ -368,3 +368,68 @@ OWN = [
     a_client_that_hangs_up_leaves_nothing_running,
     a_server_that_is_killed_leaves_nothing_running,
 ]
+
+
+async def until_pandas_is_ready(connection: Connection) -> None:
+    with anyio.fail_after(50):
+        while True:
+            listed = await connection.call("list_runtimes", {})
+            if any("pandas" in runtime["preloaded"] and runtime["warm"] for runtime in listed.structured["runtimes"]):
+                return
+            await anyio.sleep(0.05)
+
+
+# claim: [WARM-1]
+async def forks_that_use_numpy_draw_different_numbers(server: Server, era: str) -> None:
+    code = (
+        "import numpy as np, pandas as pd, multiprocessing as mp, os\n"
+        "[np.random.rand(), np.random.default_rng().random(), float(pd.Series(range(10**6)).sample(1).iloc[0]), "
+        "mp.current_process().authkey.hex(), os.getppid()]"
+    )
+    seen: set[str] = set()
+    async with connected(server.parameters(), era, server.log) as connection:
+        await until_pandas_is_ready(connection)
+        for _ in range(4):
+            *drawn, parent = (await connection.call("execute_code", {"code": code})).structured["result"]
+            equal(parent, 0)  # its template: it was forked, not started
+            for value in drawn:
+                assert str(value) not in seen, f"{value} came twice"
+                seen.add(str(value))
+
+
+# claim: [WARM-4]
+async def a_fork_of_the_data_template_has_one_thread_and_may_have_more(server: Server, era: str) -> None:
+    code = (
+        "import os, threading, numpy as np\n"
+        "before = [len(os.listdir('/proc/self/task')), threading.active_count()]\n"
+        "a = np.arange(160000.0).reshape(400, 400) % 7\n"
+        "print(before, bool(np.allclose(a @ a, np.einsum('ij,jk->ik', a, a))))"
+    )
+    async with connected(server.parameters(), era, server.log) as connection:
+        await until_pandas_is_ready(connection)
+        for _ in range(3):
+            done = (await connection.call("execute_code", {"code": code, "resource_limits": {"max_cpu_cores": 2}})).structured
+            equal(done["stdout"], "[1, 1] True\n")
+
+
+async def a_plot_comes_back_as_a_picture(server: Server, era: str) -> None:
+    code = (
+        "import matplotlib.pyplot as plt, pandas as pd\n"
+        "pd.DataFrame({'x': [1, 2, 3], 'y': [2, 4, 8]}).plot(x='x', y='y')\n"
+        "plt.savefig('plot.png')\nprint(plt.get_backend().lower(), plt.get_fignums())"
+    )
+    async with connected(server.parameters(), era, server.log) as connection:
+        await until_pandas_is_ready(connection)
+        for _ in range(2):
+            done = (await connection.call("execute_code", {"code": code})).structured
+            equal(done["stdout"], "agg [1]\n")
+            (picture,) = done["artifacts"]
+            equal((picture["name"], picture["mime"]), ("plot.png", "image/png"))
+
+
+#: With an interpreter that has numpy, pandas and matplotlib.
+DATA = [
+    forks_that_use_numpy_draw_different_numbers,
+    a_fork_of_the_data_template_has_one_thread_and_may_have_more,
+    a_plot_comes_back_as_a_picture,
+]

@@ -178,10 +178,16 @@ fn escape(workspace: &Workspace) -> (Tally, Result<(), String>) {
 }
 
 fn client(workspace: &Workspace, version: &str, user: ServerUser) -> Outcome {
-    match mcp_client::environment(workspace, version) {
-        Ok(python) => tests(mcp_client::run(workspace, &python, user)),
+    // Once with pandas: the current client, and a user who may read the directory of the build.
+    let with_data = version == "2.3" && user == ServerUser::Same;
+    let environments = mcp_client::environment(workspace, version).and_then(|python| {
+        let data = with_data.then(|| mcp_client::data_environment(workspace));
+        Ok((python, data.transpose()?))
+    });
+    match environments {
+        Ok((python, data)) => tests(mcp_client::run(workspace, &python, user, data.as_deref())),
         Err(reason) => not_run(
-            &format!("no environment with mcp {version}: {reason}"),
+            &format!("no environment with mcp {version}, or with pandas: {reason}"),
             &["pip"],
             &require::list(),
         ),

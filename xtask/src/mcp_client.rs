@@ -68,10 +68,19 @@ fn installed(python: &Path) -> String {
     .unwrap_or_default()
 }
 
-/// Runs the stories of `tests/mcp_client` with that version against the release build.
-pub fn run(workspace: &Workspace, python: &Path, user: ServerUser) -> (Tally, Result<(), String>) {
+/// Runs the stories of `tests/mcp_client` with that version against the release build; `data`: the interpreter that the
+/// server uses, which has pandas.
+pub fn run(
+    workspace: &Workspace,
+    python: &Path,
+    user: ServerUser,
+    data: Option<&Path>,
+) -> (Tally, Result<(), String>) {
     let mut stories = command(python, [workspace.root.join("tests/mcp_client/run.py")]);
     stories.arg("--server").arg(workspace.binary());
+    if let Some(data) = data {
+        stories.arg("--data-python").arg(data);
+    }
     // The checkout stays as it is.
     stories.env("PYTHONDONTWRITEBYTECODE", "1");
     if user == ServerUser::Nobody {

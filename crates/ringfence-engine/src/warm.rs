@@ -11,7 +11,7 @@ use crate::{
 };
 use pool::{Pool, Purpose};
 use ringfence_jail::Plan;
-use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
+use ringfence_types::{ErrorCode, ExecuteRequest, Language, RequestError, Tier};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -158,17 +158,19 @@ fn take_from(house: &House, pool: &mut Pool) -> Option<Place> {
 /// processors more.
 pub(crate) fn fill(house: &Arc<House>) {
     let mut pools = house.pools.lock();
-    let mut room = house
-        .settings
-        .warm
-        .memory_bytes
-        .saturating_sub(pools.iter().map(Pool::memory_bytes).sum());
+    let mut room = room(house, &pools);
     for pool in pools.iter_mut() {
         for _ in 0..pool.missing(&house.settings.warm, &mut room) {
             pool.making += 1;
             tokio::spawn(make(house.clone(), pool.plan.clone(), pool.failures));
         }
     }
+}
+
+/// What is left of the memory for all pools.
+fn room(house: &House, pools: &[Pool]) -> u64 {
+    let taken = pools.iter().map(Pool::memory_bytes).sum();
+    house.settings.warm.memory_bytes.saturating_sub(taken)
 }
 
 /// Looks after the pools of a server as long as it lives.
@@ -207,9 +209,13 @@ async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
             return;
         };
         pool.making -= 1;
+        let room = room(&house, &pools);
+        let Some(pool) = pool_of(&mut pools, &plan) else {
+            return;
+        };
         match made {
             Ok(None) => {}
-            Ok(Some((place, bytes))) => pool.add(place, bytes),
+            Ok(Some((place, bytes))) => pool.add(place, bytes, room),
             Err(error) => {
                 tracing::warn!(pool = ?pool.purpose, %error, "no place could be kept ready");
                 pool.failed(error.message);
@@ -227,10 +233,11 @@ fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> 
 /// A place with all walls up, and what it takes of memory where that is not known yet. `None`: its template turns out to
 /// be good for nothing.
 async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<u64>)>, RequestError> {
-    let template = template(house, plan).await?;
-    if pool_of(&mut house.pools.lock(), plan).is_none_or(|pool| pool.is_useless()) {
-        return Ok(None);
-    }
+    let template = match template(house, plan).await? {
+        Origin::Template(template) => Some(template),
+        Origin::Nothing => None,
+        Origin::Useless => return Ok(None),
+    };
     let place = house.native.place(plan.clone(), template)?;
     place.parked().await?;
     let unknown = pool_of(&mut house.pools.lock(), plan).is_some_and(|pool| pool.place_bytes == 0);
@@ -241,20 +248,42 @@ async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<
     Ok(Some((place, bytes)))
 }
 
+/// What a place is made from.
+enum Origin {
+    Template(Arc<Template>),
+    Nothing,
+    /// There is nobody any more who wants it, or no module for which it would be there.
+    Useless,
+}
+
 /// The template of a pool, made when there is none, or none that is still good.
-async fn template(house: &House, plan: &Arc<Plan>) -> Result<Option<Arc<Template>>, RequestError> {
+async fn template(house: &House, plan: &Arc<Plan>) -> Result<Origin, RequestError> {
     let wanted = {
         let mut pools = house.pools.lock();
         let Some(pool) = pool_of(&mut pools, plan) else {
-            return Ok(None);
+            return Ok(Origin::Useless);
         };
         match (pool.template_to_fork(&house.settings.warm), pool.template_plan()) {
+            (Some(template), _) => return Ok(Origin::Template(template)),
+            (None, None) => return Ok(Origin::Nothing),
             (None, Some(plan)) => plan,
-            (template, _) => return Ok(template),
         }
     };
-    let template = Arc::new(house.native.template(wanted).await?);
+    let template = house.native.template(wanted).await?;
     let bytes = template.place.measure().await?;
     let mut pools = house.pools.lock();
-    Ok(pool_of(&mut pools, plan).map(|pool| pool.begin_template(template, bytes)))
+    let others = pools.iter().filter(|pool| !Arc::ptr_eq(&pool.plan, plan));
+    let taken: u64 = others.map(Pool::memory_bytes).sum();
+    if taken + bytes > house.settings.warm.memory_bytes {
+        return Err(RequestError::new(
+            ErrorCode::RuntimeUnavailable,
+            format!(
+                "a template of {} MiB is more than is left of warm.memory_mb",
+                bytes >> 20
+            ),
+            "Give warm.memory_mb more.",
+        ));
+    }
+    let begun = pool_of(&mut pools, plan).and_then(|pool| pool.begin_template(template, bytes));
+    Ok(begun.map_or(Origin::Useless, Origin::Template))
 }

@@ -9,14 +9,26 @@ use crate::{
 use ringfence_sys::{channel, process, wait};
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{self, File},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
     time::{Duration, Instant},
 };
 
 /// How long a template may take to put a child behind its walls.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lines of `/proc/[pid]/status` without which no child is handed out.
+const WALLS: [&str; 7] = [
+    "CapInh:\t0000000000000000",
+    "CapPrm:\t0000000000000000",
+    "CapEff:\t0000000000000000",
+    "CapBnd:\t0000000000000000",
+    "CapAmb:\t0000000000000000",
+    "NoNewPrivs:\t1",
+    "Seccomp:\t2",
+];
 
 /// The doors that a fork goes through, in the order of [`Fork`].
 const DOORS: [Door; 9] = [
@@ -78,7 +90,21 @@ impl Forked {
             reply,
         };
         forked.wait_until_ready()?;
+        forked.check_walls()?;
         Ok(forked)
+    }
+
+    /// What the kernel says of a child that has called itself ready: it was the template's code that gave up its rights.
+    fn check_walls(&self) -> Result<(), Failure> {
+        let path = Path::new("/proc").join(self.pid.to_string()).join("status");
+        let status = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        match WALLS
+            .iter()
+            .find(|wall| !status.lines().any(|line| line == **wall))
+        {
+            Some(wall) => Err(failed(&io::Error::other(format!("the child lacks `{wall}`")))),
+            None => Ok(()),
+        }
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Failure> {

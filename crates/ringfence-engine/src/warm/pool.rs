@@ -15,8 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+const USED_UP: &str = "the memory for sandboxes that wait (warm.memory_mb) is used up";
+
 /// How long a pool may stay larger than it was told to be without being emptied.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// Until it is tried again whether an interpreter has the modules of a pool: somebody may have installed them.
+const USELESS: Duration = Duration::from_secs(600);
 
 /// What the places of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub(super) struct Pool {
     pub(super) trouble: Option<String>,
     /// Memory that one place takes; 0 until one has been measured.
     pub(super) place_bytes: u64,
+    /// When its template turned out to have none of the modules for which the pool is there.
+    useless_since: Option<Instant>,
 }
 
 /// What places are made from.
@@ -133,6 +140,7 @@ impl Pool {
             failures: 0,
             trouble: None,
             place_bytes: 0,
+            useless_since: None,
         })
     }
 
@@ -184,7 +192,7 @@ impl Pool {
         };
         *room = room.saturating_sub(self.place_bytes.saturating_mul(affordable as u64));
         if affordable < wanted {
-            self.trouble = Some("the memory for places that wait (warm.memory_mb) is used up".to_owned());
+            self.trouble = Some(USED_UP.to_owned());
         }
         affordable
     }
@@ -194,11 +202,15 @@ impl Pool {
         self.ready.len() >= self.target || self.trouble.is_some() || self.is_useless()
     }
 
-    /// A place was made.
-    pub(super) fn add(&mut self, place: Place, bytes: Option<u64>) {
+    /// A place was made. `room` is what is left of the memory for all pools.
+    pub(super) fn add(&mut self, place: Place, bytes: Option<u64>, room: u64) {
         self.failures = 0;
         self.trouble = None;
         self.place_bytes = bytes.unwrap_or(self.place_bytes).max(1);
+        if self.place_bytes > room {
+            self.trouble = Some(USED_UP.to_owned());
+            return;
+        }
         // What an older template has made is not used any more.
         self.ready.retain(|other| other.is_of_same_template(&place));
         self.ready.push(place);
@@ -245,17 +257,25 @@ impl Pool {
         Some(living.template.clone())
     }
 
-    pub(super) fn begin_template(&mut self, template: Arc<Template>, bytes: u64) -> Arc<Template> {
-        if let Source::Template { current, .. } = &mut self.source {
-            *current = Some(Living {
-                template: template.clone(),
-                bytes,
-                born: Instant::now(),
-                forks: 1,
-            });
-            self.place_bytes = 0;
+    /// Takes a template into use; `None`: it has none of the modules for which the pool is there.
+    pub(super) fn begin_template(&mut self, template: Template, bytes: u64) -> Option<Arc<Template>> {
+        let Source::Template { special, current, .. } = &mut self.source else {
+            return None;
+        };
+        if !special.is_empty() && !special.iter().any(|module| template.imported.contains(module)) {
+            self.useless_since = Some(Instant::now());
+            return None;
         }
-        template
+        let template = Arc::new(template);
+        *current = Some(Living {
+            template: template.clone(),
+            bytes,
+            born: Instant::now(),
+            forks: 1,
+        });
+        self.place_bytes = 0;
+        self.useless_since = None;
+        Some(template)
     }
 
     /// The modules that its template has imported.
@@ -263,13 +283,9 @@ impl Pool {
         self.living().map_or(&[], |living| &living.template.imported)
     }
 
-    /// Has its template none of the modules for which the pool is there.
+    /// Has its interpreter none of the modules for which the pool is there.
     pub(super) fn is_useless(&self) -> bool {
-        let Source::Template { special, .. } = &self.source else {
-            return false;
-        };
-        let has = |module: &String| self.imported().contains(module);
-        self.living().is_some() && !special.is_empty() && !special.iter().any(has)
+        self.useless_since.is_some_and(|since| since.elapsed() < USELESS)
     }
 
     /// Does the code name a module that this pool has and others lack.

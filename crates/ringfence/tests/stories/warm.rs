@@ -1,8 +1,12 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
-use crate::client::{Server, within};
+use crate::client::{Server, TempDir, within};
 use serde_json::{Value, json};
-use std::{collections::HashSet, fs, time::Duration};
+use std::{
+    collections::HashSet,
+    fs,
+    time::{Duration, Instant},
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -233,4 +237,255 @@ fn a_helper_that_is_killed_is_replaced() {
     });
     assert!(answered);
     wait_until_warm(&mut server);
+}
+
+/// Looks for a word in all memory of its own process. Its first letter is written apart, so that what is found is not
+/// the question itself.
+const SCAN: &str = r#"
+import re
+def count(word):
+    pattern, found = re.compile(b'[c]' + word), 0
+    with open('/proc/self/mem', 'rb') as memory, open('/proc/self/maps') as maps:
+        for line in maps.read().splitlines():
+            span, rights = line.split()[:2]
+            if not rights.startswith('r') or '[v' in line: continue
+            begin, end = (int(x, 16) for x in span.split('-'))
+            try:
+                memory.seek(begin)
+                found += sum(1 for _ in pattern.finditer(memory.read(end - begin)))
+            except (OSError, ValueError, OverflowError): pass
+    return found
+"#;
+
+/// claim: [WARM-2]
+///
+/// ATTACKS L10: what an earlier claim brought, and what the server was told, is nowhere in a later one.
+#[test]
+fn nothing_of_an_earlier_claim_or_of_the_server_is_in_memory() {
+    let directory = TempDir::new("canary-of-the-server");
+    let config = directory.file("canary-of-the-server.yaml", "warm: {ready: 2}\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    let look = format!(
+        "{SCAN}\nimport os\n\
+        [count(b'anary-secret'), count(b'anary-argument'), count(b'anary-of-the-server'), 'SECRET' in os.environ]"
+    );
+    let secret =
+        json!({"env": {"SECRET": "canary-secret"}, "args": ["canary-argument"], "stdin": "canary-secret"});
+    // The control: where it was given it is found.
+    let own = run(&mut server, &look, secret.clone());
+    assert!(
+        own["result"][0].as_u64() > Some(0) && own["result"][1].as_u64() > Some(0),
+        "{own}"
+    );
+    for _ in 0..4 {
+        run(
+            &mut server,
+            "x = 'canary-secret' * 1000\nprint(len(x))",
+            secret.clone(),
+        );
+        let later = run(&mut server, &look, json!({}));
+        assert_eq!(later["result"], json!([0, 0, 0, false]), "{later}");
+    }
+}
+
+/// claim: [WARM-4]
+#[test]
+fn a_fork_has_no_thread_timer_descriptor_or_lock_of_its_template() {
+    let mut server = Server::start();
+    let code = "import os, signal, sys, threading, logging, random\n\
+        [os.listdir('/proc/self/task'), threading.active_count(), threading.current_thread() is threading.main_thread(), \
+        [signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)], \
+        sorted(int(n) for n in os.listdir('/proc/self/fd')), \
+        signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, signal.sigpending() == set(), \
+        logging.getLogger().handlers, logging._lock.acquire(timeout=1)]";
+    let done = run(&mut server, code, json!({}));
+    // The standard streams, the driver's pipe, and the one that lists them.
+    assert_eq!(
+        done["result"],
+        json!([
+            ["2"],
+            1,
+            true,
+            [0.0, 0.0, 0.0],
+            [0, 1, 2, 3, 4],
+            true,
+            true,
+            [],
+            true
+        ]),
+        "{done}"
+    );
+}
+
+/// claim: [WARM-4]
+///
+/// ATTACKS L03, and the namespaces of two sandboxes that run at once.
+#[test]
+fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let code = "import os, time\nbegun = time.time()\ntime.sleep(0.5)\n\
+        [{n: os.readlink('/proc/self/ns/' + n) for n in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup')}, \
+        begun, time.monotonic(), time.process_time(), time.clock_gettime(time.CLOCK_BOOTTIME)]";
+    let began = std::time::SystemTime::now();
+    let now = began.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let ids: Vec<u64> = (0..2)
+        .map(|_| {
+            server.send(
+                "tools/call",
+                json!({"name": "execute_code", "arguments": {"code": code}}),
+            )
+        })
+        .collect();
+    let mut results: Vec<Value> = Vec::new();
+    while results.len() < 2 {
+        let message = server.receive();
+        if ids.iter().any(|id| message["id"] == json!(id)) {
+            results.push(message["result"]["structuredContent"]["result"].clone());
+        }
+    }
+    for (name, namespace) in results[0][0].as_object().unwrap() {
+        assert_ne!(Some(namespace), results[1][0].get(name), "{name}");
+    }
+    for result in results {
+        let [wall, monotonic, processor, boot] = [1, 2, 3, 4].map(|at| result[at].as_f64().unwrap());
+        assert!((wall - now).abs() < 5.0, "{result}");
+        // The sandbox was made a moment ago; the host is older, and the template has worked longer.
+        assert!(monotonic < 120.0 && boot < 120.0 && processor < 0.2, "{result}");
+    }
+}
+
+/// claim: [WARM-6]
+#[test]
+fn a_template_is_retired_after_so_many_forks() {
+    let directory = TempDir::new("retired");
+    let config = directory.file("c.yaml", "warm: {ready: 1, ready_max: 1, template_forks: 3}\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    wait_until_warm(&mut server);
+    let templates = |server: &Server| -> HashSet<u32> {
+        let python = below(server.child.id(), "_ringfence_template");
+        let parent = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let rest = stat.rsplit(") ").next().unwrap_or_default();
+            rest.split_whitespace()
+                .nth(1)
+                .and_then(|word| word.parse::<u32>().ok())
+        };
+        let is_fork = |pid: &&u32| parent(pid).is_some_and(|above| python.contains(&above));
+        python.iter().filter(|pid| !is_fork(pid)).copied().collect()
+    };
+    let mut seen = templates(&server);
+    for number in 0..12 {
+        let done = run(&mut server, &format!("print({number})"), json!({}));
+        assert_eq!(done["stdout"], format!("{number}\n"), "{done}");
+        seen.extend(templates(&server));
+    }
+    assert!(seen.len() >= 3, "{seen:?}");
+    assert!(within(PATIENCE, || templates(&server).len() <= 1), "old ones go");
+}
+
+/// claim: [WARM-6]
+#[test]
+fn pools_keep_to_their_memory_and_say_so() {
+    let directory = TempDir::new("budget");
+    let config = directory.file("c.yaml", "warm: {ready: 4, memory_mb: 16}\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    let mut told = Value::Null;
+    assert!(
+        within(PATIENCE, || {
+            told = server.call("list_runtimes", json!({}))["structuredContent"]["runtimes"].clone();
+            let troubles = told
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|runtime| runtime["trouble"].as_str());
+            troubles
+                .into_iter()
+                .any(|trouble| trouble.contains("warm.memory_mb"))
+        }),
+        "{told}"
+    );
+    let runtimes = told
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|runtime| runtime["language"] != "typescript");
+    let bytes: u64 = runtimes
+        .filter_map(|runtime| runtime["memory_bytes"].as_u64())
+        .sum();
+    assert!(bytes <= 16 << 20, "{told}");
+    for (language, code) in [
+        ("python", "print(1)"),
+        ("node", "console.log(1)"),
+        ("shell", "echo 1"),
+    ] {
+        assert_eq!(server.execute(language, code)["stdout"], "1\n", "{language}");
+    }
+}
+
+/// claim: [WARM-3]
+///
+/// Special requests are served by what stands ready, and cost little more than plain ones: no bypass.
+#[test]
+fn a_request_with_a_thousand_variables_and_fifty_files_is_served_warm() {
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let names = 0..1000;
+    let env: serde_json::Map<String, Value> = names
+        .map(|n| (format!("NAME_{n}"), json!(format!("value {n}"))))
+        .collect();
+    let files: Vec<Value> = (0..50)
+        .map(|n| json!({"path": format!("in/{n}.txt"), "text": format!("file {n}")}))
+        .collect();
+    let special = json!({
+        "env": env, "files": files, "timeout_seconds": 7, "args": ["x"],
+        "resource_limits": {"max_ram_mb": 99, "max_processes": 7, "max_disk_mb": 9, "max_cpu_cores": 0.5},
+    });
+    let code = "import os\n[len([n for n in os.environ if n.startswith('NAME_')]), os.environ['NAME_999'], \
+        len(os.listdir('in')), open('in/49.txt').read(), os.getppid()]";
+    let mut begun_cold = 0;
+    for _ in 0..5 {
+        let done = run(&mut server, code, special.clone());
+        // A fork's parent is its template, outside of the sandbox; a program that starts cold has pid 1.
+        assert_eq!(
+            done["result"],
+            json!([1000, "value 999", 50, "file 49", 0]),
+            "{done}"
+        );
+        begun_cold += usize::from(done["result"][4] != 0);
+    }
+    assert_eq!(begun_cold, 0);
+}
+
+/// claim: [WARM-7]
+///
+/// ATTACKS L07: a place that is wanted, dropped and replaced at the same time has one owner.
+#[test]
+fn a_call_that_is_cancelled_while_it_takes_its_place_harms_no_other() {
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let mut wanted = HashSet::new();
+    for number in 0..120 {
+        let arguments = json!({"code": format!("print({number})")});
+        let id = server.send(
+            "tools/call",
+            json!({"name": "execute_code", "arguments": arguments}),
+        );
+        if number % 2 == 0 {
+            server.tell("notifications/cancelled", json!({"requestId": id}));
+        } else {
+            wanted.insert((id, number));
+        }
+    }
+    let by = Instant::now() + PATIENCE;
+    while !wanted.is_empty() && Instant::now() < by {
+        let message = server.receive();
+        let Some((id, number)) = wanted.iter().copied().find(|(id, _)| message["id"] == json!(id)) else {
+            continue;
+        };
+        wanted.remove(&(id, number));
+        let done = &message["result"]["structuredContent"];
+        assert_eq!(done["stdout"], format!("{number}\n"), "{message}");
+    }
+    assert!(wanted.is_empty(), "{wanted:?}");
 }
