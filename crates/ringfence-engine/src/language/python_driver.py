@@ -5,15 +5,16 @@ def _ringfence(sys, forked=False):
     def take(word):
         """What an interpreter that was there before its claim is told."""
         word = json.loads(word)
-        env = word['env']
-        for name in [name for name in os.environ if name not in env]:
-            del os.environ[name]
-        for name, text in env.items():
-            if os.environ.get(name) != text:
-                os.environ[name] = text
-        if 'TZ' in env:
+        env = {name.encode(): text.encode() for name, text in word['env'].items()}
+        os.environ._data.clear()
+        os.environ._data.update(env)
+        # As a whole, because setenv(3) looks through all of them for each.
+        block = (ctypes.c_char_p * (len(env) + 1))(*[name + b'=' + text for name, text in env.items()])
+        ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ').value = ctypes.addressof(block)
+        if 'TZ' in word['env']:
             time.tzset()
         sys.argv[:] = ['', word['script'], *word['args']]
+        return block  # which lives as long as the program
     def compiled(source, script):
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
         tree = compile(source, script, 'exec', TREE, dont_inherit=True)
@@ -31,8 +32,8 @@ def _ringfence(sys, forked=False):
     def rehearse():
         """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
         env = dict(os.environ)
-        take(json.dumps({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []}))
-        take(json.dumps({'env': env, 'script': '', 'args': []}))
+        first = take(json.dumps({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []}))
+        second = take(json.dumps({'env': env, 'script': '', 'args': []}))
         time.tzset()
         with open(os.devnull, 'w') as nowhere:
             space = {'__name__': '', 'nowhere': nowhere}
@@ -41,6 +42,7 @@ def _ringfence(sys, forked=False):
             repr(eval(last, space))
         gc.collect()
         gc.freeze()
+        return first, second
     def tell(tag, text, limit):
         data = text.encode('utf-8', 'backslashreplace')[:limit]
         data = tag + len(data).to_bytes(4, 'big') + data
@@ -109,11 +111,12 @@ def _ringfence(sys, forked=False):
     main.update(__doc__=None, __package__=None, __file__=None, __cached__=None, __annotations__={})
     given = set(main)
     if forked:
-        import gc, json, time
-        rehearse()
+        import ctypes, gc, json, time
+        rehearsed = rehearse()
         with open(4, 'rb') as word:
             word = word.read()
-        take(word)
+        block = take(word)
+        del rehearsed
     del sys.argv[0]
     script = main['__file__'] = sys.argv[0]
     status = 0

@@ -20,6 +20,14 @@ enum Expected {
     Cancelled,
 }
 
+/// A call that has not been answered.
+struct Flying {
+    number: usize,
+    expected: Expected,
+    /// Since it was sent, or a little before.
+    parts_died: bool,
+}
+
 /// The arguments of a call, by its number.
 fn call(number: usize) -> (Value, Expected) {
     let (square, word) = (number * number, format!("word-{number}"));
@@ -77,14 +85,19 @@ fn call(number: usize) -> (Value, Expected) {
     }
 }
 
-fn check(number: usize, expected: &Expected, answer: &Value, parts_died: bool) {
+fn check(call: &Flying, answer: &Value) {
+    let Flying {
+        number,
+        expected,
+        parts_died,
+    } = call;
     let result = &answer["result"]["structuredContent"];
     let good = match expected {
         Expected::Says(text) => result["stdout"] == *text && result["success"] == true,
         Expected::Ends(kind) => result["exit"]["kind"] == *kind,
         Expected::Cancelled => answer.get("error").is_some() || result["exit"]["kind"] == "cancelled",
     };
-    let excused = parts_died && result["code"] == "sandbox_fault";
+    let excused = *parts_died && result["code"] == "sandbox_fault";
     assert!(
         good || excused,
         "call {number}: wanted {expected:?}, got {answer:#}"
@@ -106,7 +119,7 @@ fn kill_below(server: u32, word: &str) {
 
 /// Keeps some calls in flight; a part dies before every `kill_every`th.
 fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize) {
-    let mut flying: HashMap<u64, (usize, Expected, bool)> = HashMap::new();
+    let mut flying: HashMap<u64, Flying> = HashMap::new();
     for number in numbers {
         if number % kill_every == kill_every - 1 {
             let helper = number % (2 * kill_every) > kill_every;
@@ -116,9 +129,7 @@ fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize)
                 "_ringfence_template"
             };
             kill_below(server.child.id(), word);
-            flying
-                .values_mut()
-                .for_each(|(_, _, parts_died)| *parts_died = true);
+            flying.values_mut().for_each(|call| call.parts_died = true);
         }
         let (arguments, expected) = call(number);
         let id = server.send(
@@ -133,8 +144,13 @@ fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize)
             continue;
         }
         // What is taken soon after a death may still be what has died.
-        let soon = number % kill_every < 2 * AT_ONCE || number % kill_every == kill_every - 1;
-        flying.insert(id, (number, expected, soon));
+        let since = number % kill_every;
+        let call = Flying {
+            number,
+            expected,
+            parts_died: since < 2 * AT_ONCE || since == kill_every - 1,
+        };
+        flying.insert(id, call);
         while flying.len() >= AT_ONCE {
             land(server, &mut flying);
         }
@@ -144,14 +160,14 @@ fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize)
     }
 }
 
-fn land(server: &mut Server, flying: &mut HashMap<u64, (usize, Expected, bool)>) {
+fn land(server: &mut Server, flying: &mut HashMap<u64, Flying>) {
     let answer = server.receive();
-    if let Some((number, expected, parts_died)) = answer["id"].as_u64().and_then(|id| flying.remove(&id)) {
-        check(number, &expected, &answer, parts_died);
+    if let Some(call) = answer["id"].as_u64().and_then(|id| flying.remove(&id)) {
+        check(&call, &answer);
     }
 }
 
-/// claim: [PROC-7] [WARM-5] [WARM-6]
+/// claim: [PROC-7] [WARM-5]
 ///
 /// 600 calls unless `RINGFENCE_SOAK_CALLS` asks for more.
 #[test]

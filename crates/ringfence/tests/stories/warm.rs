@@ -441,7 +441,9 @@ fn a_request_with_a_thousand_variables_and_fifty_files_is_served_warm() {
         "env": env, "files": files, "timeout_seconds": 7, "args": ["x"],
         "resource_limits": {"max_ram_mb": 99, "max_processes": 7, "max_disk_mb": 9, "max_cpu_cores": 0.5},
     });
-    let code = "import os\n[len([n for n in os.environ if n.startswith('NAME_')]), os.environ['NAME_999'], \
+    let code = "import os, subprocess\nos.environ['NAME_7'] = 'changed'\ndel os.environ['NAME_8']\n\
+        seen = subprocess.run('env | grep -c ^NAME_; echo $NAME_7 $NAME_999', shell=True, capture_output=True, text=True)\n\
+        [len([n for n in os.environ if n.startswith('NAME_')]), os.environ['NAME_999'], seen.stdout, \
         len(os.listdir('in')), open('in/49.txt').read(), os.getppid()]";
     let mut begun_cold = 0;
     for _ in 0..5 {

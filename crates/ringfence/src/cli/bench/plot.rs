@@ -2,7 +2,6 @@
 //! with the middle half as a box and the median as a number.
 
 use super::figures::{Document, Line};
-use std::fmt::Write as _;
 
 const LABELS: f64 = 330.0;
 const PLOT: f64 = 560.0;
@@ -12,7 +11,8 @@ const RIGHT: f64 = 90.0;
 
 pub(super) fn svg(document: &Document) -> String {
     let scale = Scale::of(&document.lines);
-    let bottom = TOP + ROW * document.lines.iter().map(|_| 1.0).sum::<f64>();
+    #[expect(clippy::cast_precision_loss, reason = "some ten rows")]
+    let bottom = TOP + ROW * document.lines.len() as f64;
     let (width, height) = (LABELS + PLOT + RIGHT, bottom + 40.0);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -23,17 +23,14 @@ pub(super) fn svg(document: &Document) -> String {
     );
     for tick in scale.ticks() {
         let x = scale.at(tick);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            svg,
+        svg += &format!(
             "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">{tick}</text>",
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">{tick}</text>\n",
             bottom + 16.0
         );
     }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">ms</text>",
+    svg += &format!(
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#777777\">ms</text>\n",
         LABELS + PLOT / 2.0,
         bottom + 32.0
     );
@@ -52,13 +49,12 @@ fn row(svg: &mut String, scale: &Scale, line: &Line, y: f64) {
     } else {
         "#8a8a8a"
     };
-    let _ = writeln!(
-        svg,
+    *svg += &format!(
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#222222\">{}</text>\
          <line x1=\"{p1:.1}\" y1=\"{y:.1}\" x2=\"{p99:.1}\" y2=\"{y:.1}\" stroke=\"{color}\" stroke-width=\"2\"/>\
          <rect x=\"{p25:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\" fill=\"{color}\" fill-opacity=\"0.45\"/>\
          <line x1=\"{p50:.1}\" y1=\"{:.1}\" x2=\"{p50:.1}\" y2=\"{:.1}\" stroke=\"{color}\" stroke-width=\"3\"/>\
-         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{:.2}</text>",
+         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{:.2}</text>\n",
         LABELS - 10.0,
         y + 4.0,
         escaped(&line.name),
