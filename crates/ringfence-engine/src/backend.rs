@@ -7,14 +7,17 @@ use ringfence_jail::{
     cgroup::Parent,
     client::{self, Helper},
     plan,
-    wire::{self, Cause, Ending, Event, Failure, Order, TEMPLATE_GONE},
+    wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Interest},
@@ -90,6 +93,7 @@ impl Native {
             stderr: ends.stderr,
             report: ends.report,
             template,
+            has_ended: AtomicBool::new(false),
         })
     }
 
@@ -188,19 +192,19 @@ pub(crate) struct Place {
     stderr: OwnedFd,
     report: OwnedFd,
     template: Option<Arc<Template>>,
+    has_ended: AtomicBool,
 }
 
 /// An interpreter that forks itself into the places that are made from it. It is kept as long as one of them lives.
 pub(crate) struct Template {
     pub(crate) place: Place,
     ends: client::Template,
-    /// Those of the wanted modules that there are.
-    pub(crate) imported: Vec<String>,
+    pub(crate) imported: Imported,
 }
 
 /// What a place says when its walls are up.
 pub(crate) struct Parked {
-    imported: Vec<String>,
+    imported: Imported,
     descriptors: Vec<OwnedFd>,
 }
 
@@ -208,7 +212,7 @@ impl Place {
     /// Until its walls are up; a template has also done its imports.
     pub(crate) async fn parked(&self) -> Result<Parked, RequestError> {
         match self.heard().await? {
-            (Event::Parked { imported }, descriptors) => Ok(Parked {
+            (Event::Parked(imported), descriptors) => Ok(Parked {
                 imported,
                 descriptors,
             }),
@@ -235,20 +239,23 @@ impl Place {
         }
     }
 
-    /// Does it end with the template that this one ends with.
-    pub(crate) fn is_of_same_template(&self, other: &Self) -> bool {
-        match (&self.template, &other.template) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+    /// Was it made from this template, or from none.
+    pub(crate) fn is_of(&self, template: Option<&Arc<Template>>) -> bool {
+        match (&self.template, template) {
+            (Some(own), Some(template)) => Arc::ptr_eq(own, template),
             (None, None) => true,
             _ => false,
         }
     }
 
-    /// Does it wait still. Whatever a parked place says means that it does not.
+    /// Does it wait still. Whatever a parked place says, which it says once, means that it does not.
     pub(crate) fn waits(&self) -> bool {
         let socket = &self.events.socket;
         let heard = socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd()));
-        matches!(heard, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        if !matches!(heard, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.has_ended.store(true, Ordering::Relaxed);
+        }
+        !self.has_ended.load(Ordering::Relaxed)
     }
 }
 
@@ -487,7 +494,7 @@ impl Events {
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Parked { .. } | Event::Measured(_), _)) => continue,
+                Some((Event::Parked(_) | Event::Measured(_), _)) => continue,
                 Some((Event::Running, doors)) => Ok(Heard::Running(doors)),
                 Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),

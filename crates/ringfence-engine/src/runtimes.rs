@@ -7,6 +7,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Component, Path, PathBuf},
+    time::SystemTime,
 };
 
 /// An interpreter and its surroundings.
@@ -64,6 +65,25 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
         surroundings(&path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
     interpreter.trees.extend(settings.extra_mounts.iter().cloned());
     Ok(interpreter)
+}
+
+/// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.
+pub(crate) fn changed(interpreter: &Path) -> Option<SystemTime> {
+    let prefix = interpreter.parent().and_then(Path::parent);
+    let libraries = prefix.map(|prefix| prefix.join("lib"));
+    let libraries = libraries
+        .into_iter()
+        .chain(["/usr/lib".into(), "/usr/local/lib".into()]);
+    let versions = libraries
+        .filter_map(|library| fs::read_dir(library).ok())
+        .flat_map(|entries| entries.flatten())
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python3"));
+    let packages = versions
+        .flat_map(|version| ["site-packages", "dist-packages"].map(|packages| version.path().join(packages)));
+    packages
+        .chain([interpreter.to_owned()])
+        .filter_map(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
+        .max()
 }
 
 fn executable(path: &Path) -> bool {

@@ -14,7 +14,7 @@ use ringfence_types::{
     ErrorCode, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode,
     WorkspaceSource,
 };
-use std::{borrow::Cow, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 const GRACE_MS: u64 = 500;
 
@@ -159,9 +159,7 @@ pub(crate) fn bind<'a>(
 /// An interpreter and what it needs of the host.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Surroundings {
-    interpreter: PathBuf,
-    /// When it was installed.
-    changed: Option<SystemTime>,
+    pub(crate) interpreter: PathBuf,
     trees: Vec<PathBuf>,
     links: Vec<(PathBuf, String)>,
     on_path: Vec<PathBuf>,
@@ -171,9 +169,6 @@ pub(crate) fn surroundings(house: &House, language: Language) -> Result<Surround
     let found = runtimes::find(language, &house.settings.runtimes)?;
     let mut surroundings = Surroundings {
         on_path: vec![found.path.clone()],
-        changed: std::fs::metadata(&found.path)
-            .and_then(|file| file.modified())
-            .ok(),
         interpreter: found.path,
         trees: found.trees,
         links: found.links,

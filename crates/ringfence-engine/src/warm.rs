@@ -9,9 +9,9 @@ use crate::{
     engine::House,
     sandbox::Surroundings,
 };
-use pool::{Pool, Purpose};
+use pool::{Origin, Pool, Purpose};
 use ringfence_jail::Plan;
-use ringfence_types::{ErrorCode, ExecuteRequest, Language, RequestError, Tier};
+use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -133,6 +133,9 @@ pub(crate) fn take(house: &House, request: &ExecuteRequest) -> Option<Taken> {
     };
     // The most special one first.
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
+    if pool.is_shadowed_by(&request.files) {
+        return None;
+    }
     let place = take_from(house, pool)?;
     Some(Taken {
         place,
@@ -178,22 +181,32 @@ async fn tend(house: Weak<House>) {
     loop {
         tokio::time::sleep(TENDING).await;
         let Some(house) = house.upgrade() else { return };
-        let purposes: Vec<Purpose> = house.pools.lock().iter().map(|pool| pool.purpose).collect();
-        for purpose in purposes {
-            let now = Pool::new(&house, purpose);
-            let mut pools = house.pools.lock();
-            let Some(pool) = pools.iter_mut().find(|pool| pool.purpose == purpose) else {
-                return; // the pools are closed
-            };
-            pool.drop_the_dead();
-            pool.shrink_when_idle(house.settings.warm.ready);
-            // Another interpreter is first on the path now, or none.
-            if let Some(now) = now.filter(|now| !now.is_same_as(pool)) {
-                *pool = now;
-            }
+        if house.pools.lock().is_empty() {
+            return; // the pools are closed
+        }
+        for purpose in Purpose::ALL {
+            compare(&house, purpose);
         }
         fill(&house);
     }
+}
+
+/// Holds a pool against what the host has now: another interpreter may be first on the path, or other packages, or none.
+fn compare(house: &House, purpose: Purpose) {
+    let now = Pool::new(house, purpose);
+    let mut pools = house.pools.lock();
+    let at = pools.iter().position(|pool| pool.purpose == purpose);
+    match (at.and_then(|at| pools.get_mut(at)), now) {
+        (Some(pool), Some(now)) if now.is_same_as(pool) => {
+            pool.drop_the_dead();
+            pool.shrink_when_idle(house.settings.warm.ready);
+        }
+        (Some(pool), Some(now)) => *pool = now,
+        (None, Some(now)) => pools.push(now),
+        (Some(_), None) => pools.retain(|pool| pool.purpose != purpose),
+        (None, None) => {}
+    }
+    pools.sort_by_key(|pool| Purpose::ALL.iter().position(|purpose| *purpose == pool.purpose));
 }
 
 /// Makes one place of a pool. A pool that has been replaced meanwhile is not found any more, and the place is let go.
@@ -230,13 +243,24 @@ fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> 
     pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan))
 }
 
-/// A place with all walls up, and what it takes of memory where that is not known yet. `None`: its template turns out to
-/// be good for nothing.
+/// A place with all walls up, and what it takes of memory where that is not known yet. `None`: its template is just being
+/// made, or turns out to be good for nothing, or for too much memory.
 async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<u64>)>, RequestError> {
-    let template = match template(house, plan).await? {
-        Origin::Template(template) => Some(template),
-        Origin::Nothing => None,
-        Origin::Useless => return Ok(None),
+    let origin = pool_of(&mut house.pools.lock(), plan).and_then(|pool| pool.origin(&house.settings.warm));
+    let template = match origin {
+        None => return Ok(None),
+        Some(Origin::Nothing) => None,
+        Some(Origin::Template(template)) => Some(template),
+        Some(Origin::TemplateToBe(wanted)) => {
+            let made = template(house, plan, wanted).await;
+            if let Some(pool) = pool_of(&mut house.pools.lock(), plan) {
+                pool.has_builder = false;
+            }
+            match made? {
+                Some(template) => Some(template),
+                None => return Ok(None),
+            }
+        }
     };
     let place = house.native.place(plan.clone(), template)?;
     place.parked().await?;
@@ -248,42 +272,24 @@ async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<
     Ok(Some((place, bytes)))
 }
 
-/// What a place is made from.
-enum Origin {
-    Template(Arc<Template>),
-    Nothing,
-    /// There is nobody any more who wants it, or no module for which it would be there.
-    Useless,
-}
-
-/// The template of a pool, made when there is none, or none that is still good.
-async fn template(house: &House, plan: &Arc<Plan>) -> Result<Origin, RequestError> {
-    let wanted = {
-        let mut pools = house.pools.lock();
-        let Some(pool) = pool_of(&mut pools, plan) else {
-            return Ok(Origin::Useless);
-        };
-        match (pool.template_to_fork(&house.settings.warm), pool.template_plan()) {
-            (Some(template), _) => return Ok(Origin::Template(template)),
-            (None, None) => return Ok(Origin::Nothing),
-            (None, Some(plan)) => plan,
-        }
-    };
+/// Makes the template of a pool, if there is memory for it, and takes it into use.
+async fn template(
+    house: &House,
+    plan: &Arc<Plan>,
+    wanted: Arc<Plan>,
+) -> Result<Option<Arc<Template>>, RequestError> {
     let template = house.native.template(wanted).await?;
     let bytes = template.place.measure().await?;
     let mut pools = house.pools.lock();
     let others = pools.iter().filter(|pool| !Arc::ptr_eq(&pool.plan, plan));
     let taken: u64 = others.map(Pool::memory_bytes).sum();
-    if taken + bytes > house.settings.warm.memory_bytes {
-        return Err(RequestError::new(
-            ErrorCode::RuntimeUnavailable,
-            format!(
-                "a template of {} MiB is more than is left of warm.memory_mb",
-                bytes >> 20
-            ),
-            "Give warm.memory_mb more.",
-        ));
-    }
-    let begun = pool_of(&mut pools, plan).and_then(|pool| pool.begin_template(template, bytes));
-    Ok(begun.map_or(Origin::Useless, Origin::Template))
+    let enough = taken + bytes <= house.settings.warm.memory_bytes;
+    Ok(pool_of(&mut pools, plan).and_then(|pool| {
+        if enough {
+            pool.begin_template(template, bytes)
+        } else {
+            pool.refuse_template(bytes);
+            None
+        }
+    }))
 }

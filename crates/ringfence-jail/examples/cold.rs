@@ -50,7 +50,7 @@ fn run(helper: &Helper, plan: &Plan, claim: &Claim) -> Result<(), Box<dyn Error>
             continue;
         }
         match wire::receive::<Event>(place.events.as_fd())? {
-            Some((Event::Parked { .. } | Event::Running, _doors)) => {}
+            Some((Event::Parked(_) | Event::Running, _doors)) => {}
             Some((Event::Ended(ending), _)) if ending.status == Some(0) => return Ok(()),
             other => return Err(format!("the command did not end well: {other:?}").into()),
         }

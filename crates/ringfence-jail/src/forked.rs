@@ -4,6 +4,7 @@ use crate::{
     Plan,
     client::Template,
     init::Pipes,
+    plan::Identity,
     wire::{self, Door, Failure, Fork, ForkEvent},
 };
 use ringfence_sys::{channel, process, wait};
@@ -90,20 +91,34 @@ impl Forked {
             reply,
         };
         forked.wait_until_ready()?;
-        forked.check_walls()?;
+        forked.check_walls(plan)?;
         Ok(forked)
     }
 
     /// What the kernel says of a child that has called itself ready: it was the template's code that gave up its rights.
-    fn check_walls(&self) -> Result<(), Failure> {
-        let path = Path::new("/proc").join(self.pid.to_string()).join("status");
-        let status = fs::read_to_string(path).map_err(|error| failed(&error))?;
-        match WALLS
+    fn check_walls(&self, plan: &Plan) -> Result<(), Failure> {
+        let status = status_of(&self.pid.to_string())?;
+        let lacks = |wall: &str| Err(failed(&io::Error::other(format!("the child lacks `{wall}`"))));
+        if let Some(wall) = WALLS
             .iter()
             .find(|wall| !status.lines().any(|line| line == **wall))
         {
-            Some(wall) => Err(failed(&io::Error::other(format!("the child lacks `{wall}`")))),
-            None => Ok(()),
+            return lacks(wall);
+        }
+        let id = match plan.identity {
+            Identity::Own { base } => base + std::process::id(),
+            Identity::Server { uid, .. } => uid,
+        };
+        if !status.contains(&format!("\nUid:\t{id}\t{id}\t{id}\t{id}\n")) {
+            return lacks("a user of its own");
+        }
+        // Those of the template are not enough, which may do more. Older kernels do not count them.
+        let filters = |status: &str| field(status, "Seccomp_filters:")?.parse::<u32>().ok();
+        let parent = field(&status, "PPid:").ok_or_else(|| failed(&io::Error::other("it has no parent")))?;
+        let template = status_of(parent)?;
+        match (filters(&status), filters(&template)) {
+            (Some(own), Some(inherited)) if own <= inherited => lacks("filters of its own"),
+            _ => Ok(()),
         }
     }
 
@@ -147,6 +162,15 @@ impl Forked {
     pub(crate) fn hear(&self) -> io::Result<Option<(ForkEvent, Vec<OwnedFd>)>> {
         wire::receive(self.reply.as_fd())
     }
+}
+
+fn status_of(pid: &str) -> Result<String, Failure> {
+    fs::read_to_string(Path::new("/proc").join(pid).join("status")).map_err(|error| failed(&error))
+}
+
+fn field<'a>(status: &'a str, label: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(label))?;
+    line.split_whitespace().next()
 }
 
 fn failed(error: &io::Error) -> Failure {

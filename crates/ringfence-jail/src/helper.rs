@@ -39,7 +39,9 @@ pub fn run(workers: Workers) -> i32 {
 
 fn serve(workers: Workers) -> io::Result<()> {
     process::set_name("ringfence-help")?;
-    process::new_session()?;
+    // No session of its own: the kernel's scheduler shares processors between sessions, and lets those that are new and
+    // seldom run wait for seconds on a busy machine (sched(7), autogroup).
+    process::new_group()?;
     process::ignore_children()?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.

@@ -158,6 +158,22 @@ pub(crate) fn unique_bytes(proc: &OwnedFd) -> u64 {
     pids(proc).iter().map(of_one).sum()
 }
 
+/// Has a process memory that its forks could write to together with it. The list of what it has mapped is its own word
+/// only as far as it is too long to be read, and then it counts as yes.
+pub(crate) fn shares_memory(proc: &OwnedFd) -> bool {
+    pids(proc).iter().filter(|pid| *pid != Path::new("1")).any(|pid| {
+        let maps = read(proc, pid, "maps", MAPS_BYTES_MAX);
+        maps.is_none_or(|maps| {
+            let writable_shared = |line: &str| {
+                line.split_whitespace()
+                    .nth(1)
+                    .is_some_and(|rights| rights.contains("w") && rights.ends_with('s'))
+            };
+            maps.len() as u64 >= MAPS_BYTES_MAX || maps.lines().any(writable_shared)
+        })
+    })
+}
+
 pub(crate) fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
     let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
     entries

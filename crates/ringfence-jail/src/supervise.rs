@@ -99,7 +99,7 @@ fn supervise(
             };
             // The server hangs up when it has read the files that were left, and has given its answer. Nobody waits
             // for what follows: namespaces, mounts and the cgroup take their time.
-            drop(wire::receive::<Order>(server.as_fd()));
+            while let Ok(Some(_)) = wire::receive::<Order>(server.as_fd()) {}
             sandbox.kill();
             told
         }
@@ -243,8 +243,13 @@ impl<'a> Sandbox<'a> {
             let patience = (!up).then(|| by.saturating_duration_since(Instant::now()));
             // One order is enough; what comes after it is read once the program runs.
             let orders = claimed.is_none().then_some(server);
-            let [ordered, linked] = wait::readable([orders, Some(self.link.as_fd())], patience)
+            let fork = self.forked.as_ref().and_then(Forked::process);
+            let [ordered, linked, died] = wait::readable([orders, Some(self.link.as_fd()), fork], patience)
                 .map_err(|error| Failure::new("wait", &error))?;
+            if died {
+                let error = io::Error::other("the program that was forked ahead has ended");
+                return Err(Failure::new("wait for a claim", &error));
+            }
             if linked {
                 self.hear_parked()?;
                 up = true;
@@ -253,7 +258,7 @@ impl<'a> Sandbox<'a> {
                     [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
                 let template: Vec<BorrowedFd<'_>> = template.into_iter().flatten().map(AsFd::as_fd).collect();
                 // A server that is gone shows when it is listened to.
-                drop(wire::send(server, &Event::Parked { imported }, &template));
+                drop(wire::send(server, &Event::Parked(imported), &template));
             }
             if ordered {
                 match wire::receive(server) {
@@ -302,9 +307,9 @@ impl<'a> Sandbox<'a> {
     }
 
     /// A template says when it may be asked for forks. Until then it imports, for as long as that takes on a slow disk.
-    fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Vec<String>, Failure> {
+    fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Imported, Failure> {
         let Some(control) = self.doors.get(&Door::Control) else {
-            return Ok(Vec::new());
+            return Ok(Imported::default());
         };
         let failed = |error: io::Error| Failure::new("wait for the template's imports", &error);
         let waited_for = [Some(control.as_fd()), Some(server), Some(self.link.as_fd())];
@@ -314,8 +319,12 @@ impl<'a> Sandbox<'a> {
             let gone = || io::Error::other("it has ended, or is wanted no more");
             return Err(failed(if left || ended { gone() } else { timed_out }));
         }
+        if self.doors.get(&Door::Proc).is_some_and(sample::shares_memory) {
+            let shares = "a module has made memory that its forks would share";
+            return Err(failed(io::Error::other(shares)));
+        }
         match wire::receive::<Imported>(control.as_fd()).map_err(failed)? {
-            Some((told, _)) => Ok(told.imported),
+            Some((told, _)) => Ok(told),
             None => Err(failed(io::Error::other("it has ended"))),
         }
     }
@@ -348,16 +357,13 @@ impl<'a> Sandbox<'a> {
             mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)])
                 .map_err(|error| Failure::new("size the disk", &error))?;
         }
-        let ahead = self
-            .doors
-            .get(&Door::Program)
-            .map(|program| process::pid_of(program.as_fd()));
-        let ahead = ahead
-            .transpose()
-            .map_err(|error| Failure::new("the program that was started ahead", &error))?;
-        match ahead.or(self.forked.as_ref().map(|forked| forked.pid)) {
-            Some(pid) => enter::limit(pid, claim, std::process::id()),
-            None => Ok(()), // pid 1 limits itself, and the program inherits it
+        let program = self.doors.get(&Door::Program).map(AsFd::as_fd);
+        let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
+        // By its descriptor: a number may be another process by now.
+        match ahead.map(process::pid_of).transpose() {
+            Ok(Some(pid)) => enter::limit(pid, claim, std::process::id()),
+            Ok(None) => Ok(()), // pid 1 limits itself, and the program inherits it
+            Err(error) => Err(Failure::new("the program that was started ahead", &error)),
         }
     }
 
@@ -395,7 +401,7 @@ impl<'a> Sandbox<'a> {
                 .map(AsFd::as_fd);
             let fork = self.forked.as_ref().map(Forked::events);
             let dying = self.forked.as_ref().and_then(Forked::process);
-            let dying = dying.filter(|_| self.counted.is_none());
+            let dying = dying.filter(|_| self.cgroup.is_some() && self.counted.is_none());
             let waited_for = [Some(server), Some(self.link.as_fd()), alarm, fork, dying];
             let [ordered, linked, alarmed, ended, died] =
                 wait::readable(waited_for, Some(until)).map_err(|error| Failure::new("wait", &error))?;
@@ -436,10 +442,7 @@ impl<'a> Sandbox<'a> {
                 Ok(Some(Cause::Program))
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
-            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) if self.forked.is_some() => {
-                Err(template_gone())
-            }
-            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => Ok(Some(Cause::Killed)),
+            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => self.torn_down().map(Some),
         }
     }
 
@@ -447,10 +450,23 @@ impl<'a> Sandbox<'a> {
     fn hear_fork(&mut self) -> Result<Option<Cause>, Failure> {
         let heard = self.forked.as_ref().map(Forked::hear);
         let Some(Ok(Some((ForkEvent::Ended(end), _)))) = heard else {
-            return Err(template_gone());
+            return self.torn_down().map(Some);
         };
         self.ended(&end);
         Ok(Some(Cause::Program))
+    }
+
+    /// The end of a tree that nobody has told: the kernel took it for memory, or it ended with its template.
+    fn torn_down(&self) -> Result<Cause, Failure> {
+        let for_memory = || {
+            self.cgroup
+                .as_ref()
+                .is_some_and(|cgroup| cgroup.counted().out_of_memory)
+        };
+        if self.forked.is_some() && !for_memory() {
+            return Err(template_gone());
+        }
+        Ok(Cause::Killed)
     }
 
     fn ended(&mut self, end: &ProgramEnd) {
@@ -509,9 +525,10 @@ impl<'a> Sandbox<'a> {
         tree::kill_descendants(DEATH_PATIENCE);
     }
 
-    /// The end, once nothing of the request is alive. Where pid 1 is all that is left, it is taken down later.
+    /// The end, once nothing of the request is alive. Where the program has ended and pid 1 is all that is left, it is
+    /// taken down later; before the program pid 1 has its pipes, whose end the server waits for.
     fn finish(&mut self, cause: Cause) -> Ending {
-        if !self.is_alone() {
+        if cause != Cause::Program || !self.is_alone() {
             self.kill();
             self.counted = None;
         }

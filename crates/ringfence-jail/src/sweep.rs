@@ -6,6 +6,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Where the directories of runs are, below the state directory.
@@ -36,8 +37,15 @@ pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
     }
 }
 
+/// A directory that was made a moment ago may not be locked yet.
+const YOUNG: Duration = Duration::from_secs(5);
+
 fn remove_if_abandoned(directory: &Path) -> io::Result<bool> {
     let lock = File::open(directory)?;
+    let made = lock.metadata()?.modified()?;
+    if made.elapsed().is_ok_and(|age| age < YOUNG) {
+        return Ok(false);
+    }
     if lock.try_lock().is_err() {
         return Ok(false);
     }

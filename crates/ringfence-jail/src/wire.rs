@@ -50,10 +50,7 @@ pub enum Order {
 #[serde(deny_unknown_fields)]
 pub enum Event {
     /// The walls are up; from now on a claim takes effect at once. Descriptors, of a template: see [`Start`].
-    Parked {
-        /// What a template has imported of what it was told to.
-        imported: Vec<String>,
-    },
+    Parked(Imported),
     /// So many bytes of memory that nobody else has a part in.
     Measured(u64),
     /// The claim is bound and the program runs. Descriptors: workspace, output directory.
@@ -128,12 +125,14 @@ pub struct Fork {
     pub times: usize,
 }
 
-/// Template to the supervisor of its own place, once: it may be asked for forks.
-#[derive(Debug, Serialize, Deserialize)]
+/// Template to the supervisor of its own place, once: it may be asked for forks. Of other places nothing is said here.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Imported {
     /// Those of the wanted modules that there are.
-    pub imported: Vec<String>,
+    pub wanted: Vec<String>,
+    /// The first names of all that came with them, in one string, separated by spaces.
+    pub loaded: String,
 }
 
 /// Template to supervisor.

@@ -324,6 +324,11 @@ pub fn adopt_orphans() -> io::Result<()> {
     ))?)
 }
 
+/// Leads a new process group, which the terminal's signals do not reach, in the session where it is.
+pub fn new_group() -> io::Result<()> {
+    Ok(rustix::process::setpgid(None, None)?)
+}
+
 /// A session and process group of its own, without a terminal.
 pub fn new_session() -> io::Result<()> {
     rustix::process::setsid()?;

@@ -192,10 +192,29 @@ pub(crate) fn go(
     serde_json::to_vec(&go).unwrap_or_default()
 }
 
-/// Variables that the loader, the C library or an interpreter reads when the process starts, and never again.
+/// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts, and
+/// never again.
 pub(crate) fn decides_at_start(name: &str) -> bool {
-    const PREFIXES: [&str; 9] = [
-        "GLIBC_", "LANG", "LC_", "LD_", "MALLOC_", "NODE_", "OPENSSL_", "PYTHON", "UV_",
+    const PREFIXES: [&str; 19] = [
+        "BLIS_",
+        "GLIBC_",
+        "GOTO_",
+        "KMP_",
+        "LANG",
+        "LC_",
+        "LD_",
+        "MALLOC_",
+        "MATPLOTLIB",
+        "MKL_",
+        "MPL",
+        "NODE_",
+        "NPY_",
+        "NUMEXPR_",
+        "OMP_",
+        "OPENBLAS_",
+        "OPENSSL_",
+        "PYTHON",
+        "UV_",
     ];
     name == "HOME" || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -86,21 +86,27 @@ def _ringfence(sys, forked=False):
         return asyncio.run(steps())
     def end_fork(status):
         """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
-        import atexit, threading
+        import atexit, io, threading
         if isinstance(status, SystemExit):
             status = status.code
             if status is not None and not isinstance(status, int):
                 sys.stderr.write('%s\n' % (status,))
                 status = 1
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        main.clear()
-        gc.collect()
-        for stream in (sys.stdout, sys.stderr):
+        for last in (threading._shutdown, atexit._run_exitfuncs):
             try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
+                last()
+            except BaseException:
+                pass  # it has been told
+        if threading.active_count() == 1:  # others would go on without their names
+            main.clear()
+            gc.collect()
+        # What files and streams still hold, whoever has opened them.
+        for thing in [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, *gc.get_objects()]:
+            if isinstance(thing, io.IOBase):
+                try:
+                    thing.flush()
+                except Exception:
+                    pass
         os._exit((status or 0) & 0xff)
     sys.path[0] = os.getcwd()
     os.set_inheritable(report, False)

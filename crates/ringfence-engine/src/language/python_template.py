@@ -91,8 +91,8 @@ def _ringfence_template(os, sys, run):
     def refresh():
         """What was drawn before the fork must not be drawn again."""
         modules = sys.modules
-        if 'random' in modules:
-            modules['random'].seed()
+        for generator in generators:
+            generator.seed()
         if 'tempfile' in modules:
             modules['tempfile']._name_sequence = None
         if 'uuid' in modules:
@@ -125,6 +125,7 @@ def _ringfence_template(os, sys, run):
             tell(reply, 'Ready')
             reply.detach()
             control.detach()
+            children.clear()
             os.closerange(5, 1 << 20)
             run(sys, True)  # does not return: taking these frames apart would copy their pages
         for number in numbers:
@@ -149,8 +150,11 @@ def _ringfence_template(os, sys, run):
         reply.close()
 
     gc.collect()
+    generators = [thing for thing in gc.get_objects() if isinstance(thing, sys.modules['random'].Random)] \
+        if 'random' in sys.modules else []
     gc.freeze()
-    control.send(json.dumps({'imported': imported}).encode())
+    loaded = ' '.join(sorted({name.split('.')[0] for name in sys.modules}))
+    control.send(json.dumps({'wanted': imported, 'loaded': loaded[:8192]}).encode())
     while True:
         for number, _ in poll.poll():
             bury(number) if number in children else serve()

@@ -6,13 +6,15 @@ use crate::{
     engine::House,
     language::{BASIC_MODULES, Imports},
     prepare::PREPARE,
+    runtimes,
     sandbox::{self, Start, Surroundings},
 };
 use ringfence_jail::{Layout, Plan};
-use ringfence_types::Language;
+use ringfence_types::{InputFile, Language};
 use std::{
+    collections::HashSet,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 const USED_UP: &str = "the memory for sandboxes that wait (warm.memory_mb) is used up";
@@ -58,6 +60,8 @@ pub(super) struct Pool {
     pub(super) purpose: Purpose,
     pub(super) plan: Arc<Plan>,
     pub(super) surroundings: Arc<Surroundings>,
+    /// When its interpreter was changed last.
+    changed: Option<SystemTime>,
     source: Source,
     pub(super) ready: Vec<Place>,
     /// Being made.
@@ -72,6 +76,19 @@ pub(super) struct Pool {
     pub(super) place_bytes: u64,
     /// When its template turned out to have none of the modules for which the pool is there.
     useless_since: Option<Instant>,
+    /// Is somebody making its template.
+    pub(super) has_builder: bool,
+    /// Memory that a template took for which there was not enough.
+    template_needs: u64,
+}
+
+/// What a place is made from.
+pub(super) enum Origin {
+    Nothing,
+    /// A fork of this.
+    Template(Arc<Template>),
+    /// A fork of what has this plan and is still to be made.
+    TemplateToBe(Arc<Plan>),
 }
 
 /// What places are made from.
@@ -131,6 +148,7 @@ impl Pool {
         Some(Self {
             purpose,
             plan: Arc::new(plan),
+            changed: runtimes::changed(&surroundings.interpreter),
             surroundings: Arc::new(surroundings),
             source,
             ready: Vec::new(),
@@ -141,6 +159,8 @@ impl Pool {
             trouble: None,
             place_bytes: 0,
             useless_since: None,
+            has_builder: false,
+            template_needs: 0,
         })
     }
 
@@ -148,6 +168,7 @@ impl Pool {
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         self.plan == other.plan
             && self.surroundings == other.surroundings
+            && self.changed == other.changed
             && self.template_plan() == other.template_plan()
     }
 
@@ -185,16 +206,35 @@ impl Pool {
         let have = self.ready.len() - usize::from(wants_template && !self.ready.is_empty());
         let wanted = self.target.saturating_sub(have + self.making);
         let wanted = wanted.min(at_once.saturating_sub(self.making));
-        let affordable = match (self.place_bytes, *room) {
-            (0, 0) => 0,
+        let template_bytes = if wants_template { self.template_needs } else { 0 };
+        let left = room.saturating_sub(template_bytes);
+        let affordable = match (self.place_bytes, left) {
+            (_, 0) => 0,
             (0, _) => wanted,
-            (each, room) => wanted.min(usize::try_from(room / each).unwrap_or(usize::MAX)),
+            (each, left) => wanted.min(usize::try_from(left / each).unwrap_or(usize::MAX)),
         };
         *room = room.saturating_sub(self.place_bytes.saturating_mul(affordable as u64));
+        let used_up = self.trouble.as_deref() == Some(USED_UP);
         if affordable < wanted {
             self.trouble = Some(USED_UP.to_owned());
+        } else if used_up && wanted == 0 && self.making == 0 {
+            self.trouble = None;
         }
         affordable
+    }
+
+    /// What the next place is made from; a fork of a template counts as one at once. `None`: somebody is making the
+    /// template.
+    pub(super) fn origin(&mut self, settings: &WarmSettings) -> Option<Origin> {
+        match (self.template_to_fork(settings), self.template_plan()) {
+            (Some(template), _) => Some(Origin::Template(template)),
+            (None, None) => Some(Origin::Nothing),
+            (None, Some(_)) if self.has_builder => None,
+            (None, Some(plan)) => {
+                self.has_builder = true;
+                Some(Origin::TemplateToBe(plan))
+            }
+        }
     }
 
     /// Is there nothing that could still come without a request.
@@ -212,17 +252,29 @@ impl Pool {
             return;
         }
         // What an older template has made is not used any more.
-        self.ready.retain(|other| other.is_of_same_template(&place));
+        let current = self.living().map(|living| living.template.clone());
         self.ready.push(place);
+        self.ready.retain(|place| place.is_of(current.as_ref()));
     }
 
-    /// None could be made.
+    /// None could be made. A template that has died takes its places with it.
     pub(super) fn failed(&mut self, why: String) {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(why);
-        if let Source::Template { current, .. } = &mut self.source {
+        if let Source::Template { current, .. } = &mut self.source
+            && current
+                .as_ref()
+                .is_some_and(|living| !living.template.place.waits())
+        {
             *current = None;
+            self.ready.clear();
         }
+    }
+
+    /// A template was made that takes more memory than there is.
+    pub(super) fn refuse_template(&mut self, bytes: u64) {
+        self.template_needs = bytes;
+        self.trouble = Some(USED_UP.to_owned());
     }
 
     /// Memory that the places that wait, and those that are being made, take with their template.
@@ -262,7 +314,8 @@ impl Pool {
         let Source::Template { special, current, .. } = &mut self.source else {
             return None;
         };
-        if !special.is_empty() && !special.iter().any(|module| template.imported.contains(module)) {
+        let has = |module: &String| template.imported.wanted.contains(module);
+        if !special.is_empty() && !special.iter().any(has) {
             self.useless_since = Some(Instant::now());
             return None;
         }
@@ -273,14 +326,14 @@ impl Pool {
             born: Instant::now(),
             forks: 1,
         });
-        self.place_bytes = 0;
         self.useless_since = None;
         Some(template)
     }
 
     /// The modules that its template has imported.
     pub(super) fn imported(&self) -> &[String] {
-        self.living().map_or(&[], |living| &living.template.imported)
+        self.living()
+            .map_or(&[], |living| &living.template.imported.wanted)
     }
 
     /// Has its interpreter none of the modules for which the pool is there.
@@ -297,6 +350,24 @@ impl Pool {
         special
             .filter_map(|module| module.split('.').next())
             .any(|package| code.contains(package))
+    }
+
+    /// Has the request a file that a program would import in the place of a module that is there already.
+    pub(super) fn is_shadowed_by(&self, files: &[InputFile]) -> bool {
+        let Some(living) = self.living() else { return false };
+        let first_name = |file: &InputFile| {
+            let first = file
+                .path
+                .as_str()
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            first.split('.').next().unwrap_or_default().to_owned()
+        };
+        let files: HashSet<String> = files.iter().map(first_name).collect();
+        let mut loaded = living.template.imported.loaded.split(' ');
+        !files.is_empty() && loaded.any(|name| files.contains(name))
     }
 
     fn living(&self) -> Option<&Living> {

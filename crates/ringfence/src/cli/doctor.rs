@@ -29,16 +29,17 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     let floor = config.floor.tier();
     let report = examine();
     let met = report.gives(floor);
-    let warm = if met { try_warm(config.engine)? } else { None };
+    let warm = if met { try_warm(config.engine) } else { Ok(None) };
     let terminal = context.terminal;
     if arguments.json {
         let document = json!({
-            "layers": report.layers, "tier": report.tier, "floor": floor, "floor_met": met, "warm": warm,
+            "layers": report.layers, "tier": report.tier, "floor": floor, "floor_met": met,
+            "warm": warm.as_ref().ok(), "warm_error": warm.as_ref().err().map(|error| &error.message),
         });
         terminal.print_json(&document)
     } else {
         let mark = |mark, word: &str| terminal.mark(mark, word);
-        terminal.print(&(render(&report, floor, mark) + "\n" + &render_warm(warm.as_deref(), mark)))
+        terminal.print(&(render(&report, floor, mark) + "\n" + &render_warm(&warm, mark)))
     }
     .map_err(|error| fault("print", &error))?;
     Ok(if met {
@@ -70,9 +71,14 @@ fn try_warm(settings: EngineSettings) -> Result<Option<Vec<Runtime>>, RequestErr
 }
 
 /// One line for each language that is there: what stands ready for it, or why nothing does.
-fn render_warm(runtimes: Option<&[Runtime]>, mark: impl Fn(Mark, &str) -> String) -> String {
-    let Some(runtimes) = runtimes else {
-        return "warm starts: off\n".to_owned();
+fn render_warm(
+    warm: &Result<Option<Vec<Runtime>>, RequestError>,
+    mark: impl Fn(Mark, &str) -> String,
+) -> String {
+    let runtimes = match warm {
+        Ok(Some(runtimes)) => runtimes,
+        Ok(None) => return "warm starts: off\n".to_owned(),
+        Err(error) => return format!("warm starts: {} {}\n", mark(Mark::Bad, "trouble"), error.message),
     };
     let mut text = String::new();
     for runtime in runtimes {

@@ -23,6 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// For each language, and not more.
+const READY: u64 = 2;
+
 /// One test at a time: what one counts is the whole machine's.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -120,8 +123,17 @@ fn resident_kib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The counts once they have stopped changing.
-fn settled(server: &Server) -> Counts {
+/// The counts once everything stands ready and they have stopped changing.
+fn settled(server: &mut Server) -> Counts {
+    let ready = client::within(Duration::from_secs(60), || {
+        let listed = server.call("list_runtimes", serde_json::json!({}));
+        let runtimes = listed["structuredContent"]["runtimes"]
+            .as_array()
+            .unwrap()
+            .clone();
+        runtimes.iter().all(|runtime| runtime["ready"] == READY)
+    });
+    assert!(ready, "the pools are not full after a minute");
     let mut last = count(server.child.id());
     let mut since = Instant::now();
     client::within(Duration::from_secs(20), || {
@@ -165,7 +177,7 @@ fn many_runs_leave_nothing_behind() {
         turn(&mut server, number);
     }
     // What stands ready is made good, and what is taken down is gone, soon after the last run.
-    let (before, memory_before) = (settled(&server), resident_kib(server.child.id()));
+    let (before, memory_before) = (settled(&mut server), resident_kib(server.child.id()));
     for number in 0..runs {
         turn(&mut server, number);
     }

@@ -181,10 +181,11 @@ fn calls_of_every_kind_while_parts_die_are_answered_rightly_and_leave_nothing() 
     let config = directory.file("config.yaml", "warm: {ready: 2, ready_max: 2}\n");
     let mut server = Server::start_with(&["--config", &config]);
     soak(&mut server, 0..300, 100);
-    let (before, memory_before) = (settled(&server), resident_kib(server.child.id()));
+    let (before, memory_before) = (settled(&mut server), resident_kib(server.child.id()));
     soak(&mut server, 300..300 + calls, 250);
+    settled(&mut server);
     client::within(PATIENCE, || count(server.child.id()) == before);
-    let (after, memory_after) = (settled(&server), resident_kib(server.child.id()));
+    let (after, memory_after) = (settled(&mut server), resident_kib(server.child.id()));
     println!(
         "{calls} calls\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB"
     );

@@ -183,6 +183,9 @@ impl Drop for Server {
     }
 }
 
+/// How often a condition is looked at: what is waited for needs the processors more.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Does it become true in time.
 pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
@@ -190,7 +193,7 @@ pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
         if Instant::now() > deadline {
             return false;
         }
-        std::thread::yield_now();
+        std::thread::sleep(LOOK);
     }
     true
 }

@@ -364,14 +364,7 @@ fn a_template_is_retired_after_so_many_forks() {
     wait_until_warm(&mut server);
     let templates = |server: &Server| -> HashSet<u32> {
         let python = below(server.child.id(), "_ringfence_template");
-        let parent = |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let rest = stat.rsplit(") ").next().unwrap_or_default();
-            rest.split_whitespace()
-                .nth(1)
-                .and_then(|word| word.parse::<u32>().ok())
-        };
-        let is_fork = |pid: &&u32| parent(pid).is_some_and(|above| python.contains(&above));
+        let is_fork = |pid: &&u32| parent(**pid).is_some_and(|above| python.contains(&above));
         python.iter().filter(|pid| !is_fork(pid)).copied().collect()
     };
     let mut seen = templates(&server);
@@ -484,4 +477,72 @@ fn a_call_that_is_cancelled_while_it_takes_its_place_harms_no_other() {
         assert_eq!(done["stdout"], format!("{number}\n"), "{message}");
     }
     assert!(wanted.is_empty(), "{wanted:?}");
+}
+
+/// What a program does must not depend on whether a sandbox stood ready.
+#[test]
+fn a_file_with_the_name_of_a_loaded_module_is_imported_as_in_a_cold_run() {
+    let mut server = Server::start();
+    let files = json!([
+        {"path": "calendar.py", "text": "mine = 1"}, {"path": "html/__init__.py", "text": "mine = 2"}
+    ]);
+    let done = run(
+        &mut server,
+        "import calendar, html\n[calendar.mine, html.mine]",
+        json!({"files": files}),
+    );
+    assert_eq!(done["result"], json!([1, 2]), "{done}");
+}
+
+/// What files and streams hold is written at the end, whoever has opened them.
+#[test]
+fn a_fork_that_ends_loses_nothing_that_was_written() {
+    let mut server = Server::start();
+    let module = "log = open('log.txt', 'w')\nlog.write('kept')\n";
+    let code = "import io, sys, m\nprint('said', end='')\nsys.stdout = io.StringIO()";
+    let done = run(
+        &mut server,
+        code,
+        json!({"files": [{"path": "m.py", "text": module}]}),
+    );
+    assert_eq!(done["stdout"], "said", "{done}");
+    assert_eq!(done["artifacts"][0]["name"], "log.txt", "{done}");
+    assert_eq!(done["artifacts"][0]["size_bytes"], 4, "{done}");
+    let daemon = "import threading, time\nx = 1\ndef work():\n    while True:\n        x + 1\n\
+        threading.Thread(target=work, daemon=True).start()\nprint('end')";
+    let done = run(&mut server, daemon, json!({}));
+    assert_eq!(
+        (done["stdout"].as_str(), done["stderr"].as_str()),
+        (Some("end\n"), Some("")),
+        "{done}"
+    );
+}
+
+/// claim: [WARM-7]
+#[test]
+fn a_fork_that_dies_while_it_waits_is_not_handed_out() {
+    let mut server = Server::start();
+    for number in 0..3 {
+        wait_until_warm(&mut server);
+        let python = below(server.child.id(), "_ringfence_template");
+        let forks = python
+            .iter()
+            .filter(|pid| parent(**pid).is_some_and(|above| python.contains(&above)));
+        let forks: Vec<u32> = forks.copied().collect();
+        forks.iter().for_each(|pid| kill(*pid));
+        let gone = |pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ")
+                .next()
+                .is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
+        };
+        assert!(within(PATIENCE, || forks.iter().all(gone)), "{forks:?}");
+        let done = server.execute("python", &format!("print({number})"));
+        assert_eq!(done["stdout"], format!("{number}\n"), "{done}");
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split_whitespace().nth(1)?.parse().ok()
 }
