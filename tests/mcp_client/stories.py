@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anyio
@@ -370,13 +370,18 @@ OWN = [
 ]
 
 
-async def until_pandas_is_ready(connection: Connection) -> None:
-    with anyio.fail_after(50):
-        while True:
-            listed = await connection.call("list_runtimes", {})
-            if any("pandas" in runtime["preloaded"] and runtime["warm"] for runtime in listed.structured["runtimes"]):
-                return
-            await anyio.sleep(0.05)
+@contextlib.asynccontextmanager
+async def connected_with_pandas(server: Server, era: str) -> AsyncIterator[Connection]:
+    """A server whose sandboxes with pandas stand ready."""
+    async with connected(server.parameters(), era, server.log) as connection:
+        with anyio.fail_after(50):
+            while True:
+                listed = await connection.call("list_runtimes", {})
+                runtimes = listed.structured["runtimes"]
+                if any("pandas" in runtime["preloaded"] and runtime["warm"] for runtime in runtimes):
+                    break
+                await anyio.sleep(0.05)
+        yield connection
 
 
 # claim: [WARM-1]
@@ -387,8 +392,7 @@ async def forks_that_use_numpy_draw_different_numbers(server: Server, era: str) 
         "mp.current_process().authkey.hex(), os.getppid()]"
     )
     seen: set[str] = set()
-    async with connected(server.parameters(), era, server.log) as connection:
-        await until_pandas_is_ready(connection)
+    async with connected_with_pandas(server, era) as connection:
         for _ in range(4):
             *drawn, parent = (await connection.call("execute_code", {"code": code})).structured["result"]
             equal(parent, 0)  # its template: it was forked, not started
@@ -405,8 +409,7 @@ async def a_fork_of_the_data_template_has_one_thread_and_may_have_more(server: S
         "a = np.arange(160000.0).reshape(400, 400) % 7\n"
         "print(before, bool(np.allclose(a @ a, np.einsum('ij,jk->ik', a, a))))"
     )
-    async with connected(server.parameters(), era, server.log) as connection:
-        await until_pandas_is_ready(connection)
+    async with connected_with_pandas(server, era) as connection:
         for _ in range(3):
             done = (await connection.call("execute_code", {"code": code, "resource_limits": {"max_cpu_cores": 2}})).structured
             equal(done["stdout"], "[1, 1] True\n")
@@ -418,8 +421,7 @@ async def a_plot_comes_back_as_a_picture(server: Server, era: str) -> None:
         "pd.DataFrame({'x': [1, 2, 3], 'y': [2, 4, 8]}).plot(x='x', y='y')\n"
         "plt.savefig('plot.png')\nprint(plt.get_backend().lower(), plt.get_fignums())"
     )
-    async with connected(server.parameters(), era, server.log) as connection:
-        await until_pandas_is_ready(connection)
+    async with connected_with_pandas(server, era) as connection:
         for _ in range(2):
             done = (await connection.call("execute_code", {"code": code})).structured
             equal(done["stdout"], "agg [1]\n")

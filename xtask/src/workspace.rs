@@ -58,8 +58,8 @@ impl Workspace {
         cargo
     }
 
-    /// Every text file that is tracked or about to be, in a fixed order.
-    pub fn text_files(&self) -> Result<Vec<TextFile>, String> {
+    /// Files that git has, or would take.
+    pub fn paths(&self) -> Result<Vec<String>, String> {
         let mut git = command(
             "git",
             ["ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -68,11 +68,18 @@ impl Workspace {
         let mut paths: Vec<String> = capture(git)?.split_terminator('\0').map(str::to_owned).collect();
         paths.sort();
         paths.dedup();
-        let read = |path: String| match fs::read(self.root.join(&path)) {
-            Ok(bytes) => String::from_utf8(bytes).ok().map(|text| TextFile { path, text }),
-            Err(_) => None, // deleted, and not yet committed as such
+        // One that is deleted, and not yet committed as such, is none.
+        paths.retain(|path| self.root.join(path).exists());
+        Ok(paths)
+    }
+
+    /// Every text file that is tracked or about to be, in a fixed order.
+    pub fn text_files(&self) -> Result<Vec<TextFile>, String> {
+        let read = |path: String| {
+            let bytes = fs::read(self.root.join(&path)).ok()?;
+            String::from_utf8(bytes).ok().map(|text| TextFile { path, text })
         };
-        Ok(paths.into_iter().filter_map(read).collect())
+        Ok(self.paths()?.into_iter().filter_map(read).collect())
     }
 
     /// The release build of the product.

@@ -29,10 +29,7 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
         Language::Shell => (&["bash"], &settings.shell),
     };
     let absent = |message: String| {
-        let key = match language {
-            Language::Typescript => Language::Node,
-            other => other,
-        };
+        let key = language.runs_as();
         let hint = match configured {
             Some(_) => format!(
                 "Correct runtimes.{key} in the configuration, or RINGFENCE_RUNTIMES_{}.",

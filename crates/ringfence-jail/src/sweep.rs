@@ -19,38 +19,51 @@ pub struct Swept {
     pub cgroups: usize,
     /// Directories that went.
     pub directories: usize,
-    /// Cgroups that nobody owns and that still hold a process.
+    /// What nobody owns, and could not go yet: cgroups that still hold a process, directories that may be too new to be
+    /// locked.
     pub held: usize,
 }
 
 /// Removes them.
 pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
-    let runs = fs::read_dir(state_dir.join(RUNS)).into_iter().flatten().flatten();
-    let directories = runs
-        .filter(|run| remove_if_abandoned(&run.path()).unwrap_or(false))
-        .count();
     let (gone, held) = cgroups.sweep();
-    Swept {
+    let mut swept = Swept {
         cgroups: gone,
-        directories,
+        directories: 0,
         held,
+    };
+    for run in fs::read_dir(state_dir.join(RUNS)).into_iter().flatten().flatten() {
+        match remove_if_abandoned(&run.path()) {
+            Ok(Abandoned::Gone) => swept.directories += 1,
+            Ok(Abandoned::New) => swept.held += 1,
+            // Owned; or it has gone meanwhile.
+            Ok(Abandoned::No) | Err(_) => {}
+        }
     }
+    swept
+}
+
+/// Was a directory nobody's.
+enum Abandoned {
+    No,
+    New,
+    Gone,
 }
 
 /// A directory that was made a moment ago may not be locked yet.
-const YOUNG: Duration = Duration::from_secs(5);
+const NEW: Duration = Duration::from_secs(5);
 
-fn remove_if_abandoned(directory: &Path) -> io::Result<bool> {
+fn remove_if_abandoned(directory: &Path) -> io::Result<Abandoned> {
     let lock = File::open(directory)?;
-    let made = lock.metadata()?.modified()?;
-    if made.elapsed().is_ok_and(|age| age < YOUNG) {
-        return Ok(false);
-    }
     if lock.try_lock().is_err() {
-        return Ok(false);
+        return Ok(Abandoned::No);
+    }
+    let made = lock.metadata()?.modified()?;
+    if made.elapsed().is_ok_and(|age| age < NEW) {
+        return Ok(Abandoned::New);
     }
     fs::remove_dir_all(directory)?;
-    Ok(true)
+    Ok(Abandoned::Gone)
 }
 
 /// The directory of one run in the `landlock` tier: made, locked, given to the sandbox's user, removed when dropped.

@@ -2,7 +2,7 @@
 
 use super::{Row, cold};
 use crate::{
-    command::{capture, command, show},
+    command::{capture, command},
     mcp_client,
     stats::Samples,
     workspace::Workspace,
@@ -132,5 +132,5 @@ pub fn plot(workspace: &Workspace, document: &Value) -> Result<(), String> {
     let mut draw = command(workspace.binary(), [Path::new("bench")]);
     draw.arg("--read").arg(&file);
     draw.arg("--plot").arg(workspace.root.join(PICTURE));
-    show(draw)
+    capture(draw).map(drop) // the table has been printed
 }

@@ -46,6 +46,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     findings.extend(claims::check(&files));
     findings.extend(reference::check(&files));
     findings.extend(lock_files(workspace));
+    findings.extend(strays(&workspace.paths()?, &files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -80,6 +81,39 @@ fn lock_files(workspace: &Workspace) -> Vec<Finding> {
     found.map(finding).collect()
 }
 
+/// What may lie at the root.
+const AT_ROOT: [&str; 14] = [
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "SECURITY.md",
+    "SPECIFICATION.md",
+    "clippy.toml",
+    "deny.toml",
+    "rust-toolchain.toml",
+    "rustfmt.toml",
+];
+
+/// What a tool has dropped here: a file at the root that nobody expects, or one that is not text.
+fn strays(paths: &[String], files: &[TextFile]) -> Vec<Finding> {
+    let is_text = |path: &str| files.iter().any(|file| file.path == path);
+    let found = paths.iter().filter_map(|path| {
+        if !path.contains('/') && !AT_ROOT.contains(&path.as_str()) {
+            Some(Finding::new(path, 1, "stray", "is not known at the root"))
+        } else if !is_text(path) {
+            Some(Finding::new(path, 1, "stray", "is not text"))
+        } else {
+            None
+        }
+    });
+    found.collect()
+}
+
 fn text_of<'a>(files: &'a [TextFile], path: &str) -> Option<&'a str> {
     files
         .iter()
@@ -93,5 +127,25 @@ fn file(path: &str, text: &str) -> TextFile {
     TextFile {
         path: path.to_owned(),
         text: text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tool_has_dropped_is_found() {
+        let paths = ["README.md", "trace.txt", "docs/x.md", "docs/trace.data"].map(str::to_owned);
+        let files = [
+            file("README.md", ""),
+            file("trace.txt", ""),
+            file("docs/x.md", ""),
+        ];
+        let found: Vec<String> = strays(&paths, &files)
+            .into_iter()
+            .map(|finding| finding.path)
+            .collect();
+        assert_eq!(found, ["trace.txt", "docs/trace.data"]);
     }
 }

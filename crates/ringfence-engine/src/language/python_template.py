@@ -2,7 +2,7 @@ def _ringfence_template(os, sys, run):
     """Imports what programs want, then forks one child for each sandbox that is handed to it, and tells their ends.
 
     A child walks into namespaces that stand ready, gives up every right, and goes on with `run`, which waits for its
-    claim. Nothing of a request is ever known to this process.
+    claim. Of a request this process learns how its program has ended, and nothing else.
     """
     import array, ctypes, gc, json, resource, select, socket, struct
     imported = []
@@ -12,23 +12,26 @@ def _ringfence_template(os, sys, run):
             imported.append(name)
         except Exception:
             pass
-    import atexit, io, threading
+    import atexit, io, threading  # what every program uses at its end
     def use_pandas():
-        if 'pandas' in imported:
-            frame = sys.modules['pandas'].DataFrame({'a': [1.0, 2.0], 'b': [3, 4]})
-            str(frame.describe())
-    try:
-        # These import more, and look for fonts, when they are first used.
-        use_pandas()
-        if 'matplotlib.pyplot' in imported:
-            plot = sys.modules['matplotlib.pyplot']
-            plot.plot([0, 1], label='x')
-            plot.title('x')
-            plot.legend()
-            plot.savefig(io.BytesIO(), format='png')
-            plot.close('all')
-    except Exception:
-        pass
+        frame = sys.modules['pandas'].DataFrame({'a': [1.0, 2.0], 'b': [3, 4]})
+        str(frame.describe())
+    def use_pyplot():
+        plot = sys.modules['matplotlib.pyplot']
+        plot.plot([0, 1], label='x')
+        plot.title('x')
+        plot.legend()
+        plot.savefig(io.BytesIO(), format='png')
+        plot.close('all')
+    def rehearse(module, use):
+        if module in imported:
+            try:
+                use()
+            except Exception:
+                pass  # it costs time later, and nothing else
+    # These import more, and look for fonts, when they are first used.
+    rehearse('pandas', use_pandas)
+    rehearse('matplotlib.pyplot', use_pyplot)
     libc = ctypes.CDLL(None, use_errno=True)
     class Filter(ctypes.Structure):
         _fields_ = [('length', ctypes.c_ushort), ('lines', ctypes.c_void_p)]
@@ -118,7 +121,7 @@ def _ringfence_template(os, sys, run):
             try:
                 enter(word, given, more)
                 refresh()
-                use_pandas()
+                rehearse('pandas', use_pandas)
             except BaseException as error:
                 tell(reply, {'Failed': '%s: %s' % (type(error).__name__, error)})
                 os._exit(1)

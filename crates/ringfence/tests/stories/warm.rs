@@ -518,6 +518,61 @@ fn a_fork_that_ends_loses_nothing_that_was_written() {
     );
 }
 
+fn supervisors(server: &Server) -> usize {
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let all = below(server.child.id(), "__jail-helper");
+    all.iter()
+        .filter(|pid| name(pid).starts_with("ringfence-super"))
+        .count()
+}
+
+/// claim: [WARM-7]
+///
+/// Before its program pid 1 holds the program's pipes, for whose end the server would wait.
+#[test]
+fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
+    let directory = TempDir::new("cancelled");
+    let config = directory.file("c.yaml", "warm: {ready: 2, ready_max: 2}\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    let full = |server: &mut Server| {
+        let listed = server.call("list_runtimes", json!({}))["structuredContent"]["runtimes"].clone();
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|runtime| runtime["ready"] == 2)
+    };
+    assert!(within(PATIENCE, || full(&mut server)));
+    // The parser's places are in no list; they are there when the count has not changed for a second.
+    let (mut before, mut since) = (0, Instant::now());
+    assert!(within(PATIENCE, || {
+        let now = supervisors(&server);
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_secs(1)
+    }));
+    for number in 0..100 {
+        // Every second one starts cold, where a sandbox is claimed before its walls stand.
+        let env = if number % 2 == 0 {
+            json!({})
+        } else {
+            json!({"LC_ALL": "C"})
+        };
+        let arguments = json!({"code": "sleep 60", "language": "shell", "env": env});
+        let id = server.send(
+            "tools/call",
+            json!({"name": "execute_code", "arguments": arguments}),
+        );
+        server.tell("notifications/cancelled", json!({"requestId": id}));
+    }
+    assert!(
+        within(PATIENCE, || full(&mut server) && supervisors(&server) == before),
+        "{before} became {}",
+        supervisors(&server)
+    );
+}
+
 /// claim: [WARM-7]
 #[test]
 fn a_fork_that_dies_while_it_waits_is_not_handed_out() {
