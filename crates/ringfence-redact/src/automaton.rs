@@ -1,0 +1,303 @@
+//! All needles at once: an Aho-Corasick automaton in a compact form, nine bytes a state.
+//!
+//! States are numbered along chains: the first child of a state is the next number. So most transitions are one
+//! comparison of one byte, and only states with several children need a search. The search among `edges` is
+//! logarithmic in the number of needles; everything else is amortised constant time for each byte of text.
+//!
+//! Before the automaton stands a filter: a bitmap of hashes of the first four bytes of every needle, in which ordinary
+//! text is looked up much faster than the automaton could follow it.
+
+use crate::forms::Needles;
+use std::collections::HashMap;
+use zeroize::Zeroize;
+
+/// The state before anything: depth 0.
+pub(crate) const ROOT: u32 = 0;
+
+/// Bytes of text that the filter looks at; no needle is shorter.
+pub(crate) const WINDOW: u32 = 4;
+
+/// A byte that no needle holds and no state is labelled with.
+pub(crate) const NOWHERE: u8 = b'\r';
+
+/// Label of a state that does not follow the one before it. No needle holds it.
+const CHAIN_START: u8 = b'\n';
+
+/// A needle ends at this state.
+const END: u32 = 1 << 31;
+/// Only a shorter needle ends at this state; `inner` knows its length.
+const INNER: u32 = 1 << 30;
+/// More children than the next state.
+const BRANCH: u32 = 1 << 29;
+const DEPTH: u32 = BRANCH - 1;
+
+const FILTER_BITS: u32 = 18;
+
+/// Needles, ready to be found.
+pub(crate) struct Automaton {
+    /// The byte that leads to each state; one more at the end.
+    labels: Vec<u8>,
+    links: Vec<Link>,
+    /// Children that are not the next state, sorted.
+    edges: Vec<Edge>,
+    /// Children of the root, by byte.
+    roots: [u32; 256],
+    inner: HashMap<u32, u32>,
+    filter: Box<[u64; 1 << (FILTER_BITS - 6)]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Link {
+    /// The state of the longest proper suffix.
+    fail: u32,
+    /// Depth and flags.
+    word: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Edge {
+    /// Parent and byte.
+    key: u64,
+    to: u32,
+}
+
+/// States in a row: each the parent of the next.
+struct Chain {
+    /// Of the first state.
+    depth: u32,
+    first: u32,
+    len: u32,
+    parent: u32,
+    byte: u8,
+}
+
+impl Automaton {
+    /// None without needles.
+    pub(crate) fn new(needles: &mut Needles) -> Option<Self> {
+        let (mut automaton, mut chains) = plant(needles.sorted())?;
+        automaton.link(&mut chains);
+        for byte in 0..=u8::MAX {
+            automaton.roots[usize::from(byte)] = automaton.child(ROOT, byte).unwrap_or(ROOT);
+        }
+        Some(automaton)
+    }
+
+    pub(crate) fn states(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The longest suffix of what was read that begins a needle, after one byte more; neither CR nor LF.
+    #[inline]
+    pub(crate) fn advance(&self, mut state: u32, byte: u8) -> u32 {
+        while state != ROOT {
+            if let Some(next) = self.child(state, byte) {
+                return next;
+            }
+            state = self.links[state as usize].fail;
+        }
+        self.roots[usize::from(byte)]
+    }
+
+    /// How many bytes of text the state stands for.
+    #[inline]
+    pub(crate) fn depth(&self, state: u32) -> u32 {
+        self.links[state as usize].word & DEPTH
+    }
+
+    /// The length of the longest needle that ends here.
+    #[inline]
+    pub(crate) fn ending(&self, state: u32) -> Option<u32> {
+        let word = self.links[state as usize].word;
+        if word & (END | INNER) == 0 {
+            None
+        } else if word & END != 0 {
+            Some(word & DEPTH)
+        } else {
+            self.inner.get(&state).copied()
+        }
+    }
+
+    /// The same place in the text, but only as deep as there is something to wait for.
+    #[inline]
+    pub(crate) fn waiting(&self, mut state: u32) -> u32 {
+        while state != ROOT
+            && self.labels[state as usize + 1] == CHAIN_START
+            && self.links[state as usize].word & BRANCH == 0
+        {
+            state = self.links[state as usize].fail;
+        }
+        state
+    }
+
+    /// Whether a needle may begin with these bytes, the oldest the lowest. Never wrong when it says no.
+    #[inline]
+    pub(crate) fn may_begin(&self, window: u32) -> bool {
+        let (word, bit) = slot(window);
+        self.filter[word] >> bit & 1 != 0
+    }
+
+    #[inline]
+    fn child(&self, state: u32, byte: u8) -> Option<u32> {
+        let at = state as usize;
+        if self.labels[at + 1] == byte {
+            return Some(state + 1);
+        }
+        if self.links[at].word & BRANCH == 0 {
+            return None;
+        }
+        let key = key(state, byte);
+        let found = self.edges.binary_search_by_key(&key, |edge| edge.key).ok()?;
+        Some(self.edges[found].to)
+    }
+
+    /// Finds the fail link of each state, nearest the root first.
+    fn link(&mut self, chains: &mut [Chain]) {
+        chains.sort_by_key(|chain| chain.depth);
+        let mut waiting = chains.iter().peekable();
+        let mut active: Vec<&Chain> = Vec::new();
+        for depth in 1.. {
+            while let Some(chain) = waiting.next_if(|chain| chain.depth <= depth) {
+                active.push(chain);
+            }
+            active.retain(|chain| depth - chain.depth < chain.len);
+            if active.is_empty() {
+                return;
+            }
+            for chain in &active {
+                let state = chain.first + depth - chain.depth;
+                if state == chain.first {
+                    self.link_one(state, chain.parent, chain.byte);
+                } else {
+                    self.link_one(state, state - 1, self.labels[state as usize]);
+                }
+            }
+        }
+    }
+
+    fn link_one(&mut self, state: u32, parent: u32, byte: u8) {
+        let mut fail = ROOT;
+        let mut from = parent;
+        while from != ROOT {
+            from = self.links[from as usize].fail;
+            if let Some(next) = self.child(from, byte) {
+                fail = next;
+                break;
+            }
+        }
+        let shorter = self.ending(fail);
+        let link = &mut self.links[state as usize];
+        link.fail = fail;
+        if let Some(len) = shorter.filter(|_| link.word & END == 0) {
+            link.word |= INNER;
+            self.inner.insert(state, len);
+        }
+    }
+}
+
+impl Drop for Automaton {
+    fn drop(&mut self) {
+        self.labels.zeroize();
+        for link in &mut self.links {
+            (link.fail, link.word) = (0, 0);
+        }
+        for edge in &mut self.edges {
+            edge.key.zeroize();
+        }
+        self.roots.zeroize();
+        self.filter.zeroize();
+        std::hint::black_box(&self.links);
+    }
+}
+
+/// The trie of sorted needles, without fail links.
+fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automaton, Vec<Chain>)> {
+    let mut filter = Box::new([0; 1 << (FILTER_BITS - 6)]);
+    let (mut states, mut longest) = (1, 0);
+    for (needle, shared) in with_shared(needles.clone()) {
+        states += needle.len() - shared;
+        longest = longest.max(needle.len());
+        let (word, bit) = slot(u32::from_le_bytes(*needle.first_chunk()?));
+        filter[word] |= 1 << bit;
+    }
+    if longest == 0 {
+        return None;
+    }
+    // room for all of it at once: what grows leaves copies behind
+    let mut labels = Vec::with_capacity(states + 1);
+    let mut links = Vec::with_capacity(states);
+    let mut edges = Vec::new();
+    let mut path = Vec::with_capacity(longest + 1);
+    labels.push(CHAIN_START);
+    links.push(Link::default());
+    path.push(ROOT);
+    let mut chains = vec![Chain::new(0, ROOT, ROOT, 0)];
+    for (needle, shared) in with_shared(needles) {
+        path.truncate(shared + 1);
+        for &byte in &needle[shared..] {
+            let (state, parent, depth) = (u32::try_from(links.len()).ok()?, *path.last()?, path.len());
+            if parent + 1 == state {
+                labels.push(byte);
+                chains.last_mut()?.len += 1;
+            } else {
+                labels.push(CHAIN_START);
+                links[parent as usize].word |= BRANCH;
+                edges.push(Edge {
+                    key: key(parent, byte),
+                    to: state,
+                });
+                chains.push(Chain::new(u32::try_from(depth).ok()?, state, parent, byte));
+            }
+            links.push(Link {
+                fail: ROOT,
+                word: u32::try_from(depth).ok()?,
+            });
+            path.push(state);
+        }
+        links[*path.last()? as usize].word |= END;
+    }
+    labels.push(CHAIN_START);
+    edges.sort_unstable_by_key(|edge| edge.key);
+    let automaton = Automaton {
+        labels,
+        links,
+        edges,
+        roots: [ROOT; 256],
+        inner: HashMap::new(),
+        filter,
+    };
+    Some((automaton, chains))
+}
+
+impl Chain {
+    fn new(depth: u32, first: u32, parent: u32, byte: u8) -> Self {
+        Self {
+            depth,
+            first,
+            len: 1,
+            parent,
+            byte,
+        }
+    }
+}
+
+/// Each needle with the length of the prefix it shares with the one before.
+fn with_shared<'a>(needles: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = (&'a [u8], usize)> {
+    needles.scan(&[][..], |before, needle| {
+        let shared = before
+            .iter()
+            .zip(needle)
+            .take_while(|(one, other)| one == other)
+            .count();
+        *before = needle;
+        Some((needle, shared))
+    })
+}
+
+fn key(parent: u32, byte: u8) -> u64 {
+    u64::from(parent) << 8 | u64::from(byte)
+}
+
+fn slot(window: u32) -> (usize, u32) {
+    let hash = window.wrapping_mul(0x9E37_79B1) >> (32 - FILTER_BITS);
+    ((hash >> 6) as usize, hash & 63)
+}

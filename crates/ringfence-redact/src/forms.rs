@@ -1,0 +1,236 @@
+//! The forms in which a secret may be written. Each becomes a needle: a byte string to look for.
+
+use crate::{Forms, wiped::Wiped};
+
+/// Derived forms shorter than this would be found in ordinary base64 and hex.
+pub(crate) const SHORTEST_DERIVED: usize = 6;
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const LOWER: &[u8; 16] = b"0123456789abcdef";
+const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
+
+/// What percent-encoders leave as it is, beside letters and digits: RFC 3986; Python's `quote`; JavaScript's
+/// `encodeURIComponent`.
+const PERCENT_KEEPS: [&[u8]; 3] = [b"-._~", b"-._~/", b"-._~!*'()"];
+
+/// Needles, one after the other, without CR and LF.
+#[derive(Default)]
+pub(crate) struct Needles {
+    bytes: Wiped,
+    /// Start and end of each.
+    spans: Vec<(u32, u32)>,
+    /// Where those of the secret at hand begin.
+    first: usize,
+}
+
+impl Needles {
+    /// Adds what a secret may look like.
+    pub(crate) fn add_secret(&mut self, secret: &str, forms: Forms) {
+        // a line break at an end is not part of what is secret; encoded, it would be
+        let secret = secret.trim_matches(['\r', '\n']);
+        self.first = self.spans.len();
+        self.add(1, |out| out.extend(secret.as_bytes()));
+        self.add_json(secret);
+        if forms == Forms::Plain {
+            return;
+        }
+        self.add(SHORTEST_DERIVED, |out| {
+            for char in secret.chars().rev() {
+                out.extend(char.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+        });
+        for digits in CASES {
+            self.add(SHORTEST_DERIVED, |out| {
+                secret.bytes().for_each(|byte| hex(out, b"", byte, digits));
+            });
+        }
+        for alphabet in [BASE64, BASE64_URL] {
+            for offset in 0..3 {
+                self.add_base64(secret.as_bytes(), alphabet, offset);
+            }
+        }
+        self.add_percent(secret.as_bytes());
+        self.add_python(secret);
+    }
+
+    /// Each needle once, in the order of bytes.
+    pub(crate) fn sorted(&mut self) -> impl Iterator<Item = &[u8]> + Clone {
+        let bytes = self.bytes.as_slice();
+        self.spans
+            .sort_unstable_by(|&one, &other| cut(bytes, one).cmp(cut(bytes, other)));
+        self.spans
+            .dedup_by(|one, other| cut(bytes, *one) == cut(bytes, *other));
+        self.spans.iter().map(move |&span| cut(bytes, span))
+    }
+
+    /// Adds one needle, unless it is too short or there already.
+    fn add(&mut self, shortest: usize, write: impl FnOnce(&mut Wiped)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        self.strip_breaks(start);
+        let end = self.bytes.len();
+        let span = u32::try_from(start).ok().zip(u32::try_from(end).ok());
+        let bytes = self.bytes.as_slice();
+        let known = |other: &(u32, u32)| cut(bytes, *other) == &bytes[start..];
+        match span {
+            Some(span) if end - start >= shortest && !self.spans[self.first..].iter().any(known) => {
+                self.spans.push(span);
+            }
+            _ => self.bytes.truncate(start),
+        }
+    }
+
+    fn strip_breaks(&mut self, start: usize) {
+        let mut kept = start;
+        let bytes = self.bytes.as_mut_slice();
+        for at in start..bytes.len() {
+            bytes[kept] = bytes[at];
+            kept += usize::from(!matches!(bytes[at], b'\r' | b'\n'));
+        }
+        self.bytes.truncate(kept);
+    }
+
+    /// The secret within base64, `offset` bytes into a group of three: the characters that it alone decides; then
+    /// those at its end, should it be the last thing encoded.
+    fn add_base64(&mut self, secret: &[u8], alphabet: &[u8; 64], offset: usize) {
+        let bits = 8 * (offset + secret.len());
+        let whole = (8 * offset).div_ceil(6)..bits / 6;
+        let sextet = |index: usize| {
+            let byte = |at: usize| {
+                at.checked_sub(offset)
+                    .and_then(|at| secret.get(at))
+                    .map_or(0, |byte| u32::from(*byte))
+            };
+            let at = index * 6 / 8;
+            let pair = (byte(at) << 8) | byte(at + 1);
+            alphabet[((pair >> (10 - index * 6 % 8)) & 63) as usize]
+        };
+        let padding: &[usize] = match bits % 6 {
+            0 => &[],
+            2 => &[0, 2],
+            _ => &[0, 1],
+        };
+        self.add(SHORTEST_DERIVED, |out| {
+            whole.clone().for_each(|index| out.push(sextet(index)))
+        });
+        for &padding in padding {
+            self.add(SHORTEST_DERIVED, |out| {
+                (whole.start..=whole.end).for_each(|index| out.push(sextet(index)));
+                out.extend(&b"=="[..padding]);
+            });
+        }
+    }
+
+    fn add_percent(&mut self, secret: &[u8]) {
+        for digits in CASES {
+            for keeps in PERCENT_KEEPS {
+                for space in [&b"%20"[..], b"+"] {
+                    self.add(SHORTEST_DERIVED, |out| {
+                        for &byte in secret {
+                            match byte {
+                                b' ' => out.extend(space),
+                                _ if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => out.push(byte),
+                                _ => hex(out, b"%", byte, digits),
+                            }
+                        }
+                    });
+                }
+            }
+            self.add(SHORTEST_DERIVED, |out| {
+                secret.iter().for_each(|&byte| hex(out, b"%", byte, digits));
+            });
+        }
+    }
+
+    /// Within a JSON string: as little escaped as possible, `/` too, all that is not ASCII, both.
+    fn add_json(&mut self, secret: &str) {
+        for digits in CASES {
+            for (slash, ascii) in [(false, false), (true, false), (false, true), (true, true)] {
+                self.add(SHORTEST_DERIVED, |out| {
+                    for char in secret.chars() {
+                        match char {
+                            '"' => out.extend(b"\\\""),
+                            '\\' => out.extend(b"\\\\"),
+                            '/' if slash => out.extend(b"\\/"),
+                            '\n' => out.extend(b"\\n"),
+                            '\r' => out.extend(b"\\r"),
+                            '\t' => out.extend(b"\\t"),
+                            '\u{8}' => out.extend(b"\\b"),
+                            '\u{c}' => out.extend(b"\\f"),
+                            _ if char < ' ' || (ascii && !char.is_ascii()) => {
+                                for unit in char.encode_utf16(&mut [0; 2]) {
+                                    wide(out, b"\\u", &unit.to_be_bytes(), digits);
+                                }
+                            }
+                            _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// As Python's `repr` writes it: a string, its bytes, and `ascii()`; the quote `'` escaped or not.
+    fn add_python(&mut self, secret: &str) {
+        for quote in [false, true] {
+            for beyond in [Beyond::Kept, Beyond::Bytes, Beyond::Points] {
+                self.add(SHORTEST_DERIVED, |out| {
+                    for char in secret.chars() {
+                        match char {
+                            '\\' => out.extend(b"\\\\"),
+                            '\'' if quote => out.extend(b"\\'"),
+                            '\n' => out.extend(b"\\n"),
+                            '\r' => out.extend(b"\\r"),
+                            '\t' => out.extend(b"\\t"),
+                            _ if char.is_ascii_control() => wide(out, b"\\x", &[char as u8], LOWER),
+                            _ if char.is_ascii() => out.push(char as u8),
+                            _ => beyond.write(out, char),
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// What `repr` makes of characters that are not ASCII.
+#[derive(Clone, Copy)]
+enum Beyond {
+    Kept,
+    Bytes,
+    Points,
+}
+
+impl Beyond {
+    fn write(self, out: &mut Wiped, char: char) {
+        let point = u32::from(char).to_be_bytes();
+        let mut utf8 = [0; 4];
+        let utf8 = char.encode_utf8(&mut utf8).as_bytes();
+        match self {
+            // C1 controls are the ones that `repr` escapes and that occur
+            Self::Kept if !char.is_control() => out.extend(utf8),
+            Self::Bytes => utf8.iter().for_each(|&byte| wide(out, b"\\x", &[byte], LOWER)),
+            _ if point[..3] == [0; 3] => wide(out, b"\\x", &point[3..], LOWER),
+            _ if point[..2] == [0; 2] => wide(out, b"\\u", &point[2..], LOWER),
+            _ => wide(out, b"\\U", &point, LOWER),
+        }
+    }
+}
+
+fn hex(out: &mut Wiped, before: &[u8], byte: u8, digits: &[u8; 16]) {
+    wide(out, before, &[byte], digits);
+}
+
+fn wide(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {
+    out.extend(before);
+    for &byte in bytes {
+        out.push(digits[usize::from(byte >> 4)]);
+        out.push(digits[usize::from(byte & 15)]);
+    }
+}
+
+fn cut(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
+    &bytes[start as usize..end as usize]
+}

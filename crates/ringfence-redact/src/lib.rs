@@ -1,0 +1,273 @@
+//! Finds secrets in a stream of bytes, however they are written, and takes them out.
+//!
+//! This is a courtesy to whoever reads the output, **not a wall**. A program that holds a secret and wants to get it
+//! out can: it needs only a form that is not listed here. What keeps a secret in is not to give it to the program, and
+//! to give the program no way out. Against what happens by accident (a log line, a stack trace, `env`, a dumped
+//! request) the following is exact and complete.
+//!
+//! # What is found
+//!
+//! Every secret of [`SHORTEST_SECRET`] to [`LONGEST_SECRET`] bytes, in these forms ([`Forms::All`]):
+//!
+//! - as it is, and reversed (by characters);
+//! - hexadecimal, lower and upper case;
+//! - base64, standard and URL-safe, wherever in the encoded text it stands: the characters that the secret alone
+//!   decides, and at the end of the encoded text the last character and the padding too;
+//! - percent-encoded: the unreserved characters of RFC 3986 kept, or those of Python's `quote` or of JavaScript's
+//!   `encodeURIComponent`; a blank as `%20` or `+`; every byte as `%XX`; upper and lower case;
+//! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
+//! - as Python's `repr` and `ascii` write strings and bytes.
+//!
+//! [`Forms::Plain`] knows the secret as it is and in JSON strings. Derived forms of less than six bytes are not
+//! searched: they would be found in text that has nothing to do with the secret.
+//!
+//! CR and LF are ignored on both sides, up to [`LINE_BREAKS_MAX`] in a row: so base64 wrapped at 76 columns and a key
+//! of many lines are found in any wrapping. Line breaks inside a find go with it. Line breaks at the ends of a secret
+//! are not part of it.
+//!
+//! With [`Personal::Remove`] also, in what is left: e-mail addresses; phone numbers, `+NN…` or in the US style;
+//! payment cards that pass Luhn; US social security numbers. These are told by their shape alone, so some are missed
+//! and some are found that are none.
+//!
+//! All finds that touch or overlap become one [`REDACTED`], or as many `*` as they have bytes
+//! ([`Redactor::filled`]). Nothing else is changed. The output does not depend on how the input is cut into pieces.
+//! Bytes are held back only while a find may have begun.
+//!
+//! # What is not found
+//!
+//! Anything else: rot13, other bases, compression, encryption, hashes; one encoding inside another; other upper and
+//! lower case; UTF-16; other characters in between (`s-e-c-r-e-t`); parts of a secret; a secret that is computed or
+//! drawn. In a secret of which one base64 character is decided together with a neighbour, that one character stays.
+//!
+//! # Cost
+//!
+//! Time is linear in the text, whatever text and secrets are. Tables take about nine bytes for each byte of each form:
+//! some 250 bytes for a byte of secret. They are wiped when the last clone and the last stream are dropped.
+#![forbid(unsafe_code)]
+
+mod automaton;
+mod contact;
+mod forms;
+mod json;
+mod marks;
+mod number;
+mod personal;
+mod seek;
+mod wiped;
+
+pub use seek::LINE_BREAKS_MAX;
+
+use crate::{automaton::Automaton, forms::Needles, marks::Mask, personal::Personally, seek::Seek};
+use std::{borrow::Cow, fmt, ops::AddAssign, sync::Arc};
+use zeroize::Zeroizing;
+
+/// What stands in the place of a find.
+pub const REDACTED: &str = "***REDACTED***";
+
+/// Bytes of the shortest secret, line breaks not counted. Shorter ones would be found everywhere.
+pub const SHORTEST_SECRET: usize = 4;
+
+/// Bytes of the longest secret.
+pub const LONGEST_SECRET: usize = 64 * 1024;
+
+/// In which forms to look for secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// All of them; for what untrusted programs write.
+    All,
+    /// As it is and in JSON strings; for logs of our own.
+    Plain,
+}
+
+/// What to do about people's addresses and numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Personal {
+    /// Leave them.
+    Keep,
+    /// Take them out.
+    Remove,
+}
+
+/// How many marks were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// For secrets.
+    pub secrets: u64,
+    /// For addresses and numbers of people.
+    pub personal: u64,
+}
+
+/// What to take out. Clones share the tables.
+#[derive(Clone)]
+pub struct Redactor {
+    automaton: Option<Arc<Automaton>>,
+    personal: Personal,
+    mask: Mask,
+}
+
+/// A text on its way through a [`Redactor`], piece by piece.
+pub struct Stream {
+    secrets: Option<Seek>,
+    personal: Option<Personally>,
+    /// What the first stage hands to the second.
+    between: Zeroizing<Vec<u8>>,
+}
+
+impl Redactor {
+    /// Prepares the tables. Secrets that are not redactable are skipped: ask [`Redactor::is_redactable`] before.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
+        let mut needles = Needles::default();
+        for secret in secrets {
+            if Self::is_redactable(secret).is_ok() {
+                needles.add_secret(secret, forms);
+            }
+        }
+        Self {
+            automaton: Automaton::new(&mut needles).map(Arc::new),
+            personal,
+            mask: Mask::Mark,
+        }
+    }
+
+    /// Takes nothing out.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new([], Forms::Plain, Personal::Keep)
+    }
+
+    /// The same, but each byte that is found becomes a `*`: for formats that depend on lengths.
+    #[must_use]
+    pub fn filled(&self) -> Self {
+        Self {
+            mask: Mask::Fill,
+            ..self.clone()
+        }
+    }
+
+    /// Whether there is nothing to look for.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.automaton.is_none() && self.personal == Personal::Keep
+    }
+
+    /// Why a secret cannot be taken out, if so.
+    pub fn is_redactable(secret: &str) -> Result<(), &'static str> {
+        let bytes = secret.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'));
+        if bytes.count() < SHORTEST_SECRET {
+            return Err("shorter than 4 bytes, line breaks not counted: it would be found everywhere");
+        }
+        if secret.len() > LONGEST_SECRET {
+            return Err("longer than 64 KiB");
+        }
+        if secret.chars().all(char::is_whitespace) {
+            return Err("nothing but white space: it would be found everywhere");
+        }
+        if REDACTED.contains(secret) {
+            return Err("part of the mark that stands for secrets");
+        }
+        Ok(())
+    }
+
+    /// A new text.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        let secrets = self.automaton.as_ref();
+        Stream {
+            secrets: secrets.map(|automaton| Seek::new(Arc::clone(automaton), self.mask)),
+            personal: (self.personal == Personal::Remove).then(|| Personally::new(self.mask)),
+            between: Zeroizing::default(),
+        }
+    }
+
+    /// A whole text at once.
+    #[must_use]
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.bytes(text.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(bytes) => Cow::Owned(into_text(bytes)),
+        }
+    }
+
+    /// A whole text at once.
+    #[must_use]
+    pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.is_idle() {
+            return Cow::Borrowed(bytes);
+        }
+        let mut stream = self.stream();
+        let mut out = Vec::with_capacity(bytes.len());
+        stream.push(bytes, &mut out);
+        stream.finish(&mut out);
+        if stream.found() == Found::default() {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(out)
+    }
+
+    /// States of the tables, about nine bytes each.
+    #[must_use]
+    pub fn states(&self) -> usize {
+        self.automaton.as_ref().map_or(0, |automaton| automaton.states())
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor")
+            .field("states", &self.states())
+            .field("personal", &self.personal)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// The next piece. What is sure by now is appended to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        match (&mut self.secrets, &mut self.personal) {
+            (None, None) => out.extend_from_slice(bytes),
+            (Some(secrets), None) => secrets.push(bytes, out),
+            (None, Some(personal)) => personal.push(bytes, out),
+            (Some(secrets), Some(personal)) => {
+                secrets.push(bytes, &mut self.between);
+                personal.push(&self.between, out);
+                self.between.clear();
+            }
+        }
+    }
+
+    /// The end of the text. What is pushed after it is another text.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        match (&mut self.secrets, &mut self.personal) {
+            (None, None) => {}
+            (Some(secrets), None) => secrets.finish(out),
+            (None, Some(personal)) => personal.finish(out),
+            (Some(secrets), Some(personal)) => {
+                secrets.finish(&mut self.between);
+                personal.push(&self.between, out);
+                self.between.clear();
+                personal.finish(out);
+            }
+        }
+    }
+
+    /// The marks so far, in all texts.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        Found {
+            secrets: self.secrets.as_ref().map_or(0, Seek::found),
+            personal: self.personal.as_ref().map_or(0, Personally::found),
+        }
+    }
+}
+
+impl AddAssign for Found {
+    fn add_assign(&mut self, more: Self) {
+        self.secrets += more.secrets;
+        self.personal += more.personal;
+    }
+}
+
+/// Every form of a secret is UTF-8, so what is left of UTF-8 is, too.
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}

@@ -1,0 +1,335 @@
+//! The first stage of a stream: finds the needles and takes them out.
+//!
+//! The stage is in one of two modes. While it skips, no needle can have begun more than three bytes ago, and a window
+//! of four bytes slides over the text. Once a needle has begun, the automaton follows it, until it is back at a depth
+//! of three or less. CR and LF are read as if they were not there.
+
+use crate::{
+    automaton::{Automaton, NOWHERE, ROOT, WINDOW},
+    marks::{Marks, Mask, View},
+    wiped::Wiped,
+};
+use std::{collections::VecDeque, sync::Arc};
+use zeroize::Zeroize;
+
+/// So many CR and LF in a row may stand inside a find. Without a limit, a program could make us hold back gigabytes.
+pub const LINE_BREAKS_MAX: u32 = 16;
+
+/// A window without text.
+const NO_WINDOW: u32 = u32::from_le_bytes([NOWHERE; 4]);
+
+/// Finds waiting to be written, before we try to write them.
+const FINDS_MANY: usize = 64;
+
+/// Finds needles in a stream.
+pub(crate) struct Seek {
+    automaton: Arc<Automaton>,
+    marks: Marks,
+    /// The end of the stream so far, from where a needle may have begun.
+    held: Wiped,
+    /// Where in the stream `held` begins.
+    origin: u64,
+    /// The last four bytes that are not line breaks, the oldest the lowest.
+    window: u32,
+    /// Line breaks since.
+    breaks: u32,
+    /// None while skipping.
+    follow: Option<Follow>,
+}
+
+/// A needle has begun.
+struct Follow {
+    state: u32,
+    /// Where it began: the first byte that was read in this mode.
+    start: u64,
+    /// Bytes read since, line breaks not counted.
+    read: u64,
+    /// Line breaks since, still in the way: the count of bytes before each, and the number of breaks up to there.
+    breaks: VecDeque<(u64, u64)>,
+    /// Line breaks before the first of `breaks`.
+    breaks_before: u64,
+    /// Finds that do not touch, in order.
+    finds: VecDeque<(u64, u64)>,
+}
+
+impl Seek {
+    pub(crate) fn new(automaton: Arc<Automaton>, mask: Mask) -> Self {
+        Self {
+            automaton,
+            marks: Marks::new(mask),
+            held: Wiped::default(),
+            origin: 0,
+            window: NO_WINDOW,
+            breaks: 0,
+            follow: None,
+        }
+    }
+
+    pub(crate) fn found(&self) -> u64 {
+        self.marks.found
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut held = std::mem::take(&mut self.held);
+        let live = if held.len() == 0 {
+            let live = self.read(bytes, 0, out);
+            held.extend(&bytes[live..]);
+            live
+        } else {
+            let from = held.len();
+            held.extend(bytes);
+            let live = self.read(held.as_slice(), from, out);
+            held.drop_front(live);
+            live
+        };
+        self.origin += live as u64;
+        self.held = held;
+    }
+
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        let held = std::mem::take(&mut self.held);
+        let view = View {
+            bytes: held.as_slice(),
+            origin: self.origin,
+        };
+        if let Some(mut follow) = self.follow.take() {
+            follow.settle(&mut self.marks, view, view.end(), out);
+        }
+        self.marks.finish(view, out);
+        self.origin = view.end();
+        self.window = NO_WINDOW;
+        self.breaks = 0;
+    }
+
+    /// Reads on from an index. Gives the index from where on the bytes are needed again.
+    fn read(&mut self, bytes: &[u8], from: usize, out: &mut Vec<u8>) -> usize {
+        let view = View {
+            bytes,
+            origin: self.origin,
+        };
+        let mut at = from;
+        while at < bytes.len() {
+            at = match self.follow.take() {
+                Some(follow) => self.follow(follow, view, at, out),
+                None => self.skip(view, at),
+            };
+        }
+        if let Some(follow) = &mut self.follow {
+            let live = follow.live(&self.automaton);
+            follow.settle(&mut self.marks, view, live, out);
+            return view.index(live);
+        }
+        let depth = self.automaton.depth(self.begun(3));
+        let live = back(bytes, bytes.len(), depth);
+        self.marks.keep(view, self.origin + live as u64, out);
+        live
+    }
+
+    /// The state after the last bytes of the window.
+    fn begun(&self, count: usize) -> u32 {
+        let last = &self.window.to_le_bytes()[4 - count..];
+        last.iter()
+            .fold(ROOT, |state, &byte| self.automaton.advance(state, byte))
+    }
+
+    /// Slides the window until a needle begins, or to the end of the bytes.
+    fn skip(&mut self, view: View<'_>, mut at: usize) -> usize {
+        while let Some(block) = view.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            if self.skip_block(u64::from_le_bytes(*block)) {
+                at += 8;
+                continue;
+            }
+            for &byte in block {
+                at += 1;
+                if self.slide(byte) && self.enter(view, at) {
+                    return at;
+                }
+            }
+        }
+        for &byte in &view.bytes[at..] {
+            at += 1;
+            if self.slide(byte) && self.enter(view, at) {
+                return at;
+            }
+        }
+        at
+    }
+
+    /// Slides over eight bytes, if there is nothing among them to look at.
+    #[inline]
+    fn skip_block(&mut self, block: u64) -> bool {
+        if has_break(block) {
+            return false;
+        }
+        let both = u128::from(self.window) | u128::from(block) << 32;
+        let mut hit = false;
+        for end in 1..=8 {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the lowest four bytes are the window"
+            )]
+            let window = (both >> (8 * end)) as u32;
+            hit |= self.automaton.may_begin(window);
+        }
+        if !hit {
+            #[expect(clippy::cast_possible_truncation, reason = "the four highest bytes are left")]
+            let last = (block >> 32) as u32;
+            self.window = last;
+            self.breaks = 0;
+        }
+        !hit
+    }
+
+    /// Slides over one byte; true: a needle may begin with the window.
+    #[inline]
+    fn slide(&mut self, byte: u8) -> bool {
+        if is_break(byte) {
+            self.breaks += u32::from(self.breaks <= LINE_BREAKS_MAX);
+            if self.breaks > LINE_BREAKS_MAX {
+                self.window = NO_WINDOW;
+            }
+            return false;
+        }
+        self.breaks = 0;
+        self.window = self.window >> 8 | u32::from(byte) << 24;
+        self.automaton.may_begin(self.window)
+    }
+
+    /// Starts to follow, if a needle does begin with the window, which ends before `at`.
+    fn enter(&mut self, view: View<'_>, at: usize) -> bool {
+        if self.automaton.depth(self.begun(4)) < WINDOW {
+            return false;
+        }
+        let first = back(view.bytes, at, WINDOW);
+        let mut follow = Follow {
+            state: ROOT,
+            start: view.origin + first as u64,
+            read: 0,
+            breaks: VecDeque::new(),
+            breaks_before: 0,
+            finds: VecDeque::new(),
+        };
+        for &byte in &view.bytes[first..at] {
+            follow.read(&self.automaton, byte);
+        }
+        self.follow = Some(follow);
+        true
+    }
+
+    /// Follows needles until none is under way, or to the end of the bytes.
+    fn follow(&mut self, mut follow: Follow, view: View<'_>, mut at: usize, out: &mut Vec<u8>) -> usize {
+        let automaton = &*self.automaton;
+        while automaton.depth(follow.state) >= WINDOW {
+            let Some(&byte) = view.bytes.get(at) else {
+                self.follow = Some(follow);
+                return at;
+            };
+            at += 1;
+            if is_break(byte) {
+                self.breaks += 1;
+                if self.breaks > LINE_BREAKS_MAX {
+                    self.window = NO_WINDOW;
+                    follow.state = ROOT;
+                    break;
+                }
+            } else {
+                self.breaks = 0;
+                self.window = self.window >> 8 | u32::from(byte) << 24;
+            }
+            follow.read(automaton, byte);
+            if follow.finds.len() >= FINDS_MANY {
+                follow.settle(&mut self.marks, view, follow.live(automaton), out);
+            }
+        }
+        follow.settle(&mut self.marks, view, follow.live(automaton), out);
+        at
+    }
+}
+
+impl Drop for Seek {
+    fn drop(&mut self) {
+        self.window.zeroize();
+    }
+}
+
+impl Follow {
+    #[inline]
+    fn read(&mut self, automaton: &Automaton, byte: u8) {
+        if is_break(byte) {
+            let total = 1 + self.breaks.back().map_or(self.breaks_before, |last| last.1);
+            match self.breaks.back_mut() {
+                Some(last) if last.0 == self.read => last.1 = total,
+                _ => self.breaks.push_back((self.read, total)),
+            }
+            return;
+        }
+        self.state = automaton.advance(self.state, byte);
+        self.read += 1;
+        if let Some(len) = automaton.ending(self.state) {
+            let start = self.position(self.read - u64::from(len));
+            self.add(start, self.position(self.read - 1) + 1);
+        }
+        self.state = automaton.waiting(self.state);
+    }
+
+    /// Where in the stream the byte with this count stands.
+    fn position(&self, count: u64) -> u64 {
+        let before = self.breaks.partition_point(|entry| entry.0 <= count);
+        let breaks = before
+            .checked_sub(1)
+            .map_or(self.breaks_before, |last| self.breaks[last].1);
+        self.start + count + breaks
+    }
+
+    /// From where on a needle may be under way.
+    fn live(&self, automaton: &Automaton) -> u64 {
+        match automaton.depth(self.state) {
+            0 => self.start + self.read + self.breaks.back().map_or(self.breaks_before, |last| last.1),
+            depth => self.position(self.read - u64::from(depth)),
+        }
+    }
+
+    /// Finds come in the order of their ends.
+    fn add(&mut self, mut start: u64, end: u64) {
+        while let Some(last) = self.finds.pop_back_if(|last| last.1 >= start) {
+            start = start.min(last.0);
+        }
+        self.finds.push_back((start, end));
+    }
+
+    /// Writes what can no longer change, now that no needle can begin before `live`.
+    fn settle(&mut self, marks: &mut Marks, view: View<'_>, live: u64, out: &mut Vec<u8>) {
+        while let Some((start, end)) = self.finds.pop_front_if(|find| find.0 <= live) {
+            marks.mark(view, start, end, out);
+        }
+        marks.keep(view, live, out);
+        while let Some(gone) = self
+            .breaks
+            .pop_front_if(|entry| self.start + entry.0 + entry.1 < live)
+        {
+            self.breaks_before = gone.1;
+        }
+    }
+}
+
+/// The index of the `count`th byte before an index, line breaks not counted.
+fn back(bytes: &[u8], mut at: usize, mut count: u32) -> usize {
+    while count > 0 && at > 0 {
+        at -= 1;
+        count -= u32::from(!is_break(bytes[at]));
+    }
+    at
+}
+
+#[inline]
+fn is_break(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
+/// Whether one of eight bytes is CR or LF; it may be wrong when it says yes.
+#[inline]
+fn has_break(block: u64) -> bool {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
+    (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0
+}

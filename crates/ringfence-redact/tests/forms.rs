@@ -1,0 +1,254 @@
+//! Every documented form is found, as independent encoders write it.
+
+use base64::prelude::{
+    BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD, Engine,
+};
+use ringfence_redact::{Forms, Personal, REDACTED, Redactor};
+use std::fmt::Write;
+
+/// With what encoders treat specially: quotes, slashes, blanks, `+`, other scripts, a line break.
+const SECRETS: [&str; 7] = [
+    "hunter22secret",
+    "a b/c+d=e~f?g\"h'i\\j\tk",
+    "pässwörd—鍵🔑€",
+    "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\nkiG9w0BAQEFAASC\n-----END KEY-----\n",
+    "\u{1}\u{1f}\u{7f}ctl\u{85}x",
+    "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "sk-ant-api03-\u{e9}\r\nxyz",
+];
+
+fn redactor(forms: Forms) -> Redactor {
+    Redactor::new(SECRETS, forms, Personal::Keep)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+fn percent(text: &str, keep: &str, space: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match char::from(byte) {
+            ' ' => out.push_str(space),
+            char if char.is_ascii_alphanumeric() || keep.contains(char) => out.push(char),
+            _ => write!(out, "%{byte:02X}").unwrap(),
+        }
+        out
+    })
+}
+
+fn lower_percent(text: &str, keep: &str) -> String {
+    let encoded = percent(text, keep, "%20");
+    let mut parts = encoded.split('%');
+    let first = parts.next().unwrap().to_owned();
+    parts.fold(first, |out, part| {
+        out + "%" + &part[..2].to_lowercase() + &part[2..]
+    })
+}
+
+fn ascii_json(text: &str) -> String {
+    let json = serde_json::to_string(text).unwrap();
+    let mut out = String::new();
+    for unit in json.trim_matches('"').encode_utf16() {
+        match u8::try_from(unit).ok().filter(u8::is_ascii) {
+            Some(byte) => out.push(char::from(byte)),
+            None => write!(out, "\\u{unit:04x}").unwrap(),
+        }
+    }
+    out
+}
+
+fn json(text: &str) -> String {
+    let json = serde_json::to_string(text).unwrap();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// Rust's escapes of ASCII bytes are those of Python's `bytes`, but for the quotes.
+fn python_bytes(text: &str) -> String {
+    text.as_bytes().escape_ascii().to_string().replace("\\\"", "\"")
+}
+
+type Encoder = fn(&str) -> String;
+
+/// Name, encoder; the encoded secret stands alone.
+const FORMS: &[(&str, Encoder)] = &[
+    ("plain", |s| s.to_owned()),
+    ("plain with CRLF", |s| s.replace('\n', "\r\n")),
+    ("plain on one line", |s| s.replace(['\r', '\n'], "")),
+    ("reversed", |s| s.chars().rev().collect()),
+    ("hex", |s| hex(s.as_bytes())),
+    ("HEX", |s| hex(s.as_bytes()).to_uppercase()),
+    ("base64", |s| BASE64_STANDARD.encode(s)),
+    ("base64 without padding", |s| BASE64_STANDARD_NO_PAD.encode(s)),
+    ("base64 for URLs", |s| BASE64_URL_SAFE.encode(s)),
+    ("base64 for URLs without padding", |s| {
+        BASE64_URL_SAFE_NO_PAD.encode(s)
+    }),
+    ("percent, RFC 3986", |s| percent(s, "-._~", "%20")),
+    ("percent, form", |s| percent(s, "-._~", "+")),
+    ("percent, lower", |s| lower_percent(s, "-._~")),
+    ("percent, Python", |s| percent(s, "-._~/", "%20")),
+    ("percent, JavaScript", |s| percent(s, "-._~!*'()", "%20")),
+    ("percent, all", |s| {
+        s.bytes()
+            .fold(String::new(), |out, byte| out + &format!("%{byte:02X}"))
+    }),
+    ("percent, all, lower", |s| {
+        s.bytes()
+            .fold(String::new(), |out, byte| out + &format!("%{byte:02x}"))
+    }),
+    ("json", json),
+    ("json with \\/", |s| json(s).replace('/', "\\/")),
+    ("json in ASCII", |s| {
+        ascii_json(&json(s)).replace("\\\\", "\\").replace("\\\"", "\"")
+    }),
+    ("Python bytes", python_bytes),
+];
+
+#[test]
+fn every_documented_form_is_found() {
+    let redactor = redactor(Forms::All);
+    for secret in SECRETS {
+        let secret = secret.trim_matches(['\r', '\n']);
+        for (name, encode) in FORMS {
+            let encoded = if name.starts_with("json in") {
+                ascii_json(secret)
+            } else {
+                encode(secret)
+            };
+            for (before, after) in [("", ""), ("token: ", " end\n"), ("\n", "\n"), ("<", ">")] {
+                assert_eq!(
+                    redactor.text(&format!("{before}{encoded}{after}")),
+                    format!("{before}{REDACTED}{after}"),
+                    "{name}: {encoded}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn python_writes_quotes_and_other_scripts_in_its_own_ways() {
+    let redactor = redactor(Forms::All);
+    for text in [
+        r#"'a b/c+d=e~f?g"h\'i\\j\tk'"#,
+        r"'p\xe4ssw\xf6rd\u2014\u9375\U0001f511\u20ac'",
+        r"b'p\xc3\xa4ssw\xc3\xb6rd\xe2\x80\x94\xe9\x8d\xb5\xf0\x9f\x94\x91\xe2\x82\xac'",
+        r"'\x01\x1f\x7fctl\x85x'",
+        r"'sk-ant-api03-é\r\nxyz'",
+    ] {
+        let quote = if text.starts_with('b') { "b'" } else { "'" };
+        assert_eq!(redactor.text(text), format!("{quote}{REDACTED}'"), "{text}");
+    }
+}
+
+#[test]
+fn base64_is_found_wherever_it_stands_in_what_was_encoded() {
+    let redactor = redactor(Forms::All);
+    for secret in SECRETS {
+        let secret = secret.trim_matches(['\r', '\n']);
+        for (offset, rest) in (0..9).flat_map(|offset| (0..9).map(move |rest| (offset, rest))) {
+            let whole = [
+                &b"\xa5\x5a\x3c"[..].repeat(3)[..offset],
+                secret.as_bytes(),
+                &vec![0x99; rest],
+            ]
+            .concat();
+            for encoded in [BASE64_STANDARD.encode(&whole), BASE64_URL_SAFE.encode(&whole)] {
+                let clean = redactor.text(&encoded).into_owned();
+                let (before, after) = clean
+                    .split_once(REDACTED)
+                    .unwrap_or_else(|| panic!("{offset} {rest} {encoded}"));
+                // only characters that others decide too are left
+                assert_eq!(before.len(), (8 * offset).div_ceil(6));
+                let after_is = if rest == 0 {
+                    0
+                } else {
+                    encoded.len() - 8 * (offset + secret.len()) / 6
+                };
+                assert_eq!(after.len(), after_is, "{offset} {rest} {encoded} {clean}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrapped_forms_are_found() {
+    let redactor = redactor(Forms::All);
+    for secret in SECRETS {
+        let secret = secret.trim_matches(['\r', '\n']);
+        for (name, encode) in FORMS.iter().filter(|form| !form.0.starts_with("json in")) {
+            let encoded = encode(secret).replace(['\r', '\n'], "");
+            let chars: Vec<char> = encoded.chars().collect();
+            for (width, end) in [
+                (1, "\n"),
+                (7, "\r\n"),
+                (5, "\n\n\n"),
+                (1, "\r\n\r\n\r\n\r\n\r\n\r\n"),
+            ] {
+                let lines: Vec<String> = chars.chunks(width).map(|line| line.iter().collect()).collect();
+                let text = format!("{}{end}rest", lines.join(end));
+                assert_eq!(
+                    redactor.text(&text),
+                    format!("{REDACTED}{end}rest"),
+                    "{name}: {text}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn line_breaks_beyond_the_limit_end_a_find() {
+    let redactor = redactor(Forms::All);
+    for (count, found) in [(16, true), (17, false), (18, false), (1000, false)] {
+        for at in 1..SECRETS[0].len() {
+            let (head, tail) = SECRETS[0].split_at(at);
+            let text = format!("{head}{}{tail}", "\n".repeat(count));
+            let expect = if found { REDACTED } else { &text };
+            assert_eq!(redactor.text(&text), expect, "{count} at {at}");
+        }
+    }
+}
+
+#[test]
+fn plain_forms_are_as_is_and_json() {
+    let redactor = redactor(Forms::Plain);
+    let secret = SECRETS[1];
+    assert_eq!(redactor.text(secret), REDACTED);
+    assert_eq!(redactor.text(&json(secret)), REDACTED);
+    assert_eq!(redactor.text(&hex(secret.as_bytes())), hex(secret.as_bytes()));
+}
+
+#[test]
+fn what_is_documented_as_not_found_is_kept() {
+    let redactor = redactor(Forms::All);
+    let twice = BASE64_STANDARD.encode(hex(SECRETS[0].as_bytes()));
+    for text in [
+        "uhagre22frperg",
+        "HUNTER22SECRET",
+        "h-u-n-t-e-r-2-2-s-e-c-r-e-t",
+        "hunter22secre",
+        &twice,
+    ] {
+        assert_eq!(redactor.text(text), text);
+    }
+}
+
+#[test]
+fn secrets_that_cannot_be_taken_out_are_named_and_skipped() {
+    for secret in ["", "abc", "a\nb\r\nc", "    ", " \t\n  ", "REDACTED", "***R"] {
+        assert!(Redactor::is_redactable(secret).is_err(), "{secret:?}");
+        let redactor = Redactor::new([secret], Forms::All, Personal::Keep);
+        assert!(redactor.is_idle());
+        assert_eq!(
+            redactor.text("abc    a\nb\r\nc REDACTED"),
+            "abc    a\nb\r\nc REDACTED"
+        );
+    }
+    assert!(Redactor::is_redactable(&"x".repeat(64 * 1024)).is_ok());
+    assert!(Redactor::is_redactable(&"x".repeat(64 * 1024 + 1)).is_err());
+    assert!(Redactor::is_redactable("abcd").is_ok());
+}

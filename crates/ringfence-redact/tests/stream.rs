@@ -1,0 +1,223 @@
+//! Pieces: the output is the same however the input is cut, and comes as early as it can.
+
+use proptest::prelude::*;
+use ringfence_redact::{Forms, Found, LINE_BREAKS_MAX, Personal, REDACTED, Redactor};
+
+fn cut(redactor: &Redactor, text: &[u8], sizes: &[usize]) -> (Vec<u8>, Found) {
+    let (mut stream, mut out, mut rest) = (redactor.stream(), Vec::new(), text);
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, later) = rest.split_at((*size).min(rest.len()));
+        stream.push(piece, &mut out);
+        rest = later;
+    }
+    stream.finish(&mut out);
+    (out, stream.found())
+}
+
+/// What the documents say, in the plainest way: for needles as they are.
+fn reference(needles: &[String], text: &[u8], fill: bool) -> Vec<u8> {
+    let mut covered = vec![false; text.len()];
+    for needle in needles {
+        for start in 0..text.len() {
+            if let Some(end) = end_of(needle.as_bytes(), &text[start..]) {
+                covered[start..start + end].fill(true);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for at in 0..text.len() {
+        match (covered[at], fill) {
+            (false, _) => out.push(text[at]),
+            (true, true) => out.push(b'*'),
+            (true, false) if at == 0 || !covered[at - 1] => out.extend(REDACTED.as_bytes()),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn end_of(needle: &[u8], text: &[u8]) -> Option<usize> {
+    let (mut left, mut breaks) = (needle, 0);
+    for (at, byte) in text.iter().enumerate() {
+        if matches!(byte, b'\r' | b'\n') {
+            breaks += 1;
+            if left.len() == needle.len() || breaks > LINE_BREAKS_MAX {
+                return None;
+            }
+            continue;
+        }
+        breaks = 0;
+        left = left.strip_prefix(&[*byte])?;
+        if left.is_empty() {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// Texts over few letters hold overlaps of all kinds.
+fn narrow(len: std::ops::Range<usize>) -> impl Strategy<Value = String> {
+    prop::collection::vec(
+        prop::sample::select(vec!['a', 'a', 'a', 'b', 'b', '\n', '\r']),
+        len,
+    )
+    .prop_map(|chars| chars.into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn the_output_is_what_the_documents_say(
+        secrets in prop::collection::vec("[ab]{4,9}", 1..6),
+        text in narrow(0..200),
+        breaks in prop::collection::vec((0_usize..200, 14_usize..20), 0..3),
+        sizes in prop::collection::vec(1_usize..20, 1..5),
+    ) {
+        let mut text = text.into_bytes();
+        for (at, count) in breaks {
+            let at = at.min(text.len());
+            text.splice(at..at, vec![b'\n'; count]);
+        }
+        let redactor = Redactor::new(secrets.iter().map(String::as_str), Forms::Plain, Personal::Keep);
+        let whole = redactor.bytes(&text).into_owned();
+        prop_assert_eq!(&whole, &reference(&secrets, &text, false));
+        prop_assert_eq!(&cut(&redactor, &text, &sizes).0, &whole);
+        let filled = redactor.filled();
+        prop_assert_eq!(filled.bytes(&text).into_owned(), reference(&secrets, &text, true));
+        prop_assert_eq!(cut(&filled, &text, &sizes).0, reference(&secrets, &text, true));
+    }
+
+    #[test]
+    fn all_forms_and_personal_words_do_not_depend_on_the_pieces(
+        secrets in prop::collection::vec("[ -~]{4,30}", 0..4),
+        parts in prop::collection::vec((0_usize..14, any::<prop::sample::Index>(), "[ -~\r\n]{0,12}"), 0..30),
+        sizes in prop::collection::vec(1_usize..90, 1..6),
+    ) {
+        let words = ["alice@example.com", "+49 30 901820", "415-555-2671", "4111 1111 1111 1111", "123-45-6789", "@", "(",
+            "a.b-c_d%e+f", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"];
+        let mut text = String::new();
+        for (kind, index, between) in parts {
+            match words.get(kind) {
+                Some(word) => text.push_str(word),
+                None if !secrets.is_empty() => {
+                    let secret: &String = index.get(&secrets);
+                    text.push_str(&secret[..secret.len() - usize::from(kind == 13)]);
+                }
+                None => {}
+            }
+            text.push_str(&between);
+        }
+        let redactor = Redactor::new(secrets.iter().map(String::as_str), Forms::All, Personal::Remove);
+        for redactor in [redactor.filled(), redactor] {
+            let whole = cut(&redactor, text.as_bytes(), &[usize::MAX]);
+            prop_assert_eq!(&cut(&redactor, text.as_bytes(), &sizes), &whole);
+            prop_assert_eq!(&cut(&redactor, text.as_bytes(), &[1]), &whole);
+        }
+    }
+
+    #[test]
+    fn without_secrets_nothing_changes(text in prop::collection::vec(any::<u8>(), 0..300), size in 1_usize..50) {
+        prop_assert_eq!(&cut(&Redactor::none(), &text, &[size]).0, &text);
+        let other = Redactor::new(["not in there at all"], Forms::All, Personal::Keep);
+        prop_assert_eq!(cut(&other, &text, &[size]), (text, Found::default()));
+    }
+
+    #[test]
+    fn filling_keeps_the_length(text in "[ -~]{0,80}(secret|4111111111111111|a@b.cc){0,3}[ -~\n]{0,80}") {
+        let redactor = Redactor::new(["secret"], Forms::All, Personal::Remove).filled();
+        prop_assert_eq!(redactor.text(&text).len(), text.len());
+    }
+
+    #[test]
+    fn a_text_stays_a_text(secret in "\\PC{2,12}", text in "\\PC{0,40}", again in "\\PC{0,40}") {
+        let redactor = Redactor::new([secret.as_str()], Forms::All, Personal::Remove);
+        let whole = format!("{text}{secret}{again}");
+        let clean = redactor.bytes(whole.as_bytes()).into_owned();
+        prop_assert!(String::from_utf8(clean).is_ok());
+    }
+}
+
+/// What is out after each piece.
+fn shown(redactor: &Redactor, pieces: &[&str]) -> Vec<String> {
+    let mut stream = redactor.stream();
+    let show = |piece: &&str| {
+        let mut out = Vec::new();
+        stream.push(piece.as_bytes(), &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    pieces.iter().map(show).collect()
+}
+
+#[test]
+fn text_comes_out_at_once() {
+    let redactor = Redactor::new(["s3cretvalue", "s3cr-else"], Forms::Plain, Personal::Keep);
+    assert_eq!(shown(&redactor, &["hello ", "you\n"]), ["hello ", "you\n"]);
+    // only what may have begun waits
+    assert_eq!(
+        shown(&redactor, &["see s3", "cre", "t!"]),
+        ["see ", "", "s3cret!"]
+    );
+    assert_eq!(shown(&redactor, &["s3cr", "s3", "x"]), ["", "s3cr", "s3x"]);
+    assert_eq!(shown(&redactor, &["s", "\r", "\n", "x"]), ["", "", "", "s\r\nx"]);
+    // a find does not wait for what follows
+    assert_eq!(shown(&redactor, &["s3cretvalue", "\n"]), [REDACTED, "\n"]);
+    assert_eq!(shown(&redactor, &["s3cretvalue", "s3cretvalue"]), [REDACTED, ""]);
+}
+
+#[test]
+fn a_longer_secret_swallows_the_one_it_begins_with() {
+    let redactor = Redactor::new(["abcdef", "abcdefghij"], Forms::Plain, Personal::Keep);
+    assert_eq!(
+        shown(&redactor, &["xabcdef", "gh", "ij."]),
+        [&format!("x{REDACTED}"), "", "."]
+    );
+    assert_eq!(
+        shown(&redactor, &["xabcdef", "gh", "."]),
+        [&format!("x{REDACTED}"), "", "gh."]
+    );
+}
+
+#[test]
+fn personal_words_wait_only_for_their_end() {
+    let redactor = Redactor::new([], Forms::Plain, Personal::Remove);
+    assert_eq!(
+        shown(&redactor, &["hello ", "you, ", "x\n"]),
+        ["hello ", "you, ", "x\n"]
+    );
+    assert_eq!(
+        shown(&redactor, &["to alice@exam", "ple.com", " "]),
+        ["to ", "", &format!("{REDACTED} ")]
+    );
+    let mut stream = redactor.stream();
+    let mut out = Vec::new();
+    stream.push(&[b'a'; 100_000], &mut out);
+    assert!(out.len() >= 100_000 - 512, "{}", out.len());
+}
+
+#[test]
+fn a_stream_begins_anew_after_its_end() {
+    let redactor = Redactor::new(["secretvalue"], Forms::All, Personal::Remove);
+    let mut stream = redactor.stream();
+    for _ in 0..3 {
+        let mut out = Vec::new();
+        stream.push(b"mail a@b.cc secretval", &mut out);
+        stream.finish(&mut out);
+        stream.push(b"ue", &mut out);
+        stream.finish(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!("mail {REDACTED} secretvalue")
+        );
+    }
+    assert_eq!(
+        stream.found(),
+        Found {
+            secrets: 0,
+            personal: 3
+        }
+    );
+}

@@ -1,0 +1,66 @@
+//! Why the artifact store did not do it.
+
+use std::{fmt, io, path::PathBuf};
+
+/// Why not. Nothing that was in the store is lost by any of these.
+#[derive(Debug)]
+pub enum ArtifactError {
+    /// The directory cannot be a store.
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// A system call failed.
+    Io {
+        /// What was being done.
+        step: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// An argument is not allowed; the text says which.
+    Refused(String),
+    /// The execution of this id has been published.
+    Taken(String),
+    /// The content of the artifact of this name is no longer in the store: hand it in again.
+    Gone(String),
+    /// More was written than the bound, or a write failed before: the content is not whole.
+    Incomplete,
+    /// What the store holds is not what was signed.
+    Damaged {
+        /// Of which execution.
+        execution_id: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl fmt::Display for ArtifactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable { path, what } => write!(f, "the artifact store {}: {what}", path.display()),
+            Self::Io { step, path, error } => {
+                write!(f, "the artifact store: {step} {}: {error}", path.display())
+            }
+            Self::Refused(what) => write!(f, "refused: {what}"),
+            Self::Taken(execution_id) => write!(f, "the execution {execution_id} has its artifacts already"),
+            Self::Gone(name) => write!(f, "the content of {name:?} is no longer in the store"),
+            Self::Incomplete => f.write_str("the artifact was not written to its end"),
+            Self::Damaged { execution_id, what } => {
+                write!(f, "the artifacts of {execution_id} are damaged: {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ArtifactError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What was signed, byte by byte, so that anybody can check it with SHA-256 and Ed25519 (RFC 8032) alone.
+//!
+//! A statement is a line of ASCII that ends in a NUL, then fields. A field is its length (8 bytes, big-endian) and its
+//! bytes; a number is a field of 8 bytes, big-endian. Digests are 64 lower-case hexadecimal digits, signatures and the
+//! public key are base64 (RFC 4648, padded), and both go into a statement as that text.
+
+use super::{ArtifactError, Item, Published, incoming, layout::to_hex};
+use crate::{Signer, signer};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use ringfence_types::Namespace;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
+
+/// The longest manifest, as JSON.
+pub(super) const MANIFEST_BYTES_MAX: usize = 16 << 20;
+
+const ARTIFACT_LABEL: &[u8] = b"ringfence artifact v1\0";
+const MANIFEST_LABEL: &[u8] = b"ringfence manifest v1\0";
+
+/// The artifacts of one execution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Whose they are.
+    pub execution_id: String,
+    /// Who may read them.
+    pub namespace: Namespace,
+    /// When they were published.
+    pub created_unix_ms: u64,
+    /// In the order in which they were given.
+    pub artifacts: Vec<SignedItem>,
+    /// Of the host, base64.
+    pub public_key: String,
+    /// Over [`manifest_statement`], base64.
+    pub signature: String,
+}
+
+/// One artifact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedItem {
+    /// A label that a program chose: whoever makes a path of it checks it first.
+    pub name: String,
+    /// The media type.
+    pub mime: String,
+    /// Of the content.
+    pub size_bytes: u64,
+    /// Of the content, 64 lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Over [`artifact_statement`], base64.
+    pub signature: String,
+}
+
+impl Manifest {
+    pub(super) fn sign(signer: &Signer, published: Published, items: &[Item]) -> Self {
+        let sign = |statement: Vec<u8>| BASE64.encode(signer.sign(&statement));
+        let signed = |item: &Item| {
+            let (size_bytes, sha256) = (item.content.size_bytes, to_hex(&item.content.sha256));
+            let statement = artifact_statement(&published.execution_id, &item.name, size_bytes, &sha256);
+            SignedItem {
+                name: item.name.clone(),
+                mime: item.mime.clone(),
+                size_bytes,
+                sha256,
+                signature: sign(statement),
+            }
+        };
+        let mut manifest = Self {
+            artifacts: items.iter().map(signed).collect(),
+            execution_id: published.execution_id,
+            namespace: published.namespace,
+            created_unix_ms: published.time_unix_ms,
+            public_key: BASE64.encode(signer.public_key()),
+            signature: String::new(),
+        };
+        manifest.signature = sign(manifest_statement(&manifest));
+        manifest
+    }
+
+    pub(super) fn to_json(&self) -> Result<Vec<u8>, ArtifactError> {
+        let refused = |what: String| ArtifactError::Refused(what);
+        let text = serde_json::to_vec(self).map_err(|error| refused(error.to_string()))?;
+        if text.len() > MANIFEST_BYTES_MAX {
+            return Err(refused(format!(
+                "a manifest of more than {MANIFEST_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(text)
+    }
+
+    pub(super) fn from_json(text: &[u8]) -> Result<Self, String> {
+        if text.len() > MANIFEST_BYTES_MAX {
+            return Err("the manifest is too long".to_owned());
+        }
+        serde_json::from_slice(text).map_err(|error| format!("the manifest: {error}"))
+    }
+
+    /// The manifest's own signature, which covers everything in it, the artifacts' signatures too.
+    pub(super) fn check_signature(&self, public_key: &[u8; 32]) -> Result<(), String> {
+        if self.public_key != BASE64.encode(public_key) {
+            return Err("the manifest names another key".to_owned());
+        }
+        if is_signed(public_key, &manifest_statement(self), &self.signature) {
+            Ok(())
+        } else {
+            Err("the manifest's signature is not over this manifest".to_owned())
+        }
+    }
+}
+
+/// The bytes that are signed for one artifact: the label `ringfence artifact v1` and a NUL, then the fields execution
+/// id, name, size in bytes (a number), SHA-256 (hexadecimal).
+pub fn artifact_statement(execution_id: &str, name: &str, size_bytes: u64, sha256: &str) -> Vec<u8> {
+    let mut statement = ARTIFACT_LABEL.to_vec();
+    field(&mut statement, execution_id.as_bytes());
+    field(&mut statement, name.as_bytes());
+    field(&mut statement, &size_bytes.to_be_bytes());
+    field(&mut statement, sha256.as_bytes());
+    statement
+}
+
+/// The bytes that are signed for a manifest: the label `ringfence manifest v1` and a NUL, then the fields execution id,
+/// namespace, time (a number), public key, how many artifacts (a number), and for each artifact name, media type, size
+/// in bytes (a number), SHA-256, signature.
+pub fn manifest_statement(manifest: &Manifest) -> Vec<u8> {
+    let mut statement = MANIFEST_LABEL.to_vec();
+    field(&mut statement, manifest.execution_id.as_bytes());
+    field(&mut statement, manifest.namespace.as_str().as_bytes());
+    field(&mut statement, &manifest.created_unix_ms.to_be_bytes());
+    field(&mut statement, manifest.public_key.as_bytes());
+    field(&mut statement, &(manifest.artifacts.len() as u64).to_be_bytes());
+    for item in &manifest.artifacts {
+        field(&mut statement, item.name.as_bytes());
+        field(&mut statement, item.mime.as_bytes());
+        field(&mut statement, &item.size_bytes.to_be_bytes());
+        field(&mut statement, item.sha256.as_bytes());
+        field(&mut statement, item.signature.as_bytes());
+    }
+    statement
+}
+
+fn field(statement: &mut Vec<u8>, bytes: &[u8]) {
+    statement.extend((bytes.len() as u64).to_be_bytes());
+    statement.extend(bytes);
+}
+
+/// Checks the manifest's signature and each artifact's, by this key. Without one, by the key that the manifest itself
+/// names: that finds damage, not forgery, since anybody can sign with a key of their own.
+pub fn verify_manifest(manifest: &Manifest, public_key: Option<&[u8; 32]>) -> Result<(), String> {
+    let named = BASE64.decode(&manifest.public_key).ok();
+    let named: Option<[u8; 32]> = named.and_then(|bytes| bytes.try_into().ok());
+    let Some(public_key) = public_key.copied().or(named) else {
+        return Err("the manifest's public key is none".to_owned());
+    };
+    manifest.check_signature(&public_key)?;
+    for item in &manifest.artifacts {
+        let statement = artifact_statement(&manifest.execution_id, &item.name, item.size_bytes, &item.sha256);
+        if !is_signed(&public_key, &statement, &item.signature) {
+            return Err(format!(
+                "the signature of {:?} is not over this artifact",
+                item.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_signed(public_key: &[u8; 32], statement: &[u8], signature: &str) -> bool {
+    let signature = BASE64.decode(signature).unwrap_or_default();
+    signer::verify(public_key, statement, &signature)
+}
+
+/// SHA-256 in hexadecimal and the size of all that this reader gives.
+pub fn digest(reader: impl Read) -> io::Result<(String, u64)> {
+    let (sha256, size_bytes) = incoming::hash(reader)?;
+    Ok((to_hex(&sha256), size_bytes))
+}

@@ -1,0 +1,804 @@
+//! Stories and attacks on a real directory.
+
+use super::*;
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const LARGE: Retention = Retention {
+    age: Duration::from_secs(30 * 24 * 3600),
+    bytes: 1 << 30,
+};
+const NOTHING: Retention = Retention {
+    age: Duration::ZERO,
+    bytes: 0,
+};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ringfence-artifacts-{}-{number}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn open(&self, signer: &Signer, retention: Retention) -> ArtifactStore {
+        ArtifactStore::open(self.0.clone(), signer.clone(), retention).unwrap()
+    }
+
+    fn store(&self) -> ArtifactStore {
+        self.open(&Signer::in_memory().unwrap(), LARGE)
+    }
+
+    /// Every file, relative to the store.
+    fn files(&self) -> Vec<String> {
+        fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && !path.is_symlink() {
+                    walk(&path, files);
+                } else {
+                    files.push(path);
+                }
+            }
+        }
+        let mut files = Vec::new();
+        walk(&self.0, &mut files);
+        let relative = |path: &PathBuf| path.strip_prefix(&self.0).unwrap().display().to_string();
+        let mut files: Vec<String> = files.iter().map(relative).collect();
+        files.sort();
+        files
+    }
+
+    fn blob(&self, bytes: &[u8]) -> PathBuf {
+        let hex = digest(bytes).unwrap().0;
+        self.0.join("blobs").join(&hex[..2]).join(hex)
+    }
+
+    fn manifest(&self, execution_id: &str) -> PathBuf {
+        self.0.join("executions").join(format!("{execution_id}.json"))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn namespace(name: &str) -> Namespace {
+    Namespace::try_from(name.to_owned()).unwrap()
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
+fn put(store: &ArtifactStore, bytes: &[u8]) -> Content {
+    let mut incoming = store.receive().unwrap();
+    incoming.write_all(bytes).unwrap();
+    incoming.finish().unwrap()
+}
+
+fn item(store: &ArtifactStore, name: &str, bytes: &[u8]) -> Item {
+    Item {
+        name: name.to_owned(),
+        mime: "text/plain".to_owned(),
+        content: put(store, bytes),
+    }
+}
+
+fn published(execution_id: &str, time: SystemTime) -> Published {
+    Published {
+        execution_id: execution_id.to_owned(),
+        namespace: namespace("ours"),
+        time_unix_ms: unix_ms(time),
+    }
+}
+
+fn publish_at(store: &ArtifactStore, execution_id: &str, bytes: &[u8], time: SystemTime) -> Manifest {
+    let items = vec![item(store, "out.txt", bytes)];
+    store.publish(published(execution_id, time), items).unwrap()
+}
+
+fn publish(store: &ArtifactStore, execution_id: &str, bytes: &[u8]) -> Manifest {
+    publish_at(store, execution_id, bytes, SystemTime::now())
+}
+
+fn read(store: &ArtifactStore, execution_id: &str) -> Result<Option<Vec<u8>>, ArtifactError> {
+    let found = store.read(execution_id, &namespace("ours"), "out.txt")?;
+    Ok(found.map(|(item, mut file)| {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(item.content.size_bytes, bytes.len() as u64);
+        bytes
+    }))
+}
+
+fn is_damaged<T>(result: Result<T, ArtifactError>) -> bool {
+    matches!(result, Err(ArtifactError::Damaged { .. }))
+}
+
+/// What was read-only is another file now, as after an editor or a restored backup.
+fn overwrite(path: &Path, bytes: &[u8]) {
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn what_is_published_is_read_again_and_kept_once() {
+    for nameless in [true, false] {
+        let scratch = Scratch::new();
+        let mut store = scratch.store();
+        let supported = store.layout.nameless;
+        Arc::get_mut(&mut store.layout).unwrap().nameless = nameless && supported;
+        let key = store.signer.public_key();
+        let first = publish(&store, "one", b"words");
+        let second = publish(&store, "two", b"words");
+        assert_eq!(store.manifest("one", &namespace("ours")).unwrap().unwrap(), first);
+        assert_eq!(read(&store, "two").unwrap().unwrap(), b"words");
+        verify_manifest(&second, Some(&key)).unwrap();
+        let hex = digest(&b"words"[..]).unwrap().0;
+        let expected = [
+            format!("blobs/{}/{hex}", &hex[..2]),
+            "executions/one.json".to_owned(),
+            "executions/two.json".to_owned(),
+            "lock".to_owned(),
+        ];
+        assert_eq!(scratch.files(), expected);
+        assert_eq!(fs::metadata(&scratch.0).unwrap().mode() & 0o7777, 0o700);
+        let blob = fs::metadata(scratch.blob(b"words")).unwrap();
+        assert_eq!((blob.mode() & 0o7777, blob.nlink()), (0o400, 1));
+        assert_eq!(store.bytes(), 3 * 4096);
+        let swept = store.sweep().unwrap();
+        assert_eq!((swept.held_bytes, swept.bytes, swept.busy), (3 * 4096, 0, false));
+    }
+}
+
+#[test]
+fn statements_are_what_the_documentation_says() {
+    let statement = artifact_statement("ab", "n\0", 258, "ff");
+    let expected = b"ringfence artifact v1\0\
+        \0\0\0\0\0\0\0\x02ab\
+        \0\0\0\0\0\0\0\x02n\0\
+        \0\0\0\0\0\0\0\x08\0\0\0\0\0\0\x01\x02\
+        \0\0\0\0\0\0\0\x02ff";
+    assert_eq!(statement, expected);
+    let artifact = SignedItem {
+        name: "n".to_owned(),
+        mime: "m".to_owned(),
+        size_bytes: 1,
+        sha256: "d".to_owned(),
+        signature: "s".to_owned(),
+    };
+    let manifest = Manifest {
+        execution_id: "e".to_owned(),
+        namespace: namespace("o"),
+        created_unix_ms: 2,
+        artifacts: vec![artifact],
+        public_key: "k".to_owned(),
+        signature: "not signed".to_owned(),
+    };
+    let expected = b"ringfence manifest v1\0\
+        \0\0\0\0\0\0\0\x01e\
+        \0\0\0\0\0\0\0\x01o\
+        \0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x02\
+        \0\0\0\0\0\0\0\x01k\
+        \0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x01\
+        \0\0\0\0\0\0\0\x01n\
+        \0\0\0\0\0\0\0\x01m\
+        \0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x01\
+        \0\0\0\0\0\0\0\x01d\
+        \0\0\0\0\0\0\0\x01s";
+    assert_eq!(manifest_statement(&manifest), expected);
+}
+
+#[test]
+fn an_edited_manifest_is_damaged() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let key = store.signer.public_key();
+    let honest = serde_json::to_value(publish(&store, "one", b"words")).unwrap();
+    let other = publish(&store, "two", b"other words");
+    let path = scratch.manifest("one");
+    overwrite(&path, &serde_json::to_vec_pretty(&honest).unwrap());
+    assert_eq!(
+        read(&store, "one").unwrap().unwrap(),
+        b"words",
+        "the edit itself does no harm"
+    );
+
+    let check = |pointer: &str, value: Value| {
+        let mut edited = honest.clone();
+        let place = edited.pointer_mut(pointer).unwrap();
+        assert_ne!(*place, value, "{pointer}");
+        *place = value;
+        overwrite(&path, &serde_json::to_vec(&edited).unwrap());
+        assert!(is_damaged(store.manifest("one", &namespace("ours"))), "{pointer}");
+        assert!(is_damaged(read(&store, "one")), "{pointer}");
+        let forged: Manifest = serde_json::from_value(edited).unwrap();
+        assert!(verify_manifest(&forged, Some(&key)).is_err(), "{pointer}");
+        assert!(verify_manifest(&forged, None).is_err(), "{pointer}");
+    };
+    let foreign = serde_json::to_value(&other.artifacts[0]).unwrap();
+    check("/artifacts/0/name", json!("out2.txt"));
+    check("/artifacts/0/mime", json!("text/html"));
+    check("/artifacts/0/size_bytes", json!(6));
+    check("/artifacts/0/sha256", foreign["sha256"].clone());
+    check("/artifacts/0/sha256", json!("../../../../etc/passwd"));
+    check("/artifacts/0/sha256", json!("é"));
+    check("/artifacts/0/signature", foreign["signature"].clone());
+    check("/artifacts/0", foreign);
+    check("/artifacts", json!([]));
+    check("/created_unix_ms", json!(1));
+    check("/execution_id", json!("two"));
+    check("/public_key", json!("AAAA"));
+    check("/signature", json!(other.signature));
+    check("/signature", json!(""));
+}
+
+#[test]
+fn a_manifest_of_another_namespace_execution_or_key_is_not_taken() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let mut manifest = publish(&store, "one", b"words");
+    fs::copy(scratch.manifest("one"), scratch.manifest("two")).unwrap();
+    assert!(is_damaged(read(&store, "two")), "the words of another execution");
+
+    let thief = Signer::in_memory().unwrap();
+    let items = [item(&store, "out.txt", b"words")];
+    let forged = Manifest::sign(&thief, published("one", SystemTime::now()), &items);
+    verify_manifest(&forged, None).unwrap();
+    overwrite(&scratch.manifest("one"), &forged.to_json().unwrap());
+    assert!(is_damaged(read(&store, "one")), "signed by another key");
+
+    manifest.namespace = namespace("thief");
+    overwrite(&scratch.manifest("one"), &manifest.to_json().unwrap());
+    assert!(is_damaged(store.manifest("one", &namespace("thief"))));
+    assert!(store.manifest("one", &namespace("ours")).unwrap().is_none());
+}
+
+#[test]
+fn half_a_manifest_and_an_endless_one_are_damaged() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    let path = scratch.manifest("one");
+    let whole = fs::read(&path).unwrap();
+    let mut more = whole.clone();
+    more.truncate(whole.len() - 1);
+    more.extend(b",\"note\":\"unsigned\"}");
+    for text in [&whole[..whole.len() / 2], b"", &vec![0; whole.len()], &more] {
+        overwrite(&path, text);
+        assert!(is_damaged(read(&store, "one")));
+    }
+    overwrite(&path, b"");
+    let huge = File::options().write(true).open(&path).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    assert!(is_damaged(read(&store, "one")));
+    assert_eq!(store.executions(&namespace("ours"), 10).unwrap(), []);
+    assert!(!store.sweep().unwrap().busy);
+}
+
+#[test]
+fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    let blob = scratch.blob(b"words");
+    let elsewhere = scratch.0.join("elsewhere");
+    fs::write(&elsewhere, b"words").unwrap();
+    let pipe = || {
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &blob, kind, mode, 0).unwrap();
+    };
+    let attacks: [(&str, &dyn Fn()); 6] = [
+        ("of the same size", &|| fs::write(&blob, b"wards").unwrap()),
+        ("shorter", &|| fs::write(&blob, b"").unwrap()),
+        ("longer", &|| fs::write(&blob, b"words and more").unwrap()),
+        ("missing", &|| {}),
+        ("a link to the right bytes", &|| {
+            symlink(&elsewhere, &blob).unwrap()
+        }),
+        ("a pipe", &pipe),
+    ];
+    for (number, (what, attack)) in attacks.iter().enumerate() {
+        assert_eq!(read(&store, "one").unwrap().unwrap(), b"words", "before {what}");
+        fs::remove_file(&blob).unwrap();
+        attack();
+        assert!(is_damaged(read(&store, "one")), "{what}");
+        publish(&store, &format!("mended-{number}"), b"words");
+    }
+    fs::remove_file(&blob).unwrap();
+    fs::create_dir(&blob).unwrap();
+    assert!(is_damaged(read(&store, "one")), "a directory");
+    let mut incoming = store.receive().unwrap();
+    incoming.write_all(b"words").unwrap();
+    assert!(matches!(incoming.finish(), Err(ArtifactError::Io { .. })));
+    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_execution_id_is_never_a_path() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let long = "x".repeat(65);
+    for bad in [
+        "", "..", "../one", "a/b", "/one", "one.json", "a b", "a\0b", "a\nb", "é", &long,
+    ] {
+        let refused = |error| matches!(error, Some(ArtifactError::Refused(_)));
+        let items = vec![item(&store, "out.txt", b"words")];
+        let publish = store.publish(published(bad, SystemTime::now()), items);
+        assert!(refused(publish.err()), "{bad:?}");
+        assert!(refused(store.manifest(bad, &namespace("ours")).err()), "{bad:?}");
+        assert!(refused(read(&store, bad).err()), "{bad:?}");
+    }
+    publish(&store, &"x".repeat(64), b"words");
+}
+
+#[test]
+fn names_are_labels_and_make_no_path() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let names = [
+        "..",
+        "../../x",
+        "/etc/passwd",
+        "a\0b",
+        "a\nb",
+        "\u{202e}txt",
+        "lock",
+        "\"",
+        " ",
+    ];
+    let items = names.map(|name| item(&store, name, b"words")).to_vec();
+    let manifest = store.publish(published("one", SystemTime::now()), items).unwrap();
+    verify_manifest(&manifest, None).unwrap();
+    assert_eq!(scratch.files().len(), 3, "a blob, a manifest, the lock");
+    for name in names {
+        let (found, _) = store.read("one", &namespace("ours"), name).unwrap().unwrap();
+        assert_eq!(found.name, name);
+    }
+    assert!(store.read("one", &namespace("ours"), "x").unwrap().is_none());
+}
+
+#[test]
+fn too_many_too_long_and_twice_are_refused_and_leave_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let content = put(&store, b"words");
+    let named = |name: String| Item {
+        name,
+        mime: String::new(),
+        content: content.clone(),
+    };
+    let try_to = |items| store.publish(published("one", SystemTime::now()), items);
+    let numbered = |count| (0..count).map(|n: u32| named(n.to_string())).collect::<Vec<_>>();
+    let mut wide_mime = named("a".to_owned());
+    wide_mime.mime = "m".repeat(256);
+    let refused = [
+        numbered(2001),
+        vec![named(String::new())],
+        vec![named("n".repeat(1025))],
+        vec![wide_mime],
+        vec![named("a".to_owned()), named("a".to_owned())],
+    ];
+    for items in refused {
+        assert!(matches!(try_to(items), Err(ArtifactError::Refused(_))));
+    }
+    assert!(store.manifest("one", &namespace("ours")).unwrap().is_none());
+    let most = numbered(2000);
+    check_items(&most).unwrap();
+    // With names and media types that JSON makes six times longer, it is still a manifest.
+    let mut widest = most[0].clone();
+    widest.name = "\u{1}".repeat(1024);
+    widest.mime = "\u{1}".repeat(255);
+    let mut manifest = try_to(vec![widest]).unwrap();
+    manifest.artifacts = vec![manifest.artifacts[0].clone(); 2000];
+    Manifest::from_json(&manifest.to_json().unwrap()).unwrap();
+    let none = store
+        .publish(published("two", SystemTime::now()), Vec::new())
+        .unwrap();
+    verify_manifest(&none, None).unwrap();
+}
+
+#[test]
+fn another_namespace_sees_what_it_would_see_of_nothing() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    let other = namespace("other");
+    for execution_id in ["one", "none"] {
+        assert!(store.manifest(execution_id, &other).unwrap().is_none());
+        assert!(store.read(execution_id, &other, "out.txt").unwrap().is_none());
+    }
+    assert_eq!(store.executions(&other, 10).unwrap(), []);
+    assert_eq!(store.executions(&namespace("ours"), 10).unwrap().len(), 1);
+}
+
+#[test]
+fn an_id_is_used_once() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    let items = vec![item(&store, "out.txt", b"other")];
+    let again = store.publish(published("one", SystemTime::now()), items);
+    assert!(matches!(again, Err(ArtifactError::Taken(_))));
+    assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
+    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_goes_beyond_the_bound_is_never_a_content() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let mut exact = store.receive().unwrap().bounded(5);
+    exact.write_all(b"wor").unwrap();
+    exact.write_all(b"ds").unwrap();
+    drop(exact.finish().unwrap());
+    let mut longer = store.receive().unwrap().bounded(5);
+    longer.write_all(b"more").unwrap();
+    let error = longer.write_all(b"ov").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    longer.write_all(b"r").unwrap();
+    assert!(matches!(longer.finish(), Err(ArtifactError::Incomplete)));
+    assert!(!scratch.blob(b"morer").exists());
+}
+
+#[test]
+fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let held = put(&store, b"held");
+    drop(put(&store, b"dropped"));
+    // The process dies: its pin stays.
+    std::mem::forget(put(&store, b"crashed"));
+    store.set_retention(NOTHING);
+    let swept = store.sweep().unwrap();
+    assert_eq!((swept.blobs, swept.bytes, swept.held_bytes), (1, 4096, 2 * 4096));
+    let item = Item {
+        name: "out.txt".to_owned(),
+        mime: String::new(),
+        content: held,
+    };
+    store.set_retention(LARGE);
+    store
+        .publish(published("one", SystemTime::now()), vec![item])
+        .unwrap();
+    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
+    assert!(!scratch.blob(b"crashed").exists());
+    assert_eq!(read(&store, "one").unwrap().unwrap(), b"held");
+    assert_eq!(scratch.files().len(), 3);
+}
+
+#[test]
+fn a_pin_that_was_too_old_is_told_at_publish() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let items = vec![item(&store, "out.txt", b"words")];
+    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
+    let late = store.publish(published("one", SystemTime::now()), items);
+    assert!(matches!(late, Err(ArtifactError::Gone(name)) if name == "out.txt"));
+    assert_eq!(scratch.files(), ["lock"]);
+}
+
+#[test]
+fn the_same_content_from_many_at_once_is_kept_once() {
+    let scratch = Scratch::new();
+    let signer = Signer::in_memory().unwrap();
+    let stores = [scratch.open(&signer, LARGE), scratch.open(&signer, LARGE)];
+    thread::scope(|scope| {
+        for worker in 0..8 {
+            let store = &stores[worker % 2];
+            scope.spawn(move || {
+                for round in 0..25 {
+                    publish(
+                        store,
+                        &format!("{worker}-{round}"),
+                        format!("words {round}").as_bytes(),
+                    );
+                }
+            });
+        }
+    });
+    for round in 0..25 {
+        let blob = fs::metadata(scratch.blob(format!("words {round}").as_bytes())).unwrap();
+        assert_eq!(blob.nlink(), 1);
+    }
+    assert_eq!(scratch.files().len(), 25 + 8 * 25 + 1);
+    assert_eq!(read(&stores[0], "7-24").unwrap().unwrap(), b"words 24");
+}
+
+#[test]
+fn a_sweep_of_everything_never_hurts_a_publish() {
+    let scratch = Scratch::new();
+    let signer = Signer::in_memory().unwrap();
+    let adding = scratch.open(&signer, NOTHING);
+    let sweeping = scratch.open(&signer, NOTHING);
+    let swept = thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                let adding = &adding;
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let execution_id = format!("{worker}-{round}");
+                        publish(adding, &execution_id, b"shared words");
+                        // Whole, or swept since; never half.
+                        let bytes = read(adding, &execution_id).unwrap();
+                        assert!(bytes.is_none_or(|bytes| bytes == b"shared words"));
+                    }
+                })
+            })
+            .collect();
+        let mut swept = 0;
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            swept += sweeping.sweep().unwrap().executions;
+        }
+        swept
+    });
+    assert!(swept > 0, "no sweep found its moment");
+    let last = sweeping.sweep().unwrap();
+    assert_eq!(swept + last.executions, 150);
+    assert_eq!(last.held_bytes, 0);
+    assert_eq!(scratch.files(), ["lock"]);
+}
+
+#[test]
+fn older_and_beyond_go_oldest_first() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let now = SystemTime::now();
+    publish_at(&store, "ancient", b"a", now - 31 * DAY);
+    publish_at(&store, "b-older", b"b", now - 3 * DAY);
+    publish_at(&store, "a-newer", b"c", now - 2 * DAY);
+    publish_at(&store, "shared", b"b", now - DAY);
+    let ids = || -> Vec<String> {
+        let listed = store.executions(&namespace("ours"), 10).unwrap();
+        listed.into_iter().map(|one| one.execution_id).collect()
+    };
+    assert_eq!(store.sweep().unwrap().executions, 1);
+    assert_eq!(ids(), ["shared", "a-newer", "b-older"]);
+    // Two blobs and three manifests. Without the oldest manifest it fits, and its content is the newest's too.
+    store.set_retention(Retention {
+        bytes: 4 * 4096,
+        ..LARGE
+    });
+    let swept = store.sweep().unwrap();
+    assert_eq!((swept.executions, swept.blobs, swept.bytes), (1, 0, 4096));
+    assert_eq!(swept.held_bytes, 4 * 4096);
+    store.set_retention(Retention {
+        bytes: 4 * 4096 - 1,
+        ..LARGE
+    });
+    let swept = store.sweep().unwrap();
+    assert_eq!(
+        (swept.executions, swept.blobs, swept.held_bytes),
+        (1, 1, 2 * 4096)
+    );
+    assert_eq!(ids(), ["shared"]);
+    assert_eq!(read(&store, "shared").unwrap().unwrap(), b"b");
+}
+
+#[test]
+fn no_date_makes_immortal_and_none_panics() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let now = SystemTime::now();
+    publish_at(&store, "soon", b"a", now + HOUR);
+    publish_at(&store, "far", b"b", now + 31 * DAY);
+    for (execution_id, time_unix_ms) in [("end", u64::MAX), ("start", 0)] {
+        let published = Published {
+            time_unix_ms,
+            ..published(execution_id, now)
+        };
+        store
+            .publish(published, vec![item(&store, "out.txt", b"c")])
+            .unwrap();
+    }
+    assert_eq!(
+        store.executions(&namespace("ours"), 10).unwrap()[0].execution_id,
+        "end"
+    );
+    assert_eq!(store.sweep().unwrap().executions, 3);
+    assert!(read(&store, "soon").unwrap().is_some());
+    // The clock is set back, then very far back.
+    assert_eq!(store.sweep_at(now - 10 * DAY).unwrap().executions, 0);
+    assert_eq!(store.sweep_at(SystemTime::UNIX_EPOCH).unwrap().executions, 1);
+}
+
+#[test]
+fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    publish(&store, "two", b"others");
+    overwrite(&scratch.manifest("two"), b"{");
+    let outside = Scratch::new();
+    fs::create_dir(&outside.0).unwrap();
+    let hex = digest(&b"outside"[..]).unwrap().0;
+    fs::write(outside.0.join(&hex), b"outside").unwrap();
+    symlink(&outside.0, scratch.0.join("blobs/zz")).unwrap();
+    symlink(outside.0.join(&hex), scratch.blob(b"words").with_file_name(&hex)).unwrap();
+    fs::create_dir(scratch.0.join("executions/three.json")).unwrap();
+    fs::write(scratch.0.join("executions/note"), b"").unwrap();
+
+    let swept = store.sweep().unwrap();
+    assert_eq!(
+        (swept.executions, swept.blobs),
+        (0, 1),
+        "its content is named by nobody"
+    );
+    assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
+    let old = File::open(scratch.manifest("two")).unwrap();
+    old.set_modified(SystemTime::now() - 31 * DAY).unwrap();
+    assert_eq!(store.sweep().unwrap().executions, 1);
+    assert!(!scratch.manifest("two").exists());
+    assert_eq!(fs::read(outside.0.join(&hex)).unwrap(), b"outside");
+    assert!(scratch.0.join("executions/note").exists());
+}
+
+#[test]
+fn a_sweep_waits_for_nobody_and_says_so() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    store.set_retention(NOTHING);
+    let adding = store.layout.lock_shared().unwrap();
+    let swept = store.sweep().unwrap();
+    assert_eq!(
+        swept,
+        Swept {
+            busy: true,
+            ..Swept::default()
+        }
+    );
+    assert!(store.sweep_is_due(), "it comes back");
+    drop(adding);
+    assert_eq!(store.sweep().unwrap().executions, 1);
+}
+
+#[test]
+fn a_directory_that_others_may_enter_is_refused() {
+    let scratch = Scratch::new();
+    fs::create_dir(&scratch.0).unwrap();
+    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o750)).unwrap();
+    let signer = Signer::in_memory().unwrap();
+    let refused = ArtifactStore::open(scratch.0.clone(), signer.clone(), LARGE).unwrap_err();
+    assert!(refused.to_string().contains("chmod"), "{refused}");
+    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o700)).unwrap();
+    ArtifactStore::open(scratch.0.clone(), signer, LARGE).unwrap();
+}
+
+#[test]
+fn a_sweep_is_due_when_it_pays_off() {
+    let scratch = Scratch::new();
+    let signer = Signer::in_memory().unwrap();
+    let retention = Retention {
+        bytes: 4 * 4096,
+        ..LARGE
+    };
+    let store = scratch.open(&signer, retention);
+    assert!(!store.sweep_is_due(), "a new store holds nothing");
+    for execution_id in ["one", "two"] {
+        publish(&store, execution_id, execution_id.as_bytes());
+    }
+    assert!(!store.sweep_is_due(), "not beyond");
+    publish(&store, "three", b"three");
+    assert!(store.sweep_is_due());
+    assert_eq!(store.sweep().unwrap().executions, 1);
+    assert!(!store.sweep_is_due());
+    let other = scratch.open(&signer, retention);
+    assert_eq!((other.bytes(), other.sweep_is_due()), (4 * 4096, false));
+    other.set_retention(Retention { bytes: 4096, ..LARGE });
+    assert!(other.sweep_is_due());
+    assert_eq!(other.sweep().unwrap().executions, 2);
+    assert!(!store.sweep_is_due());
+    assert_eq!(store.bytes(), 0, "what another process counted");
+    let lock = File::open(scratch.0.join("lock")).unwrap();
+    for off in [SystemTime::now() - 2 * HOUR, SystemTime::now() + 2 * HOUR] {
+        lock.set_modified(off).unwrap();
+        assert!(store.sweep_is_due());
+    }
+    overwrite(&scratch.0.join("lock"), b"no count");
+    assert!(store.sweep_is_due());
+    assert!(!store.sweep().unwrap().busy);
+    assert!(!store.sweep_is_due());
+}
+
+#[test]
+fn a_list_is_newest_first_bounded_and_leaves_out_the_damaged() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let now = SystemTime::now();
+    for (execution_id, age) in [("b", 2), ("a", 1), ("c", 3), ("d", 0)] {
+        publish_at(&store, execution_id, b"words", now - age * HOUR);
+    }
+    overwrite(&scratch.manifest("d"), b"[]");
+    let listed = store.executions(&namespace("ours"), 2).unwrap();
+    let ids: Vec<&str> = listed.iter().map(|one| one.execution_id.as_str()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert_eq!((listed[0].artifacts, listed[0].size_bytes), (1, 5));
+    assert_eq!(listed[0].created_unix_ms, unix_ms(now - HOUR));
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_whole_executions_or_none() {
+    #![expect(clippy::disallowed_methods, reason = "a test starts itself, to kill it")]
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let mut survived = 0;
+    for round in 0..6 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "artifacts::tests::publishes_until_killed"])
+            .current_dir(&scratch.0)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = std::time::Instant::now();
+        let executions = || fs::read_dir(scratch.0.join("executions")).unwrap().count();
+        while executions() < survived + 3 + round {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "the child publishes nothing"
+            );
+            assert!(child.try_wait().unwrap().is_none(), "the child ended by itself");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        survived = executions();
+    }
+    for entry in fs::read_dir(scratch.0.join("executions")).unwrap() {
+        let manifest: Manifest = serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
+        verify_manifest(&manifest, None).unwrap();
+        assert_eq!(manifest.artifacts.len(), 3);
+        for item in manifest.artifacts {
+            let blob = scratch.0.join("blobs").join(&item.sha256[..2]).join(&item.sha256);
+            assert_eq!(
+                digest(File::open(blob).unwrap()).unwrap(),
+                (item.sha256, item.size_bytes)
+            );
+        }
+    }
+    let swept = store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap();
+    assert_eq!(
+        (swept.busy, swept.executions),
+        (false, 0),
+        "the dead hold no lock"
+    );
+    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+}
+
+/// The other half of the test above; its directory is the store. Bounded, should nobody be left to kill it.
+#[test]
+#[ignore = "is started and killed by the test above"]
+fn publishes_until_killed() {
+    let here = std::env::current_dir().unwrap();
+    assert!(here.join("lock").exists(), "only as the child of the test above");
+    let store = ArtifactStore::open(here, Signer::in_memory().unwrap(), LARGE).unwrap();
+    for round in 0..5000 {
+        let execution_id = format!("{}-{round}", std::process::id());
+        let mut items = vec![item(&store, "shared", b"shared words")];
+        for name in ["a", "b"] {
+            items.push(item(
+                &store,
+                name,
+                format!("{execution_id} {name}").repeat(1000).as_bytes(),
+            ));
+        }
+        store
+            .publish(published(&execution_id, SystemTime::now()), items)
+            .unwrap();
+    }
+}

@@ -1,0 +1,57 @@
+//! The audit record: who did what, in a SQLite file that tells when it was tampered with.
+//!
+//! One row per action. Each row holds the hash of the row before it and a signature of its own, and a single `head` row
+//! says where the chain ends. Several servers of one user append to one file: every batch reads the head inside its own
+//! `BEGIN IMMEDIATE`.
+//!
+//! # The exact form, for whoever checks it with other tools
+//!
+//! `hash` is SHA-256 over these bytes in this order:
+//!
+//! 1. `ringfence audit record v1` and a NUL byte,
+//! 2. `prev_hash`, 32 bytes (32 zero bytes before record 1),
+//! 3. nine fields, each as its length (u64, little-endian) and its bytes: `seq` (u64 LE), `time_us` (i64 LE),
+//!    `server_id`, `action`, `outcome`, `namespace`, `execution_id` (no bytes for NULL, else a byte 1 and the text),
+//!    `caller`, `details` (the text as stored).
+//!
+//! `signature` is Ed25519 (RFC 8032) over `ringfence audit signature v1`, a NUL byte, and `hash`. The head's signature is
+//! Ed25519 over `ringfence audit head v1`, a NUL byte, `seq` (u64 LE), `time_us` (i64 LE) and `hash`.
+//! Sequence numbers start at 1 and have no holes.
+//!
+//! # What it shows, and what it cannot
+//!
+//! Without the key nobody can edit, insert, reorder or delete a record, cut the tail or replace the head without
+//! [`verify`] naming the first record concerned. What no file can show by itself: that the whole of it is an older copy,
+//! or a new chain after the old one was deleted. Note a head elsewhere now and then and give it to [`verify`] as the expected one; a file that was set back does not
+//! hold it. Whoever has the key can write any history.
+//!
+//! A damaged file is never repaired and never overwritten: [`Audit::open`] moves it aside and begins a new chain whose
+//! first record says so.
+
+mod chain;
+mod entry;
+mod error;
+mod export;
+mod ocsf;
+mod place;
+mod query;
+mod record;
+mod schema;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod tamper_tests;
+
+pub use entry::{Action, Entry, Outcome, Receipt, UnknownWord};
+pub use error::AuditError;
+pub use export::{ExportError, Format, Records, export};
+pub use place::{Durability, Opened, Place};
+pub use query::{Actions, Page, Query, query};
+pub use record::{Head, Record};
+pub use verify::{Bad, Fault, Scope, Verdict, verify};
+pub use writer::Audit;

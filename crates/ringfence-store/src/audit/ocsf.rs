@@ -1,0 +1,249 @@
+//! A record as an event of the Open Cybersecurity Schema Framework, version 1.3 (schema.ocsf.io).
+
+use super::{Action, Outcome, Record, record::hex};
+use serde_json::{Map, Value, json};
+
+const OCSF_VERSION: &str = "1.3.0";
+
+const SYSTEM_ACTIVITY: Category = Category {
+    uid: 1,
+    name: "System Activity",
+};
+const APPLICATION_ACTIVITY: Category = Category {
+    uid: 6,
+    name: "Application Activity",
+};
+
+struct Category {
+    uid: u64,
+    name: &'static str,
+}
+
+struct Kind {
+    category: Category,
+    class_uid: u64,
+    class_name: &'static str,
+    activity_id: u64,
+    activity_name: &'static str,
+}
+
+impl Record {
+    /// The event. What the schema has no place for is under `unmapped`.
+    pub fn to_ocsf(&self) -> Value {
+        let kind = kind(self.action.parse().ok());
+        let (status_id, status) = self.status();
+        let (severity_id, severity) = self.severity();
+        let mut event = json!({
+            "metadata": {
+                "version": OCSF_VERSION,
+                "product": product(),
+                "uid": self.seq.to_string(),
+            },
+            "time": self.time_us.div_euclid(1000),
+            "category_uid": kind.category.uid,
+            "category_name": kind.category.name,
+            "class_uid": kind.class_uid,
+            "class_name": kind.class_name,
+            "activity_id": kind.activity_id,
+            "activity_name": kind.activity_name,
+            "type_uid": kind.class_uid * 100 + kind.activity_id,
+            "type_name": format!("{}: {}", kind.class_name, kind.activity_name),
+            "severity_id": severity_id,
+            "severity": severity,
+            "status_id": status_id,
+            "status": status,
+            "status_code": self.outcome,
+            "message": self.action,
+            "actor": {
+                "app_name": "Ringfence",
+                "user": {"name": self.caller, "org": {"name": self.namespace}},
+            },
+            "unmapped": {
+                "server_id": self.server_id,
+                "action": self.action,
+                "outcome": self.outcome,
+                "namespace": self.namespace,
+                "execution_id": self.execution_id,
+                "details": self.details_value(),
+                "hash": hex(&self.hash),
+                "prev_hash": hex(&self.prev_hash),
+                "signature": hex(&self.signature),
+            },
+        });
+        if let Some(event) = event.as_object_mut() {
+            event.extend(self.subject(kind.class_uid));
+        }
+        event
+    }
+
+    /// What each class requires besides.
+    fn subject(&self, class_uid: u64) -> Map<String, Value> {
+        let execution = self.execution_id.as_deref().unwrap_or("none");
+        let subject = match class_uid {
+            1007 => json!({
+                "device": {"type_id": 0, "type": "Unknown", "name": self.server_id},
+                "process": {"name": "sandboxed program", "uid": execution},
+            }),
+            6002 => json!({"app": product()}),
+            _ => json!({
+                "api": {"operation": self.action, "service": {"name": "Ringfence", "uid": self.server_id}},
+                "src_endpoint": {"name": self.caller},
+            }),
+        };
+        match subject {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
+    }
+
+    fn status(&self) -> (u64, &'static str) {
+        match self.outcome.parse() {
+            Ok(Outcome::Ok) => (1, "Success"),
+            Ok(Outcome::Failed | Outcome::Denied) => (2, "Failure"),
+            Ok(Outcome::Pending) => (99, "Pending"),
+            Err(_) => (0, "Unknown"),
+        }
+    }
+
+    fn severity(&self) -> (u64, &'static str) {
+        if self.action == Action::AuditBegan.as_str() && self.details_value()["reason"] != "new" {
+            return (4, "High");
+        }
+        match self.outcome.parse() {
+            Ok(Outcome::Ok | Outcome::Pending) => (1, "Informational"),
+            Ok(Outcome::Failed) => (2, "Low"),
+            Ok(Outcome::Denied) => (3, "Medium"),
+            Err(_) => (0, "Unknown"),
+        }
+    }
+
+    /// Edited text that is no JSON is passed on as text.
+    fn details_value(&self) -> Value {
+        serde_json::from_str(&self.details).unwrap_or_else(|_| Value::from(self.details.as_str()))
+    }
+}
+
+fn product() -> Value {
+    json!({"name": "Ringfence", "vendor_name": "Ringfence", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// A word of a later version is some call of the interface.
+fn kind(action: Option<Action>) -> Kind {
+    use Action as A;
+    let process = |activity_id, activity_name| Kind {
+        category: SYSTEM_ACTIVITY,
+        class_uid: 1007,
+        class_name: "Process Activity",
+        activity_id,
+        activity_name,
+    };
+    let application = |class_uid, class_name, activity_id, activity_name| Kind {
+        category: APPLICATION_ACTIVITY,
+        class_uid,
+        class_name,
+        activity_id,
+        activity_name,
+    };
+    let api = |activity_id, activity_name| application(6003, "API Activity", activity_id, activity_name);
+    match action {
+        Some(A::ExecutionStarted | A::ExecutionRefused) => process(1, "Launch"),
+        Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout) => process(2, "Terminate"),
+        Some(A::ServerStarted) => application(6002, "Application Lifecycle", 3, "Start"),
+        Some(A::ServerStopped) => application(6002, "Application Lifecycle", 4, "Stop"),
+        Some(A::AuditBegan) => api(1, "Create"),
+        Some(A::VaultAccessed | A::ArtifactRead) => api(2, "Read"),
+        Some(A::VaultChanged | A::LimitsChanged | A::ConfigChanged) => api(3, "Update"),
+        Some(A::ToolCalled) | None => api(99, "Other"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(action: &str, outcome: &str, details: &str) -> Value {
+        Record {
+            seq: 7,
+            time_us: 1_700_000_000_123_456,
+            server_id: "s".to_owned(),
+            action: action.to_owned(),
+            outcome: outcome.to_owned(),
+            namespace: "default".to_owned(),
+            execution_id: Some("e".to_owned()),
+            caller: "c".to_owned(),
+            details: details.to_owned(),
+            prev_hash: [0; 32],
+            hash: [1; 32],
+            signature: [2; 64],
+        }
+        .to_ocsf()
+    }
+
+    #[test]
+    fn each_action_has_its_class() {
+        for action in Action::ALL {
+            let expect = match action.as_str() {
+                "execution.started" | "execution.refused" => 100_701,
+                "execution.completed" | "execution.failed" | "execution.timeout" => 100_702,
+                "server.started" => 600_203,
+                "server.stopped" => 600_204,
+                "audit.began" => 600_301,
+                "vault.accessed" | "artifact.read" => 600_302,
+                "vault.changed" | "limits.changed" | "config.changed" => 600_303,
+                "tool.called" => 600_399,
+                other => panic!("{other} has no class"),
+            };
+            let event = event(action.as_str(), "ok", "{}");
+            assert_eq!(event["type_uid"], expect, "{action}");
+            assert_eq!(event["class_uid"].as_u64().unwrap(), expect / 100);
+            assert_eq!(event["category_uid"].as_u64().unwrap(), expect / 100_000);
+        }
+    }
+
+    #[test]
+    fn what_each_class_requires_is_there() {
+        let required = |action: &str, names: &[&str]| {
+            let event = event(action, "ok", "{}");
+            let common = [
+                "metadata",
+                "time",
+                "category_uid",
+                "class_uid",
+                "activity_id",
+                "type_uid",
+                "severity_id",
+            ];
+            for name in common.iter().chain(names) {
+                assert!(!event[name].is_null(), "{action} lacks {name}");
+            }
+        };
+        required("execution.started", &["actor", "device", "process"]);
+        required("server.started", &["app"]);
+        required("vault.accessed", &["actor", "api", "src_endpoint"]);
+        let event = event("tool.called", "ok", r#"{"tool":"t"}"#);
+        assert_eq!(event["time"], 1_700_000_000_123i64);
+        assert_eq!(event["metadata"]["uid"], "7");
+        assert_eq!(event["metadata"]["product"]["name"], "Ringfence");
+        assert_eq!(event["unmapped"]["details"]["tool"], "t");
+        assert_eq!(event["unmapped"]["hash"], "01".repeat(32));
+    }
+
+    #[test]
+    fn refusals_and_breaks_are_more_severe_than_the_rest() {
+        let check = |action, outcome, details, severity: u64, status: u64| {
+            let event = event(action, outcome, details);
+            assert_eq!(
+                (&event["severity_id"], &event["status_id"]),
+                (&severity.into(), &status.into())
+            );
+        };
+        check("tool.called", "ok", "{}", 1, 1);
+        check("execution.started", "pending", "{}", 1, 99);
+        check("execution.failed", "failed", "{}", 2, 2);
+        check("execution.refused", "denied", "{}", 3, 2);
+        check("audit.began", "ok", r#"{"reason":"new"}"#, 1, 1);
+        check("audit.began", "ok", r#"{"reason":"damaged"}"#, 4, 1);
+        check("audit.began", "ok", "no JSON", 4, 1);
+        check("later.word", "later", "{}", 0, 0);
+    }
+}

@@ -1,0 +1,279 @@
+//! One record and the head: what is hashed and what is signed. The form is in the words at the top of `audit`.
+
+use super::entry::Fitted;
+use crate::Signer;
+use rusqlite::Row;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+const RECORD_PREFIX: &[u8] = b"ringfence audit record v1\0";
+const SIGNATURE_PREFIX: &[u8] = b"ringfence audit signature v1\0";
+const HEAD_PREFIX: &[u8] = b"ringfence audit head v1\0";
+
+/// What stands before record 1.
+pub(super) const NO_HASH: [u8; 32] = [0; 32];
+
+/// The columns, in the order in which [`Record::of_row`] reads them.
+pub(super) const COLUMNS: &str = "seq, time_us, server_id, action, outcome, namespace, execution_id, caller, details, \
+     prev_hash, hash, signature";
+
+/// One record as stored. Reading one checks nothing: that is what [`super::verify`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// From 1, without holes.
+    pub seq: u64,
+    /// Microseconds since 1970, by the clock of the server.
+    pub time_us: i64,
+    /// Which server wrote it.
+    pub server_id: String,
+    /// An [`super::Action`], or a word of a later version.
+    pub action: String,
+    /// An [`super::Outcome`], or a word of a later version.
+    pub outcome: String,
+    /// The tenant.
+    pub namespace: String,
+    /// The execution, if there was one.
+    pub execution_id: Option<String>,
+    /// Who asked for it.
+    pub caller: String,
+    /// JSON text of an object, exactly as stored and hashed.
+    pub details: String,
+    /// The hash of the record before.
+    pub prev_hash: [u8; 32],
+    /// The hash of this one.
+    pub hash: [u8; 32],
+    /// Ed25519, over the hash.
+    pub signature: [u8; 64],
+}
+
+/// Where a chain ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The last record's number.
+    pub seq: u64,
+    /// The last record's hash.
+    pub hash: [u8; 32],
+    /// The last record's time.
+    pub time_us: i64,
+}
+
+impl Record {
+    /// The record that follows `head`, hashed and signed.
+    pub(super) fn next(
+        head: Option<&Head>,
+        entry: &Fitted,
+        server_id: &str,
+        time_us: i64,
+        signer: &Signer,
+    ) -> Self {
+        let mut record = Self {
+            seq: head.map_or(0, |head| head.seq) + 1,
+            time_us,
+            server_id: server_id.to_owned(),
+            action: entry.action.as_str().to_owned(),
+            outcome: entry.outcome.as_str().to_owned(),
+            namespace: entry.namespace.clone(),
+            execution_id: entry.execution_id.clone(),
+            caller: entry.caller.clone(),
+            details: entry.details.clone(),
+            prev_hash: head.map_or(NO_HASH, |head| head.hash),
+            hash: NO_HASH,
+            signature: [0; 64],
+        };
+        record.hash = record.computed_hash();
+        record.signature = signer.sign(&signed_bytes(&record.hash));
+        record
+    }
+
+    /// The hash that its contents ought to have.
+    pub(super) fn computed_hash(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        digest.update(RECORD_PREFIX);
+        digest.update(self.prev_hash);
+        let mut field = |parts: &[&[u8]]| {
+            let bytes: usize = parts.iter().map(|part| part.len()).sum();
+            digest.update((bytes as u64).to_le_bytes());
+            parts.iter().for_each(|part| digest.update(part));
+        };
+        field(&[&self.seq.to_le_bytes()]);
+        field(&[&self.time_us.to_le_bytes()]);
+        field(&[self.server_id.as_bytes()]);
+        field(&[self.action.as_bytes()]);
+        field(&[self.outcome.as_bytes()]);
+        field(&[self.namespace.as_bytes()]);
+        match &self.execution_id {
+            None => field(&[]),
+            Some(id) => field(&[&[1], id.as_bytes()]),
+        }
+        field(&[self.caller.as_bytes()]);
+        field(&[self.details.as_bytes()]);
+        digest.finalize().into()
+    }
+
+    /// Did this key sign its hash.
+    pub(super) fn is_signed_by(&self, public_key: &[u8; 32]) -> bool {
+        crate::verify(public_key, &signed_bytes(&self.hash), &self.signature)
+    }
+
+    pub(super) fn head(&self) -> Head {
+        Head {
+            seq: self.seq,
+            hash: self.hash,
+            time_us: self.time_us,
+        }
+    }
+
+    pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            seq: seq_of(row, 0)?,
+            time_us: row.get(1)?,
+            server_id: row.get(2)?,
+            action: row.get(3)?,
+            outcome: row.get(4)?,
+            namespace: row.get(5)?,
+            execution_id: row.get(6)?,
+            caller: row.get(7)?,
+            details: row.get(8)?,
+            prev_hash: row.get(9)?,
+            hash: row.get(10)?,
+            signature: row.get(11)?,
+        })
+    }
+
+    /// One line of JSON, with the details as they are stored byte for byte.
+    pub fn to_json(&self) -> String {
+        let mut line = json!({
+            "seq": self.seq,
+            "time_us": self.time_us,
+            "server_id": self.server_id,
+            "action": self.action,
+            "outcome": self.outcome,
+            "namespace": self.namespace,
+            "execution_id": self.execution_id,
+            "caller": self.caller,
+            "prev_hash": hex(&self.prev_hash),
+            "hash": hex(&self.hash),
+            "signature": hex(&self.signature),
+        })
+        .to_string();
+        line.pop();
+        line.push_str(",\"details\":");
+        // Text that somebody edited must break neither the line nor the object.
+        let one_line = !self.details.contains(['\n', '\r']);
+        if one_line && serde_json::from_str::<serde::de::IgnoredAny>(&self.details).is_ok() {
+            line.push_str(&self.details);
+        } else {
+            line.push_str(&Value::from(self.details.as_str()).to_string());
+        }
+        line.push('}');
+        line
+    }
+}
+
+impl Head {
+    /// What its signature is made over.
+    pub(super) fn signed_bytes(&self) -> Vec<u8> {
+        let parts: [&[u8]; 4] = [
+            HEAD_PREFIX,
+            &self.seq.to_le_bytes(),
+            &self.time_us.to_le_bytes(),
+            &self.hash,
+        ];
+        parts.concat()
+    }
+}
+
+/// SQLite has only signed numbers; ours start at 1.
+pub(super) fn seq_of(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let seq: i64 = row.get(column)?;
+    u64::try_from(seq).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, seq))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // writing to a String cannot fail
+            write!(text, "{byte:02x}").unwrap_or_default();
+            text
+        })
+}
+
+fn signed_bytes(hash: &[u8; 32]) -> Vec<u8> {
+    [SIGNATURE_PREFIX, hash].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            seq: 1,
+            time_us: 1_700_000_000_000_000,
+            server_id: "s".to_owned(),
+            action: "tool.called".to_owned(),
+            outcome: "ok".to_owned(),
+            namespace: "default".to_owned(),
+            execution_id: None,
+            caller: "c".to_owned(),
+            details: r#"{"b":1.10,"a":2}"#.to_owned(),
+            prev_hash: NO_HASH,
+            hash: NO_HASH,
+            signature: [7; 64],
+        }
+    }
+
+    /// Computed by another program (Python's hashlib) from the words at the top of `audit`.
+    #[test]
+    fn the_hash_is_the_documented_one() {
+        assert_eq!(
+            hex(&record().computed_hash()),
+            "d6d480625b54b13c50e0f85eee1f5b33f3a0c5664c90ef1e651c320b4d3ac03a"
+        );
+        let with_id = Record {
+            execution_id: Some("e".to_owned()),
+            ..record()
+        };
+        assert_eq!(
+            hex(&with_id.computed_hash()),
+            "10f8ce9c2d143edaad84b4cf59bf77851d9b647a0cc2089c4a9531c27acb5d65"
+        );
+    }
+
+    #[test]
+    fn text_cannot_move_from_one_field_to_the_next() {
+        let shifted = Record {
+            server_id: "st".to_owned(),
+            action: "ool.called".to_owned(),
+            ..record()
+        };
+        assert_ne!(record().computed_hash(), shifted.computed_hash());
+        let empty_id = Record {
+            execution_id: Some(String::new()),
+            ..record()
+        };
+        assert_ne!(record().computed_hash(), empty_id.computed_hash());
+    }
+
+    #[test]
+    fn a_line_of_json_holds_the_details_as_stored() {
+        assert!(record().to_json().ends_with(r#","details":{"b":1.10,"a":2}}"#));
+    }
+
+    #[test]
+    fn edited_details_cannot_break_the_line_or_forge_another_field() {
+        for details in ["{}\n{\"seq\":9}", "{},\"seq\":9", "", "{\"a\":\n1}", "\u{2028}\0"] {
+            let line = Record {
+                details: details.to_owned(),
+                ..record()
+            }
+            .to_json();
+            assert!(!line.contains('\n'), "{line:?}");
+            let read: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(read["seq"], 1);
+            assert_eq!(read["details"], details);
+        }
+    }
+}

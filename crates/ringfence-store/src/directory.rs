@@ -1,0 +1,50 @@
+//! The directory in which everything lies that outlives a request.
+
+use rustix::process::geteuid;
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::Path,
+};
+
+/// Made for this user alone; one that is there must be theirs, and closed to others.
+pub fn make_own_directory(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(io::Error::other("others may look into it; chmod it to 0700"));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to another user"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused_and_so_is_a_link() {
+        let base = std::env::temp_dir().join(format!("ringfence-own-{}", std::process::id()));
+        let own = base.join("state/record");
+        make_own_directory(&own).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        make_own_directory(&own).unwrap();
+        std::os::unix::fs::symlink(&own, base.join("link")).unwrap();
+        assert!(make_own_directory(&base.join("link")).is_err());
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(make_own_directory(&own).unwrap_err().to_string().contains("chmod"));
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,153 @@
+//! The key that signs what this host records: Ed25519 (RFC 8032), kept in a file of mode 0600 that is made once.
+
+use ed25519_dalek::{
+    Signature, SigningKey, VerifyingKey,
+    pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, spki::der::pem::LineEnding},
+};
+use rustix::fs::{Mode, OFlags};
+use std::{
+    fmt, fs,
+    io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+use zeroize::Zeroizing;
+
+const KEY_BYTES_MAX: u64 = 16 << 10;
+
+/// Signs; clones hold the same key, which is wiped when the last is dropped.
+#[derive(Clone)]
+pub struct Signer {
+    key: std::sync::Arc<SigningKey>,
+}
+
+/// Why there is no key.
+#[derive(Debug)]
+pub struct SignerError {
+    path: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for SignerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the signing key {}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for SignerError {}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer")
+    }
+}
+
+impl Signer {
+    /// A key that lives as long as this process.
+    pub fn in_memory() -> io::Result<Self> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(seed.as_mut()).map_err(io::Error::other)?;
+        Ok(Self {
+            key: SigningKey::from_bytes(&seed).into(),
+        })
+    }
+
+    /// The key of this file (PKCS #8, PEM), which is made when there is none. Of two that make it at once, one wins and
+    /// both have its key.
+    pub fn load_or_create(path: &Path) -> Result<Self, SignerError> {
+        let failed = |what: String| SignerError {
+            path: path.to_owned(),
+            what,
+        };
+        match Self::load(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            loaded => return loaded.map_err(|error| failed(error.to_string())),
+        }
+        let made = Self::in_memory().map_err(|error| failed(error.to_string()))?;
+        match made.save(path) {
+            Ok(()) => Ok(made),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Self::load(path).map_err(|error| failed(error.to_string()))
+            }
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    fn load(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        let metadata = file.metadata()?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(io::Error::other("others may read it; chmod it to 0600"));
+        }
+        let mut pem = Zeroizing::new(String::new());
+        file.take(KEY_BYTES_MAX).read_to_string(&mut pem)?;
+        let key = SigningKey::from_pkcs8_pem(&pem).map_err(|_| io::Error::other("it is no Ed25519 key in PEM"))?;
+        Ok(Self { key: key.into() })
+    }
+
+    /// Written beside its place and linked there, so that nobody ever sees half of it.
+    fn save(&self, path: &Path) -> io::Result<()> {
+        let pem = self.key.to_pkcs8_pem(LineEnding::LF).map_err(io::Error::other)?;
+        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = fs::File::from(rustix::fs::open(&beside, flags, Mode::from_raw_mode(0o600))?);
+        let saved = file
+            .write_all(pem.as_bytes())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::hard_link(&beside, path));
+        fs::remove_file(&beside)?;
+        saved
+    }
+
+    /// A signature over these bytes.
+    pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
+        use ed25519_dalek::Signer as _;
+        self.key.sign(bytes).to_bytes()
+    }
+
+    /// For whoever wants to check signatures.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.key.verifying_key().to_bytes()
+    }
+
+    /// The same as PEM, as other tools read it.
+    pub fn public_key_pem(&self) -> io::Result<String> {
+        self.key
+            .verifying_key()
+            .to_public_key_pem(LineEnding::LF)
+            .map_err(io::Error::other)
+    }
+}
+
+/// Is it this key's signature over these bytes.
+pub fn verify(public_key: &[u8; 32], bytes: &[u8], signature: &[u8]) -> bool {
+    let (Ok(key), Ok(signature)) = (
+        VerifyingKey::from_bytes(public_key),
+        Signature::from_slice(signature),
+    ) else {
+        return false;
+    };
+    key.verify_strict(bytes, &signature).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_and_read_again() {
+        let directory = std::env::temp_dir().join(format!("ringfence-signer-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("signing.key");
+        let first = Signer::load_or_create(&path).unwrap();
+        let again = Signer::load_or_create(&path).unwrap();
+        let signature = first.sign(b"words");
+        assert!(verify(&again.public_key(), b"words", &signature));
+        assert!(!verify(&again.public_key(), b"other words", &signature));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(Signer::load_or_create(&path).unwrap_err().to_string().contains("chmod"));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,203 @@
+//! Contents as bytes, to be sealed. Our own encoding and not JSON: a parser that unescapes leaves copies of secrets in
+//! buffers that nobody wipes. Here a value goes from the one buffer to the other and nowhere else.
+//!
+//! A number of secrets (`u32`, little endian like all numbers here), then each: namespace (`u16` length, text), key
+//! (the same), created and expires (`u64`, Unix ms; all ones: none), value (`u32` length, text). They are in strictly
+//! ascending order of namespace and key, so that one content has one encoding.
+
+use super::{
+    contents::{BYTES_MAX, Contents, Kept, SECRETS_MAX},
+    value::SecretValue,
+};
+use ringfence_types::{EnvName, Namespace};
+use std::sync::Arc;
+
+const NONE_MS: u64 = u64::MAX;
+const NUMBER_BYTES: usize = 4;
+/// A secret's numbers: two short lengths, two times, a long length.
+const FRAME_BYTES: usize = 2 + 2 + 8 + 8 + 4;
+/// The longest names: 64 of a namespace, 256 of a key.
+const NAMES_BYTES_MAX: usize = 64 + 256;
+
+/// The longest encoding of contents within their limits.
+pub(super) const ENCODED_BYTES_MAX: usize =
+    NUMBER_BYTES + SECRETS_MAX * (FRAME_BYTES + NAMES_BYTES_MAX) + BYTES_MAX;
+
+/// How many bytes [`write`] adds.
+pub(super) fn encoded_len(contents: &Contents) -> usize {
+    let one = |(namespace, key, kept): (&Namespace, &EnvName, &Kept)| {
+        FRAME_BYTES + namespace.as_str().len() + key.as_str().len() + kept.value.len()
+    };
+    NUMBER_BYTES + contents.each().map(one).sum::<usize>()
+}
+
+/// Appends the contents. The buffer has room for them, or growing it would leave a copy behind.
+pub(super) fn write(contents: &Contents, buffer: &mut Vec<u8>) {
+    debug_assert!(buffer.capacity() - buffer.len() >= encoded_len(contents));
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the limits of contents are far below"
+    )]
+    buffer.extend_from_slice(&(contents.len() as u32).to_le_bytes());
+    for (namespace, key, kept) in contents.each() {
+        for name in [namespace.as_str(), key.as_str()] {
+            #[expect(clippy::cast_possible_truncation, reason = "names have at most 256 bytes")]
+            buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            buffer.extend_from_slice(name.as_bytes());
+        }
+        for time in [kept.created_unix_ms, kept.expires_unix_ms] {
+            buffer.extend_from_slice(&time.unwrap_or(NONE_MS).to_le_bytes());
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a value has at most 65536 bytes")]
+        buffer.extend_from_slice(&(kept.value.len() as u32).to_le_bytes());
+        buffer.extend_from_slice(kept.value.expose().as_bytes());
+    }
+}
+
+/// The contents, whole; none when a single byte is not as [`write`] would write it.
+pub(super) fn read(bytes: &[u8]) -> Option<Contents> {
+    let mut rest = Rest(bytes);
+    let mut contents = Contents::default();
+    let mut before: Option<(Namespace, EnvName)> = None;
+    for _ in 0..rest.u32()? {
+        let namespace = Namespace::try_from(rest.name()?).ok()?;
+        let key = EnvName::try_from(rest.name()?).ok()?;
+        let kept = Kept {
+            created_unix_ms: rest.time()?,
+            expires_unix_ms: rest.time()?,
+            value: Arc::new(rest.value()?),
+        };
+        contents.put(&namespace, &key, kept).ok()?;
+        let place = Some((namespace, key));
+        if place <= before {
+            return None;
+        }
+        before = place;
+    }
+    rest.0.is_empty().then_some(contents)
+}
+
+/// What has not been read yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const BYTES: usize>(&mut self) -> Option<[u8; BYTES]> {
+        self.take(BYTES)?.try_into().ok()
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Option<Option<u64>> {
+        let time = self.array().map(u64::from_le_bytes)?;
+        Some((time != NONE_MS).then_some(time))
+    }
+
+    fn text(&mut self, bytes: usize) -> Option<&'a str> {
+        str::from_utf8(self.take(bytes)?).ok()
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let bytes = self.array().map(u16::from_le_bytes)?;
+        self.text(bytes.into()).map(str::to_owned)
+    }
+
+    fn value(&mut self) -> Option<SecretValue> {
+        let bytes = usize::try_from(self.u32()?).ok()?;
+        // one allocation of the right length, which the value then owns
+        SecretValue::new(self.text(bytes)?.to_owned()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(secrets: &[(&str, &str, &str, Option<u64>)]) -> Contents {
+        let mut contents = Contents::default();
+        for (namespace, key, text, expires_unix_ms) in secrets {
+            let kept = Kept {
+                value: SecretValue::new((*text).to_owned()).unwrap().into(),
+                created_unix_ms: Some(5),
+                expires_unix_ms: *expires_unix_ms,
+            };
+            let namespace = Namespace::try_from((*namespace).to_owned()).unwrap();
+            contents
+                .put(&namespace, &EnvName::try_from((*key).to_owned()).unwrap(), kept)
+                .unwrap();
+        }
+        contents
+    }
+
+    fn written(contents: &Contents) -> Vec<u8> {
+        let mut buffer = Vec::with_capacity(encoded_len(contents));
+        let place = buffer.as_ptr();
+        write(contents, &mut buffer);
+        assert_eq!((buffer.len(), buffer.as_ptr()), (encoded_len(contents), place));
+        buffer
+    }
+
+    #[test]
+    fn contents_come_back_as_they_went() {
+        let some = [
+            ("a", "K", "first", None),
+            ("a", "L", "ж\n", Some(7)),
+            ("b.c", "K", "x", Some(u64::MAX - 1)),
+        ];
+        for secrets in [&some[..0], &some[..1], &some[..]] {
+            let bytes = written(&contents(secrets));
+            let again = read(&bytes).unwrap();
+            assert_eq!(written(&again), bytes);
+            let found: Vec<_> = again
+                .each()
+                .map(|(namespace, key, kept)| {
+                    (
+                        namespace.as_str(),
+                        key.as_str(),
+                        kept.value.expose(),
+                        kept.expires_unix_ms,
+                    )
+                })
+                .collect();
+            assert_eq!(found, secrets);
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_is_written_the_same() {
+        let good = written(&contents(&[
+            ("a", "K", "first", None),
+            ("a", "L", "second", Some(7)),
+            ("b", "K", "x", None),
+        ]));
+        for end in 0..good.len() {
+            assert!(read(&good[..end]).is_none(), "{end}");
+        }
+        assert!(read(&[&good[..], &[0]].concat()).is_none());
+        for at in 0..good.len() {
+            for byte in 0..=255 {
+                let mut bytes = good.clone();
+                bytes[at] = byte;
+                if let Some(contents) = read(&bytes) {
+                    assert_eq!(written(&contents), bytes, "{at} {byte}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_lies_allocates_nothing() {
+        assert!(read(&u32::MAX.to_le_bytes()).is_none());
+        let mut bytes = written(&contents(&[("a", "K", "x", None)]));
+        let length_at = bytes.len() - 5;
+        bytes[length_at..length_at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(read(&bytes).is_none());
+    }
+}

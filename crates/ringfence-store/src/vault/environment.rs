@@ -1,0 +1,184 @@
+//! Secrets that the operator gave as environment variables. The front end reads them; here a variable's name is taken
+//! apart, so that no variable belongs to two namespaces.
+
+use super::{
+    contents::{Contents, Kept},
+    error::VaultError,
+    value::SecretValue,
+};
+use ringfence_types::{EnvName, Namespace};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// What the names of such variables begin with; the second is what an older front end was called.
+pub const VARIABLE_PREFIXES: [&str; 2] = ["RINGFENCE_SECRET_", "SANDBOXMCP_SECRET_"];
+
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// Why a variable names no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableError {
+    /// It does not begin as one.
+    Prefix,
+    /// Up to the first `_` stands no namespace of `A-Z` and `0-9`.
+    Namespace,
+    /// After it stands no name of a variable.
+    Key,
+}
+
+/// `RINGFENCE_SECRET_{NAMESPACE}_{KEY}`. The namespace ends at the first `_`, is in upper case here and in lower case
+/// as a namespace: `RINGFENCE_SECRET_A_B_C` is `B_C` of `a`, and never `C` of `a_b`.
+pub fn split_variable(variable: &str) -> Result<(Namespace, EnvName), VariableError> {
+    let rest = VARIABLE_PREFIXES
+        .iter()
+        .find_map(|prefix| variable.strip_prefix(prefix))
+        .ok_or(VariableError::Prefix)?;
+    let (namespace, key) = rest.split_once('_').ok_or(VariableError::Key)?;
+    // lower case is refused: `a` and `A` would be one namespace
+    if !namespace
+        .bytes()
+        .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+    {
+        return Err(VariableError::Namespace);
+    }
+    let namespace =
+        Namespace::try_from(namespace.to_ascii_lowercase()).map_err(|_| VariableError::Namespace)?;
+    let key = EnvName::try_from(key.to_owned()).map_err(|_| VariableError::Key)?;
+    Ok((namespace, key))
+}
+
+/// Can a variable belong to it.
+pub(super) fn serves(namespace: &Namespace) -> bool {
+    let served = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    namespace.as_str().bytes().all(served)
+}
+
+/// All of them or an error: a secret that was misspelled is better told than missed.
+pub(super) fn collect(variables: Vec<(String, Arc<SecretValue>)>) -> Result<Contents, VaultError> {
+    let mut contents = Contents::default();
+    let mut from: BTreeMap<(Namespace, EnvName), String> = BTreeMap::new();
+    for (variable, value) in variables {
+        let place = split_variable(&variable).map_err(|error| VaultError::Variable {
+            variable: variable.chars().take(SHOWN_CHARS_MAX).collect(),
+            error,
+        })?;
+        match (contents.get(&place.0, &place.1), from.get(&place)) {
+            (Some(kept), Some(_)) if kept.value.expose() == value.expose() => continue,
+            (_, Some(first)) => {
+                return Err(VaultError::VariablesDisagree {
+                    first: first.clone(),
+                    second: variable,
+                });
+            }
+            _ => {}
+        }
+        let kept = Kept {
+            value,
+            created_unix_ms: None,
+            expires_unix_ms: None,
+        };
+        contents.put(&place.0, &place.1, kept)?;
+        from.insert(place, variable);
+    }
+    Ok(contents)
+}
+
+impl fmt::Display for VariableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prefix => "it does not begin with RINGFENCE_SECRET_",
+            Self::Namespace => "its namespace is 1 to 64 of A-Z and 0-9, up to the first `_`",
+            Self::Key => "after its namespace and a `_` follows the name that the secret has inside",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vault::error::Limit;
+
+    fn value(text: &str) -> Arc<SecretValue> {
+        Arc::new(SecretValue::new(text.to_owned()).unwrap())
+    }
+
+    fn collected(variables: &[(&str, &str)]) -> Result<Contents, VaultError> {
+        collect(
+            variables
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), value(text)))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_variable_belongs_to_one_namespace() {
+        let check = |variable: &str, expect: Result<(&str, &str), VariableError>| {
+            let split = split_variable(variable);
+            let split = split
+                .as_ref()
+                .map(|(namespace, key)| (namespace.as_str(), key.as_str()));
+            assert_eq!(split, expect.as_ref().map(|pair| *pair), "{variable:?}");
+        };
+        check("RINGFENCE_SECRET_A_B_C", Ok(("a", "B_C")));
+        check("SANDBOXMCP_SECRET_A_B_C", Ok(("a", "B_C")));
+        check("RINGFENCE_SECRET_DEFAULT_API_KEY", Ok(("default", "API_KEY")));
+        check("RINGFENCE_SECRET_TEAM1_lower", Ok(("team1", "lower")));
+        check("RINGFENCE_SECRET_1_K", Ok(("1", "K")));
+        check("RINGFENCE_SECRET_A__B", Ok(("a", "_B")));
+        check(
+            &format!("RINGFENCE_SECRET_{}_K", "A".repeat(64)),
+            Ok((&"a".repeat(64), "K")),
+        );
+        check(
+            &format!("RINGFENCE_SECRET_{}_K", "A".repeat(65)),
+            Err(VariableError::Namespace),
+        );
+        check("RINGFENCE_SECRET_a_K", Err(VariableError::Namespace));
+        check("RINGFENCE_SECRET_TEAM-1_K", Err(VariableError::Namespace));
+        check("RINGFENCE_SECRET_É_K", Err(VariableError::Namespace));
+        check("RINGFENCE_SECRET__K", Err(VariableError::Namespace));
+        check("RINGFENCE_SECRET_A", Err(VariableError::Key));
+        check("RINGFENCE_SECRET_", Err(VariableError::Key));
+        check("RINGFENCE_SECRET_A_", Err(VariableError::Key));
+        check("RINGFENCE_SECRET_A_1K", Err(VariableError::Key));
+        check("RINGFENCE_SECRET_A_K-K", Err(VariableError::Key));
+        check("RINGFENCE_SECRET_A_RINGFENCE_X", Err(VariableError::Key));
+        check("ringfence_secret_A_K", Err(VariableError::Prefix));
+        check("RINGFENCE_SECRETA_K", Err(VariableError::Prefix));
+        check("SECRET_A_K", Err(VariableError::Prefix));
+        check("", Err(VariableError::Prefix));
+    }
+
+    #[test]
+    fn two_prefixes_may_agree_and_may_not_disagree() {
+        let agree = [
+            ("RINGFENCE_SECRET_A_K", "canary"),
+            ("SANDBOXMCP_SECRET_A_K", "canary"),
+        ];
+        assert_eq!(collected(&agree).ok().unwrap().len(), 1);
+        let differ = [
+            ("SANDBOXMCP_SECRET_A_K", "canary"),
+            ("RINGFENCE_SECRET_A_K", "canary two"),
+        ];
+        let error = collected(&differ).err().unwrap();
+        assert!(matches!(error, VaultError::VariablesDisagree { .. }));
+        assert!(!format!("{error} {error:?}").contains("canary"));
+    }
+
+    #[test]
+    fn a_misspelled_variable_is_told_and_limits_hold() {
+        let error = collected(&[("RINGFENCE_SECRET_A_K", "x"), ("RINGFENCE_SECRET_b_K", "canary")]);
+        let error = error.err().unwrap();
+        assert!(
+            error.to_string().contains("RINGFENCE_SECRET_b_K") && !format!("{error:?}").contains("canary")
+        );
+        let many = (0..=1_000).map(|number| (format!("RINGFENCE_SECRET_A_K{number}"), value("x")));
+        let full = collect(many.collect()).err().unwrap();
+        assert!(matches!(
+            full,
+            VaultError::Full {
+                limit: Limit::NamespaceSecrets
+            }
+        ));
+    }
+}

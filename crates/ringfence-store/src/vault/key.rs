@@ -1,0 +1,294 @@
+//! The key of a vault's file: the bytes of a key file, or what Argon2id makes of a passphrase.
+
+use super::{
+    error::VaultError,
+    place::{self, Unopened},
+    value::SecretValue,
+};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use std::{
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use zeroize::{Zeroize, Zeroizing};
+
+pub(super) const KEY_BYTES: usize = 32;
+pub(super) const SALT_BYTES: usize = 16;
+const HEX_BYTES: usize = 2 * KEY_BYTES;
+
+/// Where the key of a vault's file comes from.
+#[derive(Clone, Debug)]
+pub enum FileKey {
+    /// A file of 32 bytes, or of 64 hexadecimal digits and perhaps a line's end; no symbolic link, of mode 0600 or
+    /// less. It is made when there is neither it nor the vault.
+    KeyFile(PathBuf),
+    /// Words of a person. The key is derived once, when the vault is opened.
+    Passphrase(Arc<SecretValue>),
+}
+
+/// Stays in its place and is wiped there.
+pub(super) struct Key(Box<Zeroizing<[u8; KEY_BYTES]>>);
+
+/// How a file's key came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Derivation {
+    /// It was read from a key file.
+    None,
+    /// RFC 9106.
+    Argon2id { cost: Cost, salt: [u8; SALT_BYTES] },
+}
+
+/// What a derivation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cost {
+    pub(super) memory_kib: u32,
+    pub(super) passes: u32,
+    pub(super) lanes: u32,
+}
+
+impl Cost {
+    /// The second recommendation of RFC 9106, section 4: for where 2 GiB are too much.
+    pub(super) const RECOMMENDED: Self = Self {
+        memory_kib: 64 << 10,
+        passes: 3,
+        lanes: 4,
+    };
+    /// A file is a stranger's until its seal is open, and opening it costs this much at most.
+    const MAX: Self = Self {
+        memory_kib: 256 << 10,
+        passes: 10,
+        lanes: 16,
+    };
+
+    /// None when a file asks for too much, or for what Argon2 does not have.
+    pub(super) fn bounded(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {
+        let within =
+            memory_kib <= Self::MAX.memory_kib && passes <= Self::MAX.passes && lanes <= Self::MAX.lanes;
+        let cost = Self {
+            memory_kib,
+            passes,
+            lanes,
+        };
+        (within && cost.params().is_ok()).then_some(cost)
+    }
+
+    fn params(self) -> argon2::Result<Params> {
+        Params::new(self.memory_kib, self.passes, self.lanes, Some(KEY_BYTES))
+    }
+}
+
+impl Key {
+    fn zero() -> Self {
+        Self(Box::new(Zeroizing::new([0; KEY_BYTES])))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// Of a passphrase; the memory that it takes is wiped, for the key can be computed from it.
+    pub(super) fn derive(words: &SecretValue, salt: &[u8; SALT_BYTES], cost: Cost) -> argon2::Result<Self> {
+        let params = cost.params()?;
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(params.block_count())
+            .map_err(|_| argon2::Error::OutOfMemory)?;
+        memory.resize(params.block_count(), Block::new());
+        let mut key = Self::zero();
+        let derived = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into_with_memory(
+                words.expose().as_bytes(),
+                salt,
+                key.0.as_mut_slice(),
+                &mut memory,
+            );
+        memory.zeroize();
+        derived.map(|()| key)
+    }
+
+    /// Of a key file, which is made first when `absent` allows it.
+    pub(super) fn load(path: &Path, absent: Absent) -> Result<Self, VaultError> {
+        let refused = |why| VaultError::Key {
+            path: path.to_owned(),
+            why,
+        };
+        let (mut file, metadata) = match (place::open(path), absent) {
+            (Ok(opened), _) => opened,
+            (Err(Unopened::Absent), Absent::Made) => return Self::make(path),
+            (Err(Unopened::Absent), Absent::Refused) => {
+                return Err(refused(
+                    "it is gone, and the vault is there; nothing else opens the vault",
+                ));
+            }
+            (Err(Unopened::Link), _) => return Err(refused("it is a symbolic link; name the file itself")),
+            (Err(Unopened::Special), _) => return Err(refused("it is no regular file")),
+            (Err(Unopened::Failed(error)), _) => return Err(place::failed(path, "open the key", error)),
+        };
+        if metadata.mode() & 0o077 != 0 {
+            return Err(refused("others may read or write it; chmod it to 0600"));
+        }
+        // one byte more than the longest key, so that a longer file shows
+        let mut text = Zeroizing::new([0; HEX_BYTES + 2]);
+        let mut length = 0;
+        while length < text.len() {
+            match file.read(&mut text[length..]) {
+                Ok(0) => break,
+                Ok(bytes) => length += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(place::failed(path, "read the key", error)),
+            }
+        }
+        Self::parse(&text[..length])
+            .ok_or_else(|| refused("it is neither 32 bytes nor 64 hexadecimal digits"))
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut key = Self::zero();
+        if let Ok(bytes) = <&[u8; KEY_BYTES]>::try_from(text) {
+            key.0.copy_from_slice(bytes);
+            return Some(key);
+        }
+        let digits = text.strip_suffix(b"\n").unwrap_or(text);
+        if digits.len() != HEX_BYTES {
+            return None;
+        }
+        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+        }
+        Some(key)
+    }
+
+    /// Of two that make it at once, one wins and both have its key.
+    fn make(path: &Path) -> Result<Self, VaultError> {
+        place::clean(path)?;
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut key = Self::zero();
+        place::random(key.0.as_mut_slice()).map_err(|error| place::failed(path, "draw the key of", error))?;
+        let mut text = Zeroizing::new([b'\n'; HEX_BYTES + 1]);
+        for (pair, byte) in text.chunks_exact_mut(2).zip(key.0.iter()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        match place::put(path, text.as_slice(), place::Taken::Refused) {
+            Err(VaultError::File { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Self::load(path, Absent::Refused)
+            }
+            made => made.map(|_| key),
+        }
+    }
+}
+
+/// What to do without a key file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absent {
+    /// There is no vault either: both are made.
+    Made,
+    /// There is a vault.
+    Refused,
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vault::fixture::{Directory, cheap, value};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    fn write(path: &Path, bytes: &[u8], mode: u32) {
+        fs::write(path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refusal(path: &Path) -> String {
+        match Key::load(path, Absent::Refused) {
+            Err(VaultError::Key { why, .. }) => why.to_owned(),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("it was taken"),
+        }
+    }
+
+    #[test]
+    fn a_key_is_32_bytes_or_64_digits() {
+        let check = |text: &[u8], good: bool| assert_eq!(Key::parse(text).is_some(), good, "{text:?}");
+        check(&[0xff; 32], true);
+        check(&[b'a'; 64], true);
+        check(&[&[b'F'; 64][..], b"\n"].concat(), true);
+        check(&[b'g'; 64], false);
+        check(&[&[b'a'; 64][..], b"\n\n"].concat(), false);
+        check(&[&[b'a'; 64][..], b" "].concat(), false);
+        check(&[&[b'a'; 63][..], b"\n"].concat(), false);
+        check(&[b'+'; 64], false);
+        check(&[b'a'; 66], false);
+        check(&[0; 31], false);
+        check(&[0; 33], false);
+        check(b"", false);
+        let mixed = "00ff10aB".repeat(8);
+        let expect = [0x00, 0xff, 0x10, 0xab].repeat(8);
+        assert_eq!(Key::parse(mixed.as_bytes()).unwrap().bytes()[..], expect);
+    }
+
+    #[test]
+    fn a_key_is_made_once_and_for_one_user() {
+        let directory = Directory::new();
+        let path = directory.path("key");
+        let refused = refusal(&path);
+        assert!(refused.contains("gone") && !path.exists());
+        let made = Key::load(&path, Absent::Made).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        for absent in [Absent::Made, Absent::Refused] {
+            assert_eq!(Key::load(&path, absent).unwrap().bytes(), made.bytes());
+        }
+        assert_ne!(made.bytes(), &[0; KEY_BYTES]);
+        assert_eq!(directory.names(), ["key"]);
+    }
+
+    #[test]
+    fn a_key_that_others_can_reach_is_refused() {
+        let directory = Directory::new();
+        let path = directory.path("key");
+        for mode in [0o604, 0o640, 0o602, 0o620, 0o644, 0o777, 0o601] {
+            write(&path, &[7; 32], mode);
+            assert!(refusal(&path).contains("chmod"), "{mode:o}");
+        }
+        for mode in [0o600, 0o400] {
+            write(&path, &[7; 32], 0o600);
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(Key::load(&path, Absent::Refused).is_ok(), "{mode:o}");
+        }
+        symlink(&path, directory.path("link")).unwrap();
+        assert!(refusal(&directory.path("link")).contains("symbolic"));
+        fs::create_dir(directory.path("directory")).unwrap();
+        assert!(refusal(&directory.path("directory")).contains("regular"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, directory.path("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        assert!(
+            refusal(&directory.path("pipe")).contains("regular"),
+            "and nobody waits for a writer"
+        );
+        write(&directory.path("long"), &[b'a'; 1 << 16], 0o600);
+        assert!(refusal(&directory.path("long")).contains("digits"));
+    }
+
+    #[test]
+    fn a_derived_key_follows_words_salt_and_cost() {
+        let derive = |words: &str, salt: u8, cost: Cost| {
+            *Key::derive(&value(words), &[salt; SALT_BYTES], cost)
+                .unwrap()
+                .bytes()
+        };
+        let one = derive("words", 1, cheap());
+        assert_eq!(derive("words", 1, cheap()), one);
+        assert_ne!(derive("Words", 1, cheap()), one);
+        assert_ne!(derive("words", 2, cheap()), one);
+        assert_ne!(derive("words", 1, Cost::bounded(8, 2, 1).unwrap()), one);
+    }
+}

@@ -1,0 +1,688 @@
+//! Secrets by namespace, and a run is given those that it may have. They are kept in memory, or taken from the
+//! environment that the operator gave, or sealed in a file that several processes share.
+//!
+//! What is not claimed: who may write to the directory of a vault's file can put an older one there or remove it (he
+//! can read nothing and change no secret), and times to live follow the clock of the machine.
+
+mod contents;
+mod encoding;
+mod environment;
+mod error;
+mod file;
+#[cfg(test)]
+mod fixture;
+mod key;
+mod place;
+mod seal;
+mod value;
+
+pub use contents::{BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX};
+pub use environment::{VARIABLE_PREFIXES, VariableError, split_variable};
+pub use error::{Damage, Limit, VaultError};
+pub use key::FileKey;
+pub use value::{SECRET_BYTES_MAX, SecretError, SecretValue};
+
+use contents::{Contents, Kept};
+use file::{SealedFile, Seen};
+use key::Cost;
+use ringfence_types::{EnvName, Namespace};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// A hundred years.
+const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
+/// Where a vault's secrets are.
+#[derive(Clone, Debug)]
+pub enum VaultSettings {
+    /// Here, and gone with the process.
+    Memory,
+    /// In these variables, by the names that [`split_variable`] takes apart. Nothing is added to them.
+    Environment(Vec<(String, Arc<SecretValue>)>),
+    /// In a sealed file, of mode 0600, that is made when there is none.
+    File {
+        /// Its directory exists. `<path>.lock` is made beside it and stays.
+        path: PathBuf,
+        /// What it is sealed with.
+        key: FileKey,
+    },
+}
+
+/// Keeps secrets. All of its operations see what other processes have put into the same file.
+pub struct Vault {
+    keeper: Keeper,
+    clock: Clock,
+    /// Held from reading to writing, so that no change is lost. Never taken while `state` is held.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+}
+
+enum Keeper {
+    Memory,
+    Environment,
+    File(SealedFile),
+}
+
+type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
+
+struct State {
+    contents: Contents,
+    generation: u64,
+    /// The file that these contents are from.
+    seen: Option<Seen>,
+}
+
+/// What a [`Vault::put`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// It took the place of another value.
+    pub replaced: bool,
+}
+
+/// A secret as a list shows it, which is without its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretEntry {
+    /// Its name, and the variable inside.
+    pub key: EnvName,
+    /// Length of its value.
+    pub bytes: usize,
+    /// When its value was put; none in the environment.
+    pub created_unix_s: Option<u64>,
+    /// None: it stays until it is deleted.
+    pub expires_unix_s: Option<u64>,
+}
+
+impl Vault {
+    /// Opens what the settings name, whole or not at all.
+    pub fn open(settings: VaultSettings) -> Result<Self, VaultError> {
+        Self::open_with(settings, Box::new(SystemTime::now), Cost::RECOMMENDED)
+    }
+
+    fn open_with(settings: VaultSettings, clock: Clock, cost: Cost) -> Result<Self, VaultError> {
+        let (keeper, contents, seen) = match settings {
+            VaultSettings::Memory => (Keeper::Memory, Contents::default(), None),
+            VaultSettings::Environment(variables) => {
+                (Keeper::Environment, environment::collect(variables)?, None)
+            }
+            VaultSettings::File { path, key } => {
+                let (file, contents, seen) = SealedFile::open(&path, key, cost)?;
+                (Keeper::File(file), contents, Some(seen))
+            }
+        };
+        let state = State {
+            contents,
+            generation: 1,
+            seen,
+        };
+        let vault = Self {
+            keeper,
+            clock,
+            turn: Mutex::new(()),
+            state: Mutex::new(state),
+        };
+        if vault.state().contents.sweep(vault.now_unix_ms()) {
+            // gone from the file too
+            vault.change(|_| Ok(((), true)))?;
+        }
+        Ok(vault)
+    }
+
+    /// Keeps a value; with a time to live it is not given out after that. From memory it is wiped by the next operation
+    /// of any kind, from a file by the next change or opening.
+    pub fn put(
+        &self,
+        namespace: &Namespace,
+        key: &EnvName,
+        value: SecretValue,
+        ttl: Option<Duration>,
+    ) -> Result<Put, VaultError> {
+        let now_unix_ms = self.now_unix_ms();
+        let kept = Kept {
+            value: Arc::new(value),
+            created_unix_ms: Some(now_unix_ms),
+            expires_unix_ms: ttl.map(|ttl| expiry(now_unix_ms, ttl)).transpose()?,
+        };
+        let replaced = self.change(|contents| {
+            contents
+                .put(namespace, key, kept)
+                .map(|replaced| (replaced, true))
+        })?;
+        Ok(Put { replaced })
+    }
+
+    /// False: there was none.
+    pub fn delete(&self, namespace: &Namespace, key: &EnvName) -> Result<bool, VaultError> {
+        self.change(|contents| {
+            let deleted = contents.delete(namespace, key);
+            Ok((deleted, deleted))
+        })
+    }
+
+    /// The secrets of a namespace in the order of their names.
+    pub fn list(&self, namespace: &Namespace) -> Result<Vec<SecretEntry>, VaultError> {
+        let state = self.current()?;
+        let entry = |(key, kept): (&EnvName, &Kept)| SecretEntry {
+            key: key.clone(),
+            bytes: kept.value.len(),
+            created_unix_s: kept.created_unix_ms.map(|ms| ms / 1000),
+            expires_unix_s: kept.expires_unix_ms.map(|ms| ms / 1000),
+        };
+        Ok(state.contents.of(namespace).map(entry).collect())
+    }
+
+    /// The values of these keys in their order, all or none. Whoever holds one keeps it past its deletion and expiry.
+    pub fn lease(
+        &self,
+        namespace: &Namespace,
+        keys: &[EnvName],
+    ) -> Result<Vec<(EnvName, Arc<SecretValue>)>, VaultError> {
+        if matches!(self.keeper, Keeper::Environment) && !keys.is_empty() && !environment::serves(namespace) {
+            return Err(VaultError::NotServed {
+                namespace: namespace.clone(),
+            });
+        }
+        let state = self.current()?;
+        let leased = |key: &EnvName| match state.contents.get(namespace, key) {
+            Some(kept) => Ok((key.clone(), Arc::clone(&kept.value))),
+            None => Err(VaultError::NotFound { key: key.clone() }),
+        };
+        keys.iter().map(leased).collect()
+    }
+
+    /// Every value of every namespace, to keep them out of logs.
+    pub fn values(&self) -> Result<Vec<Arc<SecretValue>>, VaultError> {
+        let state = self.current()?;
+        Ok(state
+            .contents
+            .each()
+            .map(|(_, _, kept)| Arc::clone(&kept.value))
+            .collect())
+    }
+
+    /// Another number whenever a value may have come, changed or gone since the last; also each time that the file
+    /// cannot be read, so that whoever remembers values by it asks and is told.
+    pub fn generation(&self) -> u64 {
+        if let Ok(state) = self.current() {
+            return state.generation;
+        }
+        let mut state = self.state();
+        state.generation += 1;
+        state.generation
+    }
+
+    /// No namespace has any. False when the file cannot be read: then nobody knows.
+    pub fn is_empty(&self) -> bool {
+        self.current().is_ok_and(|state| state.contents.len() == 0)
+    }
+
+    /// `memory`, `env` or `file`.
+    pub fn kind(&self) -> &'static str {
+        match self.keeper {
+            Keeper::Memory => "memory",
+            Keeper::Environment => "env",
+            Keeper::File(_) => "file",
+        }
+    }
+
+    /// What is there now: read again when another process changed the file, and without what has expired.
+    fn current(&self) -> Result<MutexGuard<'_, State>, VaultError> {
+        let mut state = self.state();
+        if let Keeper::File(file) = &self.keeper {
+            let same = match &state.seen {
+                Some(seen) => file.is(seen)?,
+                None => false,
+            };
+            if !same {
+                let (contents, seen) = file.read()?;
+                state.take(contents, Some(seen));
+            }
+        }
+        if state.contents.sweep(self.now_unix_ms()) {
+            state.generation += 1;
+        }
+        Ok(state)
+    }
+
+    /// Makes a change on a copy, writes it, and lets it be seen. The step says whether it has changed anything.
+    /// Readers never wait for the writing.
+    fn change<T>(
+        &self,
+        step: impl FnOnce(&mut Contents) -> Result<(T, bool), VaultError>,
+    ) -> Result<T, VaultError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = match &self.keeper {
+            Keeper::Memory => None,
+            Keeper::Environment => return Err(VaultError::ReadOnly),
+            Keeper::File(file) => Some(file.lock()?),
+        };
+        let mut contents = self.current()?.contents.clone();
+        let (outcome, changed) = step(&mut contents)?;
+        if changed {
+            let seen = match &self.keeper {
+                Keeper::File(file) => Some(file.write(&contents)?),
+                Keeper::Memory | Keeper::Environment => None,
+            };
+            self.state().take(contents, seen);
+        }
+        Ok(outcome)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_unix_ms(&self) -> u64 {
+        let since = (self.clock)().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl State {
+    fn take(&mut self, contents: Contents, seen: Option<Seen>) {
+        self.contents = contents;
+        self.seen = seen;
+        self.generation += 1;
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault")
+            .field("kind", &self.kind())
+            .finish_non_exhaustive()
+    }
+}
+
+fn expiry(now_unix_ms: u64, ttl: Duration) -> Result<u64, VaultError> {
+    let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(0);
+    if ttl_ms == 0 || ttl > TTL_MAX {
+        return Err(VaultError::Lifetime);
+    }
+    Ok(now_unix_ms.saturating_add(ttl_ms).min(u64::MAX - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        fixture::{Directory, cheap, key, namespace, passphrase, value},
+        *,
+    };
+    use std::{
+        fs,
+        sync::atomic::{AtomicU64, Ordering},
+        time::Instant,
+    };
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn open(settings: VaultSettings) -> (Vault, Arc<AtomicU64>) {
+        let now_ms = Arc::new(AtomicU64::new(NOW_MS));
+        let shared = Arc::clone(&now_ms);
+        let clock = move || UNIX_EPOCH + Duration::from_millis(shared.load(Ordering::Relaxed));
+        (
+            Vault::open_with(settings, Box::new(clock), cheap()).unwrap(),
+            now_ms,
+        )
+    }
+
+    fn in_file(directory: &Directory) -> VaultSettings {
+        VaultSettings::File {
+            path: directory.path("vault"),
+            key: directory.key_file(),
+        }
+    }
+
+    fn with_passphrase(directory: &Directory) -> VaultSettings {
+        VaultSettings::File {
+            path: directory.path("vault"),
+            key: passphrase("words"),
+        }
+    }
+
+    fn leased(vault: &Vault, of: &str, name: &str) -> Option<String> {
+        match vault.lease(&namespace(of), &[key(name)]) {
+            Ok(leased) => Some(leased[0].1.expose().to_owned()),
+            Err(VaultError::NotFound { key }) if key.as_str() == name => None,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn put(vault: &Vault, of: &str, name: &str, text: &str) -> Put {
+        vault.put(&namespace(of), &key(name), value(text), None).unwrap()
+    }
+
+    #[test]
+    fn every_vault_that_is_written_to_keeps_and_forgets() {
+        let (one, two) = (Directory::new(), Directory::new());
+        for settings in [VaultSettings::Memory, in_file(&one), with_passphrase(&two)] {
+            let (vault, _) = open(settings);
+            assert!(vault.is_empty());
+            let first = vault.generation();
+            assert!(!put(&vault, "a", "K", "first").replaced);
+            let second = vault.generation();
+            assert!(put(&vault, "a", "K", "second").replaced);
+            assert!(!put(&vault, "b", "K", "other").replaced);
+            let third = vault.generation();
+            assert!(first != second && second != third && third == vault.generation());
+            assert_eq!(leased(&vault, "a", "K").as_deref(), Some("second"));
+            let entry = SecretEntry {
+                key: key("K"),
+                bytes: 6,
+                created_unix_s: Some(NOW_MS / 1000),
+                expires_unix_s: None,
+            };
+            assert_eq!(vault.list(&namespace("a")).unwrap(), [entry]);
+            assert_eq!(vault.values().unwrap().len(), 2);
+            assert!(vault.delete(&namespace("a"), &key("K")).unwrap());
+            assert!(!vault.delete(&namespace("a"), &key("K")).unwrap());
+            assert_eq!(leased(&vault, "a", "K"), None);
+            assert_eq!(leased(&vault, "b", "K").as_deref(), Some("other"));
+            assert_ne!(vault.generation(), third);
+            assert!(!vault.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_lease_is_all_or_nothing_and_knows_one_namespace() {
+        let (vault, _) = open(VaultSettings::Memory);
+        put(&vault, "a", "K", "x");
+        put(&vault, "a", "L", "y");
+        put(&vault, "b", "M", "z");
+        let both = vault.lease(&namespace("a"), &[key("L"), key("K")]).unwrap();
+        let both: Vec<_> = both
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.expose()))
+            .collect();
+        assert_eq!(both, [("L", "y"), ("K", "x")]);
+        let missing = |name: &str| {
+            vault
+                .lease(&namespace("a"), &[key("K"), key(name)])
+                .unwrap_err()
+                .to_string()
+        };
+        // the one exists elsewhere, the other nowhere
+        assert_eq!(missing("M").replace('M', "N"), missing("N"));
+        assert!(vault.lease(&namespace("a"), &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_expires_is_gone_wherever_one_looks() {
+        let directory = Directory::new();
+        for settings in [VaultSettings::Memory, in_file(&directory)] {
+            let (vault, now_ms) = open(settings);
+            let brief = Some(Duration::from_millis(1_500));
+            vault
+                .put(&namespace("a"), &key("K"), value("canary"), brief)
+                .unwrap();
+            let entry = &vault.list(&namespace("a")).unwrap()[0];
+            assert_eq!(entry.expires_unix_s, Some((NOW_MS + 1_500) / 1000));
+            now_ms.store(NOW_MS + 1_499, Ordering::Relaxed);
+            let held = vault.values().unwrap().remove(0);
+            let before = vault.generation();
+            assert_eq!(Arc::strong_count(&held), 2, "the vault and we");
+            now_ms.store(NOW_MS + 1_500, Ordering::Relaxed);
+            assert_ne!(vault.generation(), before);
+            assert_eq!(Arc::strong_count(&held), 1, "the vault has let go");
+            assert_eq!(leased(&vault, "a", "K"), None);
+            assert!(vault.list(&namespace("a")).unwrap().is_empty());
+            assert!(vault.values().unwrap().is_empty() && vault.is_empty());
+            assert!(!put(&vault, "a", "K", "new").replaced);
+            assert!(vault.delete(&namespace("a"), &key("K")).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_has_expired_is_gone_from_the_file_once_it_is_opened() {
+        let directory = Directory::new();
+        let (vault, _) = open(in_file(&directory));
+        let empty_bytes = fs::metadata(directory.path("vault")).unwrap().len();
+        let brief = Some(Duration::from_millis(1));
+        vault
+            .put(&namespace("a"), &key("K"), value("canary"), brief)
+            .unwrap();
+        assert!(fs::metadata(directory.path("vault")).unwrap().len() > empty_bytes);
+        drop(Vault::open(in_file(&directory)).unwrap());
+        assert_eq!(fs::metadata(directory.path("vault")).unwrap().len(), empty_bytes);
+        assert!(vault.is_empty());
+    }
+
+    #[test]
+    fn a_lifetime_has_bounds() {
+        let (vault, _) = open(VaultSettings::Memory);
+        let check = |ttl: Duration, good: bool| {
+            let outcome = vault.put(&namespace("a"), &key("K"), value("x"), Some(ttl));
+            match outcome {
+                Ok(_) => assert!(good, "{ttl:?}"),
+                Err(VaultError::Lifetime) => assert!(!good, "{ttl:?}"),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        check(Duration::from_millis(1), true);
+        check(TTL_MAX, true);
+        check(Duration::ZERO, false);
+        check(Duration::from_micros(999), false);
+        check(TTL_MAX + Duration::from_millis(1), false);
+        check(Duration::MAX, false);
+    }
+
+    #[test]
+    fn two_vaults_on_one_file_lose_nothing() {
+        let directory = Directory::new();
+        let vaults = [open(in_file(&directory)).0, open(in_file(&directory)).0];
+        std::thread::scope(|scope| {
+            for (who, vault) in vaults.iter().enumerate() {
+                for thread in 0..2 {
+                    scope.spawn(move || {
+                        for number in 0..25 {
+                            put(vault, "a", &format!("K{who}_{thread}_{number}"), "x");
+                            put(vault, "a", "SHARED", &format!("{who} {thread} {number}"));
+                        }
+                    });
+                }
+            }
+        });
+        let (third, _) = open(in_file(&directory));
+        let listed = third.list(&namespace("a")).unwrap();
+        assert_eq!(listed.len(), 2 * 2 * 25 + 1);
+        for vault in &vaults {
+            assert_eq!(vault.list(&namespace("a")).unwrap(), listed);
+            assert_eq!(leased(vault, "a", "SHARED"), leased(&third, "a", "SHARED"));
+        }
+        assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
+    }
+
+    #[test]
+    fn threads_on_one_vault_lose_nothing() {
+        let (vault, _) = open(VaultSettings::Memory);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let vault = &vault;
+                scope.spawn(move || {
+                    (0..200).for_each(|number| {
+                        put(vault, "a", &format!("K{thread}_{number}"), "x");
+                    })
+                });
+            }
+        });
+        assert_eq!(vault.list(&namespace("a")).unwrap().len(), 4 * 200);
+    }
+
+    #[test]
+    fn a_change_of_another_process_is_seen_by_every_operation() {
+        let directory = Directory::new();
+        let (ours, _) = open(with_passphrase(&directory));
+        let (theirs, _) = open(with_passphrase(&directory));
+        for number in 0..200 {
+            // of one length, and faster than a clock's tick: only the file's identity tells them apart
+            let text = format!("{number:04}");
+            let before = ours.generation();
+            put(&theirs, "a", "K", &text);
+            assert_ne!(ours.generation(), before);
+            assert_eq!(leased(&ours, "a", "K").as_deref(), Some(text.as_str()));
+        }
+        assert!(theirs.delete(&namespace("a"), &key("K")).unwrap());
+        assert!(ours.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_breaks_under_an_open_vault_is_told_and_left_alone() {
+        let directory = Directory::new();
+        let (vault, _) = open(in_file(&directory));
+        put(&vault, "a", "K", "canary");
+        let place = directory.path("vault");
+        let good = fs::read(&place).unwrap();
+        let refuses = |vault: &Vault| {
+            assert!(vault.lease(&namespace("a"), &[key("K")]).is_err());
+            assert!(vault.values().is_err() && vault.list(&namespace("a")).is_err());
+            assert!(vault.put(&namespace("a"), &key("L"), value("x"), None).is_err());
+            assert!(vault.delete(&namespace("a"), &key("K")).is_err());
+            assert!(!vault.is_empty());
+            assert_ne!(vault.generation(), vault.generation());
+        };
+        // in its place, of its length, and by the same name and number
+        fs::write(&place, vec![b'x'; good.len()]).unwrap();
+        fs::File::open(&place).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        refuses(&vault);
+        fs::write(&place, &good[..good.len() - 1]).unwrap();
+        refuses(&vault);
+        assert_eq!(fs::read(&place).unwrap(), good[..good.len() - 1]);
+        fs::remove_file(&place).unwrap();
+        refuses(&vault);
+        assert!(
+            !place.exists(),
+            "a vault that is gone is not made again behind its owner's back"
+        );
+        fs::write(&place, &good).unwrap();
+        assert_eq!(leased(&vault, "a", "K").as_deref(), Some("canary"));
+    }
+
+    #[test]
+    fn a_vault_made_anew_with_the_same_words_asks_to_be_opened_again() {
+        let directory = Directory::new();
+        let (vault, _) = open(with_passphrase(&directory));
+        fs::remove_file(directory.path("vault")).unwrap();
+        let (anew, _) = open(with_passphrase(&directory));
+        put(&anew, "a", "K", "x");
+        let error = vault
+            .put(&namespace("a"), &key("L"), value("y"), None)
+            .unwrap_err();
+        assert!(matches!(error, VaultError::OtherKey { .. }), "{error}");
+        assert_eq!(anew.list(&namespace("a")).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_written_is_not_made() {
+        let directory = Directory::new();
+        put(&open(in_file(&directory)).0, "a", "K", "old");
+        // room for `.lock` behind it, and none for the name of a file beside
+        let place = directory.path(&"v".repeat(245));
+        fs::rename(directory.path("vault"), &place).unwrap();
+        let (vault, _) = open(VaultSettings::File {
+            path: place.clone(),
+            key: directory.key_file(),
+        });
+        let (good, generation) = (fs::read(&place).unwrap(), vault.generation());
+        let failed = vault.put(&namespace("a"), &key("K"), value("new"), None);
+        assert!(
+            matches!(failed, Err(VaultError::File { step: "make", .. })),
+            "{failed:?}"
+        );
+        assert!(vault.delete(&namespace("a"), &key("K")).is_err());
+        assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));
+        assert_eq!(
+            (fs::read(&place).unwrap(), vault.generation()),
+            (good, generation)
+        );
+    }
+
+    #[test]
+    fn a_full_vault_keeps_what_it_has() {
+        let directory = Directory::new();
+        let (vault, _) = open(in_file(&directory));
+        for number in 0..5 {
+            let most = value(&"x".repeat(SECRET_BYTES_MAX));
+            let outcome = vault.put(&namespace("a"), &key(&format!("K{number}")), most, None);
+            match outcome {
+                Ok(_) => assert!(number < 4),
+                Err(VaultError::Full { limit }) => assert_eq!((limit, number), (Limit::NamespaceBytes, 4)),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(open(in_file(&directory)).0.values().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn readers_do_not_wait_for_a_writer_that_waits() {
+        let directory = Directory::new();
+        let (vault, _) = open(in_file(&directory));
+        put(&vault, "a", "K", "old");
+        let elsewhere = place::lock(&directory.path("vault.lock")).unwrap();
+        let since = Instant::now();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| put(&vault, "a", "K", "new"));
+            while vault.turn.try_lock().is_ok() {
+                assert!(since.elapsed() < Duration::from_secs(20), "the writer has no turn");
+                std::thread::yield_now();
+            }
+            assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));
+            drop(elsewhere);
+            assert!(writer.join().unwrap().replaced);
+        });
+        assert_eq!(leased(&vault, "a", "K").as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn the_environment_is_read_and_never_written() {
+        let variables = [("RINGFENCE_SECRET_A_B_C", "x"), ("SANDBOXMCP_SECRET_B_K", "y")];
+        let variables = variables.map(|(name, text)| (name.to_owned(), Arc::new(value(text))));
+        let (vault, _) = open(VaultSettings::Environment(variables.into()));
+        assert_eq!((vault.kind(), vault.is_empty()), ("env", false));
+        assert_eq!(leased(&vault, "a", "B_C").as_deref(), Some("x"));
+        assert_eq!(leased(&vault, "b", "K").as_deref(), Some("y"));
+        assert_eq!(leased(&vault, "b", "B_C"), None);
+        assert_eq!(vault.list(&namespace("a")).unwrap()[0].created_unix_s, None);
+        assert!(vault.list(&namespace("a_b")).unwrap().is_empty());
+        for unserved in ["a_b", "A", "a-b", "a.b"] {
+            let refused = vault.lease(&namespace(unserved), &[key("C")]);
+            assert!(matches!(refused, Err(VaultError::NotServed { .. })), "{unserved}");
+        }
+        let put = vault.put(&namespace("a"), &key("K"), value("x"), None);
+        assert!(matches!(put, Err(VaultError::ReadOnly)));
+        assert!(matches!(
+            vault.delete(&namespace("a"), &key("B_C")),
+            Err(VaultError::ReadOnly)
+        ));
+        assert_eq!(vault.values().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn no_debug_output_holds_a_value() {
+        let directory = Directory::new();
+        let mut said = format!("{:?} {:?}", value("canary"), passphrase("canary"));
+        let variables = vec![("RINGFENCE_SECRET_A_K".to_owned(), Arc::new(value("canary")))];
+        let settings = VaultSettings::Environment(variables);
+        said += &format!("{settings:?}");
+        for settings in [settings, VaultSettings::Memory, in_file(&directory)] {
+            let (vault, _) = open(settings);
+            if vault.kind() != "env" {
+                put(&vault, "a", "K", "canary");
+            }
+            let leased = vault.lease(&namespace("a"), &[key("K")]).unwrap();
+            said += &format!("{vault:?} {leased:?} {:?}", vault.values().unwrap());
+            said += &format!("{:?}", vault.list(&namespace("a")).unwrap());
+            said += &format!("{:?}", vault.lease(&namespace("b"), &[key("K")]).unwrap_err());
+        }
+        assert!(said.contains("SecretValue") && said.contains("RINGFENCE_SECRET_A_K"));
+        assert!(!said.contains("canary"), "{said}");
+    }
+
+    #[test]
+    fn a_vault_is_shared_by_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Vault>();
+    }
+}
