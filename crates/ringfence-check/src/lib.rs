@@ -4,5 +4,7 @@
 
 mod depth;
 mod javascript;
+mod picture;
 
 pub use javascript::prepare;
+pub use picture::{PICTURE_SIDE_MAX, picture};
