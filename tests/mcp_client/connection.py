@@ -6,6 +6,7 @@ the stateless revision of 2026. The stories are written once, against this modul
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib.metadata
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,6 +32,8 @@ class Answer:
     is_error: bool
     structured: dict[str, Any] | None
     texts: list[str]
+    #: Mime type and content of each.
+    images: list[tuple[str, bytes]]
 
 
 @dataclass
@@ -89,7 +92,12 @@ class Connection:
         result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
         plain = result.model_dump(mode="json", by_alias=True, exclude_none=False)
         texts = [block["text"] for block in plain["content"] if block["type"] == "text"]
-        return Answer(bool(plain["isError"]), plain.get("structuredContent"), texts)
+        images = [
+            (block["mimeType"], base64.b64decode(block["data"], validate=True))
+            for block in plain["content"]
+            if block["type"] == "image"
+        ]
+        return Answer(bool(plain["isError"]), plain.get("structuredContent"), texts, images)
 
     @contextlib.asynccontextmanager
     async def begun(self, name: str, arguments: dict[str, Any]) -> AsyncIterator[Call]:

@@ -419,14 +419,52 @@ async def a_plot_comes_back_as_a_picture(server: Server, era: str) -> None:
     code = (
         "import matplotlib.pyplot as plt, pandas as pd\n"
         "pd.DataFrame({'x': [1, 2, 3], 'y': [2, 4, 8]}).plot(x='x', y='y')\n"
-        "plt.savefig('plot.png')\nprint(plt.get_backend().lower(), plt.get_fignums())"
+        "plt.savefig('plot.png')\nplt.close()\nprint(plt.get_backend().lower(), plt.get_fignums())"
     )
     async with connected_with_pandas(server, era) as connection:
         for _ in range(2):
-            done = (await connection.call("execute_code", {"code": code})).structured
-            equal(done["stdout"], "agg [1]\n")
+            answer = await connection.call("execute_code", {"code": code})
+            done = answer.structured
+            equal(done["stdout"], "agg []\n")
             (picture,) = done["artifacts"]
-            equal((picture["name"], picture["mime"]), ("plot.png", "image/png"))
+            equal((picture["name"], picture["mime"], done["display"]), ("plot.png", "image/png", []))
+            ((mime, content),) = answer.images
+            equal((mime, content[:8]), ("image/png", b"\x89PNG\r\n\x1a\n"))
+
+
+async def a_plot_that_is_left_open_is_shown(server: Server, era: str) -> None:
+    code = (
+        "import matplotlib.pyplot as plt, pandas as pd\n"
+        "frame = pd.DataFrame({'x': [1, 2, 3], 'y': [2, 4, 8]})\n"
+        "frame.plot(x='x', y='y')\n{save}plt.show()\nframe"
+    )
+    async with connected_with_pandas(server, era) as connection:
+        for save, names in [("", set()), ("plt.savefig('plot.png')\n", {"plot.png"})]:
+            answer = await connection.call("execute_code", {"code": code.replace("{save}", save)})
+            done = answer.structured
+            equal((done["success"], done["stderr"]), (True, ""))
+            table, figure = done["display"]
+            equal((table["mime"], figure), ("text/html", {"mime": "image/png", "artifact": "output/figure-1.png"}))
+            assert "<table" in table["text"], table
+            equal({artifact["name"] for artifact in done["artifacts"]}, names | {"output/figure-1.png"})
+            ((mime, content),) = answer.images  # what was saved as well is the same picture
+            equal(mime, "image/png")
+            assert b"matplotlib" not in content, "the file's metadata came through"
+
+
+async def numbers_of_numpy_are_numbers(server: Server, era: str) -> None:
+    code = "import numpy as np, pandas as pd\n"
+    async with connected_with_pandas(server, era) as connection:
+        for value, result in [
+            ("np.float64(1.5)", 1.5),
+            ("pd.Series([1, 2]).sum()", 3),
+            ("np.array([[1, 2], [3, 4]]) > 2", [[False, False], [True, True]]),
+            ("{'mean': np.mean([1, 2]), 'n': np.int64(2)}", {"mean": 1.5, "n": 2}),
+            ("np.array([1.0, np.nan])", None),
+            ("np.sin", None),
+        ]:
+            done = (await connection.call("execute_code", {"code": code + value})).structured
+            equal((done["success"], done["result"]), (True, result))
 
 
 #: With an interpreter that has numpy, pandas and matplotlib.
@@ -434,4 +472,6 @@ DATA = [
     forks_that_use_numpy_draw_different_numbers,
     a_fork_of_the_data_template_has_one_thread_and_may_have_more,
     a_plot_comes_back_as_a_picture,
+    a_plot_that_is_left_open_is_shown,
+    numbers_of_numpy_are_numbers,
 ]

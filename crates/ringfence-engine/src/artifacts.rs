@@ -1,17 +1,26 @@
 //! The files a program left: staged from outside once its tree is dead, so that nothing changes while they are read.
-//! No link is followed; what is not a plain file is refused and named.
+//! No link is followed; what is not a plain file is refused and named. What is kept has lost the request's secrets, is
+//! signed, and lies in the store by its content.
 
-use crate::backend::Doors;
+use crate::{
+    backend::Doors,
+    engine::House,
+    events::{EventKind, now_ms},
+};
 use base64::Engine as _;
 use ringfence_jail::harvest::{self, Bounds, Found, Stamp, Walk};
-use ringfence_types::{Artifact, Denial, WorkspacePath};
+use ringfence_redact::{Redactor, Stream};
+use ringfence_store::artifacts::{Content, Incoming, Item, Published};
+use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
 use sha2::{Digest, Sha256};
 use std::{
-    collections::BTreeMap,
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Bounds of what is collected from one run.
@@ -26,6 +35,7 @@ const REFUSED_MAX: usize = 20;
 const WHAT_CHARS_MAX: usize = 1024;
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const INLINE_TOTAL_MAX: u64 = 1 << 20;
+const READ_BYTES: usize = 64 << 10;
 
 const BOUNDS: Bounds = Bounds {
     entries: ENTRIES_MAX,
@@ -61,6 +71,22 @@ impl Before {
 pub(crate) struct Staged {
     pub(crate) artifacts: Vec<Artifact>,
     pub(crate) denials: Vec<Denial>,
+    pub(crate) security_events: Vec<Denial>,
+    /// Secrets that were taken out.
+    pub(crate) found: u64,
+}
+
+/// Where artifacts go, and what they lose on the way.
+pub(crate) struct Shelf {
+    pub(crate) house: Arc<House>,
+    pub(crate) namespace: Namespace,
+    pub(crate) execution_id: String,
+    pub(crate) redactor: Redactor,
+    pub(crate) total_max: u64,
+    /// The operator wants copies here.
+    pub(crate) copy_to: Option<PathBuf>,
+    /// False: what is in the workspace stays there, and needs no second place.
+    pub(crate) keeps_workspace: bool,
 }
 
 /// Are there no files at all.
@@ -71,35 +97,107 @@ pub(crate) fn has_nothing(doors: &Doors) -> bool {
 }
 
 /// Collects what is new or changed. Blocking: reads every artifact once.
-pub(crate) fn stage(doors: &Doors, before: &Before, copy_to: Option<&Path>, total_max: u64) -> Staged {
+pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
     let mut staging = Staging {
         staged: Staged::default(),
+        kept: Vec::new(),
+        taken: BTreeSet::new(),
         names: 0,
         refused: 0,
-        total_max: total_max.min(TOTAL_BYTES_MAX),
         total: 0,
         inline: 0,
-        copy_to,
+        shelf,
     };
     let changes = harvest::walk(doors.changes.as_fd(), BOUNDS);
-    staging.add(doors.changes.as_fd(), &changes, "", before);
+    let keeps = staging.shelf.keeps_workspace;
+    staging.add(doors.changes.as_fd(), &changes, ("", keeps), before);
     let output = harvest::walk(doors.output.as_fd(), BOUNDS);
-    staging.add(doors.output.as_fd(), &output, "output/", &Before::default());
+    staging.add(doors.output.as_fd(), &output, ("output/", true), &Before::default());
     staging.conclude()
 }
 
-struct Staging<'a> {
+struct Staging {
     staged: Staged,
+    /// What lies in the store, by its place among the artifacts.
+    kept: Vec<(usize, Content)>,
+    /// Names that are taken.
+    taken: BTreeSet<String>,
     names: usize,
     refused: usize,
-    total_max: u64,
     total: u64,
     inline: u64,
-    copy_to: Option<&'a Path>,
+    shelf: Shelf,
 }
 
-impl Staging<'_> {
-    fn add(&mut self, directory: std::os::fd::BorrowedFd<'_>, walk: &Walk, prefix: &str, before: &Before) {
+/// One file on its way.
+struct Passage {
+    redaction: Option<Stream>,
+    clean: Vec<u8>,
+    /// Of what the program wrote, where there was an input of that name.
+    raw: Option<Sha256>,
+    /// Of what leaves.
+    hasher: Sha256,
+    head: Vec<u8>,
+    size: u64,
+    incoming: Option<Incoming>,
+    copy: Option<File>,
+    trouble: Vec<(&'static str, String)>,
+}
+
+impl Passage {
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(raw) = &mut self.raw {
+            raw.update(bytes);
+        }
+        match &mut self.redaction {
+            None => self.give(bytes),
+            Some(redaction) => {
+                let mut clean = std::mem::take(&mut self.clean);
+                clean.clear();
+                redaction.push(bytes, &mut clean);
+                self.give(&clean);
+                self.clean = clean;
+            }
+        }
+    }
+
+    fn give(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.size += bytes.len() as u64;
+        if self.size <= INLINE_BYTES_MAX {
+            self.head.extend_from_slice(bytes);
+        }
+        if let Some(Err(error)) = self.incoming.as_mut().map(|incoming| incoming.write_all(bytes)) {
+            self.trouble.push(("artifacts.not_kept", error.to_string()));
+            self.incoming = None;
+        }
+        if let Some(Err(error)) = self.copy.as_mut().map(|copy| copy.write_all(bytes)) {
+            self.trouble.push(("artifacts.copy", error.to_string()));
+            self.copy = None;
+        }
+    }
+
+    /// The last bytes; how many secrets there were.
+    fn end(&mut self) -> u64 {
+        let Some(mut redaction) = self.redaction.take() else {
+            return 0;
+        };
+        let mut clean = Vec::new();
+        redaction.finish(&mut clean);
+        self.give(&clean);
+        let found = redaction.found();
+        found.secrets + found.personal
+    }
+}
+
+impl Staging {
+    fn add(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        walk: &Walk,
+        (prefix, keep): (&str, bool),
+        before: &Before,
+    ) {
         for (path, what) in &walk.refused {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
@@ -124,26 +222,37 @@ impl Staging<'_> {
                 );
                 return;
             }
-            self.take(directory, found, prefix, before);
+            self.take(directory, found, (prefix, keep), before);
         }
     }
 
-    fn take(&mut self, directory: std::os::fd::BorrowedFd<'_>, found: &Found, prefix: &str, before: &Before) {
-        let name = format!("{prefix}{}", found.path.to_string_lossy());
-        if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > self.total_max {
+    fn take(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        found: &Found,
+        (prefix, keep): (&str, bool),
+        before: &Before,
+    ) {
+        let name = self.name(&format!("{prefix}{}", found.path.to_string_lossy()));
+        let total_max = self.shelf.total_max.min(TOTAL_BYTES_MAX);
+        if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > total_max {
             self.refuse(
                 format!("{name}: {} bytes", found.size),
                 "An artifact may have 256 MiB, all of them 1 GiB and no more than the private disk.",
             );
             return;
         }
-        match self.read(directory, found, &name) {
-            Ok((artifact, digest)) => {
-                if before.inputs.get(&found.path) != Some(&digest) {
-                    self.total += found.size;
-                    self.staged.artifacts.push(artifact);
+        let same = before.inputs.get(&found.path);
+        match self.read(directory, found, &name, keep, same) {
+            Ok(Some((artifact, content))) => {
+                self.total += artifact.size_bytes;
+                if let Some(content) = content {
+                    self.kept.push((self.staged.artifacts.len(), content));
                 }
+                self.taken.insert(name);
+                self.staged.artifacts.push(artifact);
             }
+            Ok(None) => {}
             Err(error) => self.refuse(
                 format!("{name}: {error}"),
                 "The file could not be read by the server.",
@@ -151,61 +260,174 @@ impl Staging<'_> {
         }
     }
 
+    /// The name as it may be seen; of two that become the same, the second gets a number.
+    fn name(&mut self, name: &str) -> String {
+        let Cow::Owned(clean) = self.shelf.redactor.text(name) else {
+            return name.to_owned();
+        };
+        self.staged.found += 1;
+        let numbered = |number: usize| format!("{clean}~{number}");
+        if self.taken.contains(&clean) {
+            (2..).map(numbered).find(|name| !self.taken.contains(name)).unwrap_or(clean)
+        } else {
+            clean
+        }
+    }
+
+    /// Reads one file to its end, once. `None`: it is an input that nobody has changed.
     fn read(
         &mut self,
-        directory: std::os::fd::BorrowedFd<'_>,
+        directory: BorrowedFd<'_>,
         found: &Found,
         name: &str,
-    ) -> io::Result<(Artifact, [u8; 32])> {
+        keep: bool,
+        input: Option<&[u8; 32]>,
+    ) -> io::Result<Option<(Artifact, Option<Content>)>> {
         let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
-        let mut copy = match self.copy_to.map(|to| create_below(to, name)) {
-            Some(Ok(copy)) => Some(copy),
-            Some(Err(error)) => {
-                self.not_copied(name, &error);
-                None
-            }
-            None => None,
-        };
-        let (mut hasher, mut head, mut size) = (Sha256::new(), Vec::new(), 0_u64);
-        let mut buffer = vec![0; 64 << 10];
-        loop {
-            let count = file.read(&mut buffer)?;
-            if count == 0 {
-                break;
-            }
-            hasher.update(&buffer[..count]);
-            size += count as u64;
-            if size <= INLINE_BYTES_MAX {
-                head.extend_from_slice(&buffer[..count]);
-            }
-            if let Some(Err(error)) = copy.as_mut().map(|copy| copy.write_all(&buffer[..count])) {
-                self.not_copied(name, &error);
-                copy = None;
-            }
+        let mut buffer = vec![0; READ_BYTES];
+        let mut count = file.read(&mut buffer)?;
+        let is_text = std::str::from_utf8(&buffer[..count]).map_or_else(|error| error.error_len().is_none(), |_| true)
+            && !buffer[..count].contains(&0);
+        let mut passage = self.passage(name, keep, is_text);
+        passage.raw = input.is_some().then(Sha256::new);
+        while count > 0 {
+            passage.push(&buffer[..count]);
+            count = file.read(&mut buffer)?;
         }
-        let digest: [u8; 32] = hasher.finalize().into();
-        let inline = size <= INLINE_BYTES_MAX && self.inline + size <= INLINE_TOTAL_MAX;
-        self.inline += if inline { size } else { 0 };
+        let raw = passage.raw.take().map(|raw| <[u8; 32]>::from(raw.finalize()));
+        if input.is_some() && raw.as_ref() == input {
+            return Ok(None);
+        }
+        let secrets = passage.end();
+        self.tell_of_secrets(name, secrets);
+        for (rule, why) in std::mem::take(&mut passage.trouble) {
+            self.not_kept(rule, name, &why);
+        }
+        let content = passage.incoming.take().map(Incoming::finish).transpose();
+        let content = content.unwrap_or_else(|error| {
+            self.not_kept("artifacts.not_kept", name, &error.to_string());
+            None
+        });
+        let size = passage.size;
+        let is_inline = size <= INLINE_BYTES_MAX && self.inline + size <= INLINE_TOTAL_MAX;
+        self.inline += if is_inline { size } else { 0 };
         let artifact = Artifact {
             name: name.to_owned(),
             size_bytes: size,
-            sha256: hex(&digest),
-            mime: mime(&head, name),
-            content_b64: inline.then(|| base64::engine::general_purpose::STANDARD.encode(&head)),
+            sha256: hex(&passage.hasher.finalize()),
+            mime: mime(&passage.head, name),
+            signature: None,
+            uri: None,
+            content_b64: is_inline.then(|| base64::engine::general_purpose::STANDARD.encode(&passage.head)),
         };
-        Ok((artifact, digest))
+        Ok(Some((artifact, content)))
     }
 
-    fn not_copied(&mut self, name: &str, error: &io::Error) {
+    fn passage(&mut self, name: &str, keep: bool, is_text: bool) -> Passage {
+        let shelf = &self.shelf;
+        let redactor = match is_text {
+            true => shelf.redactor.clone(),
+            // Its parts lie at places that other parts name.
+            false => shelf.redactor.filled(),
+        };
+        let redaction = (!redactor.is_idle()).then(|| redactor.stream());
+        let incoming = keep.then(|| shelf.house.artifacts.receive()).transpose();
+        let copy = shelf.copy_to.as_deref().map(|to| create_below(to, name)).transpose();
+        let incoming = incoming.unwrap_or_else(|error| {
+            self.not_kept("artifacts.not_kept", name, &error.to_string());
+            None
+        });
+        let copy = copy.unwrap_or_else(|error| {
+            self.not_kept("artifacts.copy", name, &error.to_string());
+            None
+        });
+        Passage {
+            redaction,
+            clean: Vec::new(),
+            raw: None,
+            hasher: Sha256::new(),
+            head: Vec::new(),
+            size: 0,
+            incoming,
+            copy,
+            trouble: Vec::new(),
+        }
+    }
+
+    fn tell_of_secrets(&mut self, name: &str, secrets: u64) {
+        self.staged.found += secrets;
+        if secrets > 0 && self.staged.security_events.len() < REFUSED_MAX {
+            self.staged.security_events.push(Denial {
+                rule: "redact.artifact".to_owned(),
+                layer: "redact".to_owned(),
+                what: format!("{name} held a secret {secrets} times, which was overwritten"),
+                hint: "Have the program write no secrets into files.".to_owned(),
+            });
+        }
+    }
+
+    /// `artifacts.copy`: into the operator's directory; `artifacts.not_kept`: in the store.
+    fn not_kept(&mut self, rule: &str, name: &str, why: &str) {
+        if self.staged.denials.len() >= 2 * REFUSED_MAX {
+            return;
+        }
+        let (what, hint) = match rule {
+            "artifacts.copy" => (
+                format!("{name} was not copied: {why}"),
+                "Nothing that is there is replaced; name an empty directory with room.",
+            ),
+            _ => (
+                format!("{name} was not kept: {why}"),
+                "Give the state directory room, or keep artifacts for a shorter time.",
+            ),
+        };
         self.staged.denials.push(Denial {
-            rule: "artifacts.copy".to_owned(),
+            rule: rule.to_owned(),
             layer: "artifacts".to_owned(),
-            what: format!("{name} was not copied: {error}"),
-            hint: "Nothing that is there is replaced; name an empty directory with room.".to_owned(),
+            what,
+            hint: hint.to_owned(),
         });
     }
 
+    /// Signs what was kept, and tells of it.
+    fn publish(&mut self) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let items = self.kept.drain(..).map(|(at, content)| {
+            let artifact = &self.staged.artifacts[at];
+            (at, Item { name: artifact.name.clone(), mime: artifact.mime.clone(), content })
+        });
+        let (places, items): (Vec<usize>, Vec<Item>) = items.unzip();
+        let shelf = &self.shelf;
+        let published = Published {
+            execution_id: shelf.execution_id.clone(),
+            namespace: shelf.namespace.clone(),
+            time_unix_ms: now_ms(),
+        };
+        match shelf.house.artifacts.publish(published, items) {
+            Ok(manifest) => {
+                for (at, signed) in places.into_iter().zip(manifest.artifacts) {
+                    let artifact = &mut self.staged.artifacts[at];
+                    artifact.signature = Some(signed.signature);
+                    artifact.uri = Some(artifact_uri(&shelf.namespace, &shelf.execution_id, &artifact.name));
+                    let kind = EventKind::ArtifactSigned {
+                        name: artifact.name.clone(),
+                        sha256: artifact.sha256.clone(),
+                        size_bytes: artifact.size_bytes,
+                    };
+                    shelf.house.bus.tell(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
+                }
+            }
+            Err(error) => {
+                let name = format!("{} artifacts", places.len());
+                self.not_kept("artifacts.not_kept", &name, &error.to_string());
+            }
+        }
+    }
+
     fn conclude(mut self) -> Staged {
+        self.publish();
         if self.refused > REFUSED_MAX {
             let more = self.refused - REFUSED_MAX;
             self.refused = 0;
@@ -244,6 +466,22 @@ fn mime(head: &[u8], name: &str) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where a kept artifact can be read (RFC 3986, each byte that is not unreserved in percent signs; `/` stays). A namespace
+/// that is not the default one is named.
+pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> String {
+    let mut uri = format!("sandbox://artifacts/{execution_id}/");
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(byte)),
+            other => uri += &format!("%{other:02X}"),
+        }
+    }
+    if *namespace != Namespace::default_name() {
+        uri += &format!("?namespace={namespace}");
+    }
+    uri
 }
 
 /// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces

@@ -1,7 +1,10 @@
 //! Starts a jail and follows it to its end: the program's streams, its report, its deadline, its files. Dropping a
 //! [`Running`] kills the tree.
 
-use crate::engine::{OutputChunk, OutputStream, Stdin};
+use crate::{
+    engine::{OutputChunk, OutputStream, Stdin},
+    events::{Bus, EventKind},
+};
 use ringfence_jail::{
     Claim, ClaimSpec, Host, JailSpec, Plan, PlanError,
     cgroup::Parent,
@@ -9,6 +12,7 @@ use ringfence_jail::{
     plan,
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
+use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
     io,
@@ -181,6 +185,18 @@ pub(crate) struct Wires {
     pub(crate) stdin: Stdin,
     pub(crate) stdin_bytes: Vec<u8>,
     pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
+    /// What is taken out of the program's output before anybody has it.
+    pub(crate) redactor: Redactor,
+    /// Who is told of the output as it comes.
+    pub(crate) teller: Option<Teller>,
+}
+
+/// Tells the bus of one execution's output.
+#[derive(Clone)]
+pub(crate) struct Teller {
+    pub(crate) bus: Bus,
+    pub(crate) namespace: String,
+    pub(crate) execution_id: String,
 }
 
 /// A sandbox that nobody has claimed. Dropping it ends it.
@@ -274,7 +290,7 @@ pub(crate) struct Running {
     _stdin: Option<Attached<()>>,
     stdout: JoinHandle<Kept>,
     stderr: JoinHandle<Kept>,
-    report: JoinHandle<Kept>,
+    report: JoinHandle<Vec<u8>>,
     _template: Option<Arc<Template>>,
 }
 
@@ -303,11 +319,16 @@ pub(crate) struct Doors {
     pub(crate) output: OwnedFd,
 }
 
-/// A stream, cut at its limit.
+/// A stream, redacted and then cut at its limit.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
+    /// Something was left out past the limit.
+    pub(crate) is_cut: bool,
+    /// As the program wrote it.
     pub(crate) total: u64,
+    /// Secrets that were taken out.
+    pub(crate) found: u64,
 }
 
 impl Place {
@@ -344,23 +365,24 @@ impl Running {
             Stdin::FromRequest if wires.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
             _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
         };
-        let (out, err) = (wires.live.clone(), wires.live);
+        let outlet = |stream| Outlet {
+            stream,
+            keep,
+            live: wires.live.clone(),
+            redaction: wires.redactor.stream(),
+            is_idle: wires.redactor.is_idle(),
+            teller: wires.teller.clone(),
+            kept: Kept::default(),
+        };
+        let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
         Ok(Self {
             events: place.events,
             doors,
             early,
             _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes)))),
-            stdout: tokio::spawn(collect(
-                receiver(place.stdout)?,
-                keep,
-                out.map(|to| (OutputStream::Stdout, to)),
-            )),
-            stderr: tokio::spawn(collect(
-                receiver(place.stderr)?,
-                keep,
-                err.map(|to| (OutputStream::Stderr, to)),
-            )),
-            report: tokio::spawn(collect(receiver(place.report)?, REPORT_BYTES_MAX, None)),
+            stdout: tokio::spawn(collect(receiver(place.stdout)?, stdout)),
+            stderr: tokio::spawn(collect(receiver(place.stderr)?, stderr)),
+            report: tokio::spawn(drain(receiver(place.report)?, REPORT_BYTES_MAX)),
             _template: place.template,
         })
     }
@@ -385,7 +407,7 @@ impl Running {
             ending,
             stdout: finished(self.stdout.await),
             stderr: finished(self.stderr.await),
-            report: finished(self.report.await).bytes,
+            report: self.report.await.unwrap_or_default(),
             doors: doors
                 .next()
                 .zip(doors.next())
@@ -534,40 +556,101 @@ async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
     }
 }
 
-/// Reads a stream to its end. Keeps the first `keep` bytes and counts the rest; whoever watches gets all of it, and
-/// the program waits for them.
-async fn collect(
-    mut from: pipe::Receiver,
+/// Where one stream of a program goes.
+struct Outlet {
+    stream: OutputStream,
     keep: u64,
-    live: Option<(OutputStream, mpsc::Sender<OutputChunk>)>,
-) -> Kept {
-    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-    let mut kept = Kept::default();
+    live: Option<mpsc::Sender<OutputChunk>>,
+    redaction: ringfence_redact::Stream,
+    is_idle: bool,
+    teller: Option<Teller>,
+    kept: Kept,
+}
+
+impl Outlet {
+    /// What may be seen of the next bytes, to everybody who sees any. Whoever watches gets all of it, and the program waits
+    /// for them.
+    async fn give(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
+        let room = keep.saturating_sub(self.kept.bytes.len()).min(bytes.len());
+        self.kept.bytes.extend_from_slice(&bytes[..room]);
+        self.kept.is_cut |= room < bytes.len();
+        if let Some(teller) = &self.teller {
+            teller.tell(self.stream, bytes);
+        }
+        if let Some(live) = &self.live {
+            let chunk = OutputChunk {
+                stream: self.stream,
+                bytes: bytes.to_vec(),
+            };
+            if live.send(chunk).await.is_err() {
+                self.live = None; // nobody watches any more
+            }
+        }
+    }
+}
+
+impl Teller {
+    fn tell(&self, stream: OutputStream, bytes: &[u8]) {
+        if self.bus.wants_output() {
+            let kind = EventKind::ExecutionOutput {
+                stream: stream.as_str(),
+                text: String::from_utf8_lossy(bytes).into_owned(),
+            };
+            self.bus.tell(&self.namespace, Some(&self.execution_id), kind);
+        }
+    }
+}
+
+/// Reads a stream to its end. Keeps its beginning and counts the rest.
+async fn collect(mut from: pipe::Receiver, mut outlet: Outlet) -> Kept {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-    let mut live = live;
+    let mut clean = Vec::new();
     loop {
         chunk.clear();
-        let count = match from.read_buf(&mut chunk).await {
-            Ok(0) => return kept,
-            Ok(count) => count,
+        match from.read_buf(&mut chunk).await {
+            Ok(0) => break,
+            Ok(count) => outlet.kept.total += count as u64,
             Err(error) => {
                 tracing::warn!(%error, "reading a program's output");
+                break;
+            }
+        }
+        if outlet.is_idle {
+            outlet.give(&chunk).await;
+        } else {
+            clean.clear();
+            outlet.redaction.push(&chunk, &mut clean);
+            outlet.give(&clean).await;
+        }
+    }
+    clean.clear();
+    outlet.redaction.finish(&mut clean);
+    outlet.give(&clean).await;
+    let found = outlet.redaction.found();
+    outlet.kept.found = found.secrets + found.personal;
+    outlet.kept
+}
+
+/// Reads what a driver reports, as much of it as is taken.
+async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+    let (mut kept, mut chunk) = (Vec::new(), Vec::with_capacity(CHUNK_BYTES));
+    loop {
+        chunk.clear();
+        match from.read_buf(&mut chunk).await {
+            Ok(0) => return kept,
+            Ok(count) => {
+                let room = keep.saturating_sub(kept.len()).min(count);
+                kept.extend_from_slice(&chunk[..room]);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "reading a driver's report");
                 return kept;
             }
-        };
-        kept.total += count as u64;
-        let room = keep.saturating_sub(kept.bytes.len()).min(count);
-        kept.bytes.extend_from_slice(&chunk[..room]);
-        if let Some((stream, to)) = &live
-            && to
-                .send(OutputChunk {
-                    stream: *stream,
-                    bytes: chunk.clone(),
-                })
-                .await
-                .is_err()
-        {
-            live = None; // nobody watches any more
         }
     }
 }

@@ -3,28 +3,41 @@
 
 use crate::{
     backend::Native,
+    events::{Bus, Event, Hears, Subscriber},
     execute::{self, Executed},
+    meters::Meters,
+    picture::{self, Picture},
     policy::decide,
     prepare,
     queue::Queue,
+    record::{Note, Record},
     runtimes, sandbox,
-    settings::EngineSettings,
+    secrets::Redactors,
+    settings::{EngineSettings, PolicySettings},
+    store,
     warm::{self, Pools},
 };
 use ringfence_jail::cgroup;
+use ringfence_redact::{Forms, Redactor};
+use ringfence_store::{
+    artifacts::ArtifactStore,
+    audit::{Action, Outcome},
+    vault::Vault,
+};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, RequestError, Tier,
+    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, Namespace, RequestError, Tier,
 };
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 use tokio::{
     io::AsyncRead,
-    sync::{Notify, OnceCell, mpsc, oneshot, watch},
+    sync::{Notify, OnceCell, Semaphore, mpsc, oneshot, watch},
 };
 
 /// A running engine; clones share it.
@@ -39,10 +52,58 @@ pub(crate) struct House {
     pub(crate) native: Native,
     pub(crate) queue: Queue,
     pub(crate) pools: Pools,
-    running: Mutex<HashMap<String, watch::Sender<bool>>>,
+    /// Workers that may redraw pictures now.
+    pub(crate) pictures: Semaphore,
+    pub(crate) bus: Bus,
+    pub(crate) meters: Meters,
+    pub(crate) record: Record,
+    pub(crate) vault: Vault,
+    pub(crate) artifacts: ArtifactStore,
+    pub(crate) redactors: Redactors,
+    /// For requests without secrets.
+    pub(crate) personal: Redactor,
+    /// Which engine wrote a record.
+    pub(crate) id: String,
+    policy: RwLock<Arc<PolicySettings>>,
+    /// What namespaces have given up of their limits.
+    pub(crate) narrowed: Mutex<HashMap<Namespace, Limits>>,
+    running: Mutex<HashMap<String, Run>>,
     /// Rings when one of them has ended.
     one_ended: Notify,
     versions: OnceCell<Vec<Runtime>>,
+}
+
+/// A request on its way.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) namespace: Namespace,
+    pub(crate) language: Language,
+    pub(crate) since: Instant,
+    cancel: watch::Sender<bool>,
+}
+
+/// Who asks, as it stands on record: at most 128 characters that can be printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller(String);
+
+impl Caller {
+    const CHARS_MAX: usize = 128;
+
+    /// Of a front end's word, whatever a stranger has put into it.
+    pub fn new(text: &str) -> Self {
+        let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+        Self(text.chars().take(Self::CHARS_MAX).map(printable).collect())
+    }
+
+    /// The engine itself.
+    pub(crate) fn ours() -> Self {
+        Self("ringfence".to_owned())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// One request with what is not plain data.
@@ -55,6 +116,8 @@ pub struct Submission {
     pub live: bool,
     /// Copy artifacts into this directory (created when absent).
     pub artifacts_to: Option<PathBuf>,
+    /// Who asks.
+    pub caller: Caller,
 }
 
 /// Standard input of a program.
@@ -74,7 +137,17 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Bytes as the program wrote them: hostile.
+impl OutputStream {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// What the program wrote, without the request's secrets: hostile all the same.
 #[derive(Clone, Debug)]
 pub struct OutputChunk {
     /// Which stream.
@@ -150,8 +223,8 @@ impl Engine {
         sandbox::prove(&self.house).await
     }
 
-    /// Starts the helper and sweeps what an earlier server left. Whether the host gives the tier is told by the first
-    /// run, or by [`Engine::prove`].
+    /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is told
+    /// by the first run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
         let failed = |what: &str, error: std::io::Error| {
             RequestError::new(
@@ -164,22 +237,36 @@ impl Engine {
         cgroup::prepare(&parent).map_err(|error| failed("could not prepare the cgroup", error))?;
         let native = Native::start(settings.helper.clone(), parent, settings.state_dir.clone())
             .map_err(|error| failed("could not start the helper", error))?;
+        let id = uuid::Uuid::now_v7().to_string();
+        let store::Opened { record, vault, artifacts } = store::open(&settings.record, &id)?;
         let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
         if swept.cgroups + swept.directories > 0 {
             tracing::info!(?swept, "removed what an earlier server left");
         }
-        let queue = Queue::new(settings.queue.clone());
-        Ok(Self {
-            house: Arc::new(House {
-                settings,
-                native,
-                queue,
-                pools: Pools::default(),
-                running: Mutex::new(HashMap::new()),
-                one_ended: Notify::new(),
-                versions: OnceCell::new(),
-            }),
-        })
+        let bus = Bus::new();
+        let personal = Redactor::new([], Forms::All, settings.record.personal);
+        let house = House {
+            native,
+            queue: Queue::new(settings.queue.clone(), bus.clone()),
+            pools: Pools::default(),
+            pictures: Semaphore::new(picture::AT_ONCE),
+            bus,
+            meters: Meters::new(),
+            record,
+            vault,
+            artifacts,
+            redactors: Redactors::default(),
+            personal,
+            id,
+            policy: RwLock::new(Arc::new(settings.policy.clone())),
+            narrowed: Mutex::default(),
+            settings,
+            running: Mutex::new(HashMap::new()),
+            one_ended: Notify::new(),
+            versions: OnceCell::new(),
+        };
+        house.record.note_now(house.note(Action::ServerStarted, Outcome::Ok, house.facts()))?;
+        Ok(Self { house: Arc::new(house) })
     }
 
     /// Begins to keep places ready, in the background; until they are, runs start cold.
@@ -203,14 +290,20 @@ impl Engine {
             Some((live, output)) => (Some(live), Some(output)),
             None => (None, None),
         };
-        self.house.running().insert(id.clone(), cancel.clone());
+        let run = Run {
+            namespace: submission.request.namespace.clone(),
+            language: submission.request.language,
+            since: Instant::now(),
+            cancel: cancel.clone(),
+        };
+        self.house.running().insert(id.clone(), run);
         let (house, task_id) = (self.house.clone(), id.clone());
         tokio::spawn(async move {
             let executed = execute::execute(&house, &task_id, submission, live, cancelled).await;
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
             let (result, hold) = match executed {
-                Ok(Executed { result, hold }) => (Ok(result), Some(hold)),
+                Ok(Executed { result, hold, .. }) => (Ok(result), Some(hold)),
                 Err(error) => (Err(error), None),
             };
             match &result {
@@ -225,6 +318,7 @@ impl Engine {
             tokio::time::sleep(AFTER_ANSWER).await;
             drop(hold);
             warm::fill(&house);
+            store::sweep_when_due(&house);
         });
         Execution {
             id,
@@ -256,9 +350,19 @@ impl Engine {
         runtimes
     }
 
+    /// Draws a program's picture (PNG, JPEG, GIF, WebP) anew in a sandbox, small enough for a model and without anything
+    /// but its pixels. `None`: it cannot be shown.
+    pub async fn picture(&self, bytes: Vec<u8>) -> Option<Picture> {
+        picture::safe(&self.house, bytes).await
+    }
+
     /// Where an interpreter is, without starting it.
     pub(crate) fn locate(&self, language: Language) -> Result<PathBuf, RequestError> {
         runtimes::find(language, &self.house.settings.runtimes).map(|found| found.path)
+    }
+
+    pub(crate) fn house(&self) -> &Arc<House> {
+        &self.house
     }
 
     pub(crate) fn tier(&self) -> Tier {
@@ -267,8 +371,8 @@ impl Engine {
 
     /// Facts for `get_sandbox_info`.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
-        let policy = &self.house.settings.policy;
-        let grant = decide(policy, ExecuteRequest::new(Language::Shell, "true"))?;
+        let policy = self.house.policy();
+        let grant = decide(&policy, None, ExecuteRequest::new(Language::Shell, "true"))?;
         let isolation = sandbox::isolation(&self.house, grant.limits())?;
         Ok(SandboxInfo {
             isolation,
@@ -281,12 +385,23 @@ impl Engine {
     /// program that is about to exit.
     pub fn leave(self) {
         self.house.native.leave();
+        self.house.say_goodbye();
+    }
+
+    /// Hears what happens from now on.
+    pub fn subscribe(&self, hears: Hears) -> Subscriber {
+        self.house.bus.subscribe(hears)
+    }
+
+    /// The last hundred events, oldest first, without output.
+    pub fn recent_events(&self) -> Vec<Arc<Event>> {
+        self.house.bus.recent()
     }
 
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
-        for cancel in self.house.running().values() {
-            cancel.send_replace(true);
+        for run in self.house.running().values() {
+            run.cancel.send_replace(true);
         }
         let ended = async {
             loop {
@@ -307,12 +422,59 @@ impl Engine {
         if tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await.is_err() {
             tracing::warn!("sandboxes were still ending at shutdown");
         }
+        self.house.say_goodbye();
     }
 }
 
 impl House {
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, watch::Sender<bool>>> {
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is in force now.
+    pub(crate) fn policy(&self) -> Arc<PolicySettings> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn replace_policy(&self, policy: PolicySettings) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// What a namespace has given up of its limits.
+    pub(crate) fn narrowed(&self, namespace: &Namespace) -> Option<Limits> {
+        let narrowed = self.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        narrowed.get(namespace).cloned()
+    }
+
+    /// A note of what the engine itself does.
+    fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'static> {
+        static OURS: LazyLock<Caller> = LazyLock::new(Caller::ours);
+        Note {
+            action,
+            outcome,
+            namespace: "",
+            execution_id: None,
+            caller: &OURS,
+            details,
+        }
+    }
+
+    /// What a server is, for the record of its start.
+    fn facts(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "tier": self.settings.tier,
+            "vault": self.vault.kind(),
+        })
+    }
+
+    /// Nothing can be refused any more; that it is not on record is told by the log.
+    fn say_goodbye(&self) {
+        let details = json!({"not_recorded": self.record.lost()});
+        if let Err(error) = self.record.note_now(self.note(Action::ServerStopped, Outcome::Ok, details)) {
+            tracing::error!(%error, "the end of the server is not on record");
+        }
     }
 }
 

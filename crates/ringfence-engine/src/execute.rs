@@ -3,17 +3,23 @@
 //! error, panic and cancellation.
 
 use crate::{
-    artifacts::{self, Before, Staged},
-    backend::{Doors, Hold, Place, RawOutcome, Running, Started, Wires},
+    artifacts::{self, Before, Shelf, Staged},
+    backend::{Doors, Hold, Place, RawOutcome, Running, Started, Teller, Wires},
     engine::{House, OutputChunk, Submission},
+    events::{Ended, EventKind},
     policy::{self, Grant},
     prepare::{self, Prepared},
+    record::{self, Opened, Written},
     report::{self, About, Report},
-    sandbox::{self, Bound, Start, Surroundings},
+    sandbox::{self, Start, Surroundings},
+    secrets::{self, SecretLease},
     warm::{self, Taken},
 };
 use ringfence_jail::Layout;
-use ringfence_types::{ErrorCode, ExecutionResult, Isolation, Phases, RequestError, WorkspaceSource};
+use ringfence_types::{
+    Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
+    RequestError, ResourceUsage, WorkspaceMode, WorkspaceSource,
+};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -24,10 +30,15 @@ use tokio::sync::{mpsc, watch};
 /// A result, and what is to be let go once it is on its way.
 pub(crate) struct Executed {
     pub(crate) result: ExecutionResult,
+    /// What it was allowed.
+    pub(crate) granted: serde_json::Value,
+    /// Secrets that were taken out of what leaves.
+    pub(crate) found: u64,
     pub(crate) hold: Hold,
 }
 
-/// Runs one request. The caller owns the task; nothing here depends on anybody waiting for it.
+/// The bracket: a record before anything runs, and one before anything leaves. The caller owns the task; nothing here
+/// depends on anybody waiting for it.
 pub(crate) async fn execute(
     house: &Arc<House>,
     id: &str,
@@ -35,15 +46,38 @@ pub(crate) async fn execute(
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
 ) -> Result<Executed, RequestError> {
+    let clock = Clock::start();
+    let (namespace, language) = (submission.request.namespace.clone(), submission.request.language);
+    let opened = house.record.begin(id, &submission.caller, &submission.request).await?;
+    house.bus.tell(namespace.as_str(), Some(id), EventKind::ExecutionStarted { language });
+    let mut done = run(house, &opened, submission, live, cancelled, clock).await;
+    let closed = opened.close(done.as_ref()).await;
+    if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
+        executed.result.security_events.push(not_on_record());
+    }
+    let done = closed.and(done);
+    tell_the_end(house, id, &namespace, language, &done, clock);
+    done
+}
+
+/// One request, each line consuming what the one above produced.
+async fn run(
+    house: &Arc<House>,
+    opened: &Opened,
+    submission: Submission,
+    live: Option<mpsc::Sender<OutputChunk>>,
+    cancelled: watch::Receiver<bool>,
+    mut clock: Clock,
+) -> Result<Executed, RequestError> {
     let Submission {
         request,
         stdin,
         artifacts_to,
         ..
     } = submission;
-    let mut clock = Clock::start();
-    // (audit: a record is on disk before anything runs)
-    let grant = policy::decide(&house.settings.policy, request)?;
+    let id = opened.id();
+    let narrowed = house.narrowed(&request.namespace);
+    let grant = policy::decide(&house.policy(), narrowed.as_ref(), request)?;
     if let Some(directory) = &artifacts_to {
         artifacts::prepare_copies(directory).map_err(|error| {
             RequestError::invalid(
@@ -54,27 +88,95 @@ pub(crate) async fn execute(
     }
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
-    // (vault: lease of secrets; egress: lease of a way out)
+    let lease = secrets::lease(house, opened, &grant).await?;
+    // (egress: lease of a way out)
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant)?;
-    let (started, isolation) = start(house, layout, &grant, &prepared, cancelled.clone()).await?;
+    let (started, isolation) = start(house, layout, &grant, &lease, &prepared, cancelled.clone()).await?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
         live,
+        redactor: lease.redactor.clone(),
+        teller: Some(teller(house, id, &grant)),
     };
     let running = Running::attach(started, wires, kept_bytes(&grant))?;
     clock.phases.start_ms = clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
-    let (report, hold) = finish(raw, &grant, &prepared, before, artifacts_to, id, clock).await?;
-    // (audit: the record is closed before the result leaves)
+    let (report, hold) = finish(house, raw, &grant, &lease, &prepared, before, artifacts_to, id, clock).await?;
     drop(permit);
+    let found = report.found();
     Ok(Executed {
         result: report.into_result(),
+        granted: record::granted(&grant),
+        found,
         hold,
     })
+}
+
+fn teller(house: &House, id: &str, grant: &Grant) -> Teller {
+    Teller {
+        bus: house.bus.clone(),
+        namespace: grant.request().namespace.to_string(),
+        execution_id: id.to_owned(),
+    }
+}
+
+fn not_on_record() -> Denial {
+    Denial {
+        rule: "audit.not_recorded".to_owned(),
+        layer: "audit".to_owned(),
+        what: "this run is not on the audit record, which could not be written".to_owned(),
+        hint: "The operator chose `audit.on_failure: warn`; the server's log says why it failed.".to_owned(),
+    }
+}
+
+/// Tells the bus and the meters how it ended.
+fn tell_the_end(
+    house: &House,
+    id: &str,
+    namespace: &Namespace,
+    language: Language,
+    done: &Result<Executed, RequestError>,
+    clock: Clock,
+) {
+    let ended = match done {
+        Ok(Executed { result, .. }) => Ended {
+            language,
+            exit: Some(result.exit.kind),
+            exit_code: Some(result.exit_code),
+            refused: None,
+            duration_ms: result.duration_ms,
+            phases: result.phases,
+            resource_usage: result.resource_usage,
+        },
+        Err(error) => Ended {
+            language,
+            exit: None,
+            exit_code: None,
+            refused: Some(error.code.as_str()),
+            duration_ms: clock.total(),
+            phases: clock.phases,
+            resource_usage: ResourceUsage::default(),
+        },
+    };
+    if let Ok(Executed { result, found, .. }) = done {
+        house.meters.count_redactions(*found);
+        if let Some(limit) = &result.exit.limit {
+            let kind = EventKind::ResourceExceeded { limit: limit.clone() };
+            house.bus.tell(namespace.as_str(), Some(id), kind);
+        }
+        house.meters.count_result(result);
+    }
+    house.meters.count_end(&ended);
+    let kind = match done {
+        Ok(done) if done.result.exit.kind == ExitKind::Timeout => EventKind::ExecutionTimeout(ended),
+        Ok(done) if done.result.success => EventKind::ExecutionCompleted(ended),
+        _ => EventKind::ExecutionFailed(ended),
+    };
+    house.bus.tell(namespace.as_str(), Some(id), kind);
 }
 
 /// Starts the program in a place that stands ready, or else in one that is begun now. A place that fails before the
@@ -83,14 +185,15 @@ async fn start(
     house: &Arc<House>,
     layout: Layout,
     grant: &Grant,
+    lease: &SecretLease,
     prepared: &Prepared,
     mut cancelled: watch::Receiver<bool>,
 ) -> Result<(Started, Isolation), RequestError> {
     let request = grant.request();
     let mut claim = async |place: Place, surroundings: &Surroundings| {
-        let Bound { claim, blobs } = sandbox::bind(house, &place.plan, surroundings, grant, prepared);
-        let isolation = place.plan.isolation(&claim, &house.native.host);
-        let started = place.claim(&claim, &blobs, &mut cancelled).await?;
+        let bound = sandbox::bind(house, &place.plan, surroundings, grant, lease, prepared);
+        let isolation = place.plan.isolation(&bound.claim, &house.native.host);
+        let started = place.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, RequestError>((started, isolation))
     };
     if sandbox::can_start_ahead(request)
@@ -112,8 +215,9 @@ async fn admit(
     grant: &Grant,
     mut cancelled: watch::Receiver<bool>,
 ) -> Result<crate::queue::Permit, RequestError> {
+    let request = grant.request();
     tokio::select! {
-        admitted = house.queue.admit(&grant.request().namespace) => admitted,
+        admitted = house.queue.admit(&request.namespace, request.priority.unwrap_or(Priority::Normal)) => admitted,
         Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Err(RequestError::new(
             ErrorCode::Cancelled,
             "the request was cancelled while it waited.",
@@ -139,7 +243,7 @@ fn look_before(grant: &Grant) -> Result<Before, RequestError> {
             .map(|file| (&file.path, file.bytes.as_slice())),
     );
     if let WorkspaceSource::Host { directory, mode } = &request.workspace
-        && *mode != ringfence_types::WorkspaceMode::Overlay
+        && *mode != WorkspaceMode::Overlay
     {
         before.look(directory).map_err(|error| {
             RequestError::invalid(
@@ -151,9 +255,12 @@ fn look_before(grant: &Grant) -> Result<Before, RequestError> {
     Ok(before)
 }
 
+#[expect(clippy::too_many_arguments, reason = "each is a thing that the steps before have made")]
 async fn finish(
+    house: &Arc<House>,
     mut raw: RawOutcome,
     grant: &Grant,
+    lease: &SecretLease,
     prepared: &Prepared,
     before: Before,
     copy_to: Option<PathBuf>,
@@ -161,15 +268,21 @@ async fn finish(
     mut clock: Clock,
 ) -> Result<(Report, Hold), RequestError> {
     let private = grant.request().workspace == WorkspaceSource::Private;
-    let total_max = if private {
-        grant.limits().disk_bytes
-    } else {
-        u64::MAX
-    };
     let staged = match raw.doors.take() {
         // A look into memory; what lies on a disk may take longer.
         Some(doors) if private && artifacts::has_nothing(&doors) => Staged::default(),
-        Some(doors) => stage(doors, before, copy_to, total_max).await?,
+        Some(doors) => {
+            let shelf = Shelf {
+                house: house.clone(),
+                namespace: grant.request().namespace.clone(),
+                execution_id: id.to_owned(),
+                redactor: lease.redactor.clone(),
+                total_max: if private { grant.limits().disk_bytes } else { u64::MAX },
+                copy_to,
+                keeps_workspace: !is_shared_rw(&grant.request().workspace),
+            };
+            stage(doors, before, shelf).await?
+        }
         None => Staged::default(),
     };
     let program = prepare::read_outcome(prepared, &raw.report);
@@ -182,19 +295,18 @@ async fn finish(
         phases: clock.phases,
         duration_ms: clock.total(),
     };
-    let report = report::build(&raw, program, staged, about);
+    let report = report::build(&raw, program, staged, about, lease);
     Ok((report, raw.hold))
 }
 
+/// What a program leaves there stays there.
+fn is_shared_rw(workspace: &WorkspaceSource) -> bool {
+    matches!(workspace, WorkspaceSource::Host { mode: WorkspaceMode::Rw, .. })
+}
+
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
-async fn stage(
-    doors: Doors,
-    before: Before,
-    copy_to: Option<PathBuf>,
-    total_max: u64,
-) -> Result<Staged, RequestError> {
-    let staged =
-        tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, copy_to.as_deref(), total_max));
+async fn stage(doors: Doors, before: Before, shelf: Shelf) -> Result<Staged, RequestError> {
+    let staged = tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, shelf));
     staged.await.map_err(|error| {
         RequestError::new(
             ErrorCode::SandboxFault,
@@ -211,6 +323,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Laps of one request.
+#[derive(Clone, Copy)]
 struct Clock {
     begun: Instant,
     lap: Instant,

@@ -4,22 +4,40 @@
 mod artifacts;
 mod backend;
 mod engine;
+mod events;
 mod execute;
 mod language;
+mod meters;
+mod observe;
+mod picture;
 mod policy;
 mod prepare;
 mod queue;
+mod record;
 mod report;
 mod runtimes;
 mod sandbox;
+mod secrets;
 mod settings;
+mod store;
 mod warm;
+mod worker;
 
+pub use artifacts::artifact_uri;
 pub use engine::{
-    Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
+    Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
 pub use language::{BASIC_MODULES, ProgramReport, read_report};
-pub use settings::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings};
+pub use events::{Ended, Event, EventKind, Hears, Subscriber};
+pub use meters::{Counts, Percentiles};
+pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
+pub use picture::Picture;
+pub use queue::{LineState, QueueState};
+pub use ringfence_redact::{Personal, SHORTEST_SECRET};
+pub use settings::{
+    AuditSettings, EngineSettings, OnFailure, PolicySettings, QueueSettings, Rate, RecordSettings, RuntimeSettings,
+    SecretRule,
+};
 pub use warm::WarmSettings;
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.
@@ -30,5 +48,6 @@ pub fn workers() -> ringfence_jail::helper::Workers {
     &[
         (ECHO, |input: &[u8]| input.to_vec()),
         (prepare::PREPARE, ringfence_check::prepare),
+        (picture::PICTURE, ringfence_check::picture),
     ]
 }

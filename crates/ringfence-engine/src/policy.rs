@@ -20,13 +20,24 @@ impl Grant {
     }
 }
 
-/// Says yes, or which rule says no.
-pub(crate) fn decide(policy: &PolicySettings, request: ExecuteRequest) -> Result<Grant, RequestError> {
+/// Says yes, or which rule says no. `narrowed` is what the namespace has given up of the operator's limits.
+pub(crate) fn decide(
+    policy: &PolicySettings,
+    narrowed: Option<&Limits>,
+    request: ExecuteRequest,
+) -> Result<Grant, RequestError> {
     request.check()?;
+    check_secrets(policy, &request)?;
     if let WorkspaceSource::Host { directory, .. } = &request.workspace {
         check_workspace(directory)?;
     }
-    let limits = limits(policy, &request.limits)?;
+    let limits = match narrowed {
+        None => limits(&policy.defaults, &policy.caps, &request.limits)?,
+        Some(most) => {
+            let most = least(most, &policy.caps);
+            limits(&least(&policy.defaults, &most), &most, &request.limits)?
+        }
+    };
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
     if files > limits.disk_bytes.min(limits.memory_bytes / 2) {
         return Err(RequestError::invalid(
@@ -74,8 +85,45 @@ const TIMEOUT_MS_MIN: u64 = 100;
 const CPU_MILLICORES_MIN: u32 = 10;
 const PROCESSES_MIN: u32 = 1;
 
-fn limits(policy: &PolicySettings, asked: &LimitsRequest) -> Result<Limits, RequestError> {
-    let (defaults, caps) = (&policy.defaults, &policy.caps);
+fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<(), RequestError> {
+    let namespace = &request.namespace;
+    let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
+    match request.secrets.iter().find(|key| !given(key)) {
+        None => Ok(()),
+        Some(key) => Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("the policy gives the namespace `{namespace}` no secret `{}`.", key.as_str()),
+            format!("Have the operator add `{namespace}/{}` to `vault.allow`.", key.as_str()),
+        )),
+    }
+}
+
+/// What a namespace narrows its limits to: no more than it has now.
+pub(crate) fn narrow(
+    policy: &PolicySettings,
+    present: Option<&Limits>,
+    wish: &LimitsRequest,
+) -> Result<Limits, RequestError> {
+    let now = match present {
+        Some(present) => least(present, &policy.caps),
+        None => policy.caps.clone(),
+    };
+    limits(&now, &now, wish)
+}
+
+/// The smaller of each.
+pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
+    Limits {
+        memory_bytes: one.memory_bytes.min(other.memory_bytes),
+        cpu_millicores: one.cpu_millicores.min(other.cpu_millicores),
+        timeout_ms: one.timeout_ms.min(other.timeout_ms),
+        processes: one.processes.min(other.processes),
+        output_bytes: one.output_bytes.min(other.output_bytes),
+        disk_bytes: one.disk_bytes.min(other.disk_bytes),
+    }
+}
+
+fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits, RequestError> {
     let memory = pick(
         "max_ram_mb",
         asked.max_ram_mb,
@@ -135,7 +183,7 @@ fn pick<N: PartialOrd + std::fmt::Display + Copy>(
 fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
     RequestError::invalid(
         format!("{name} = {value} is outside {least}..={most}."),
-        "Ask for a value within, or have the operator raise `caps` in the configuration.",
+        "Ask for a value within; the bound is the operator's `caps`, or what this namespace was narrowed to.",
     )
 }
 
@@ -167,7 +215,8 @@ fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_types::Language;
+    use crate::settings::SecretRule;
+    use ringfence_types::{EnvName, Language, Namespace};
 
     fn policy() -> PolicySettings {
         let defaults = Limits {
@@ -184,7 +233,14 @@ mod tests {
             processes: 1024,
             ..defaults.clone()
         };
-        PolicySettings { defaults, caps }
+        PolicySettings {
+            defaults,
+            caps,
+            secrets: vec![SecretRule {
+                namespace: "team-*".to_owned(),
+                key: "API_KEY".to_owned(),
+            }],
+        }
     }
 
     #[test]
@@ -192,7 +248,7 @@ mod tests {
         let check = |wish: LimitsRequest, expect: Result<(), &str>| {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.limits = wish;
-            match (decide(&policy(), request).map(|_| ()), expect) {
+            match (decide(&policy(), None, request).map(|_| ()), expect) {
                 (Ok(()), Ok(())) => {}
                 (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
                 (decided, expect) => panic!("{decided:?}, expected {expect:?}"),
@@ -225,6 +281,43 @@ mod tests {
         check(cpu(0.5), Ok(()));
         check(late, Err("3600.001 is outside 0.1..=3600"));
         check(alone, Err("max_processes"));
+    }
+
+    #[test]
+    fn a_namespace_has_the_secrets_that_the_policy_gives_it_and_no_other() {
+        let check = |namespace: &str, key: &str, good: bool| {
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
+            request.secrets = [EnvName::try_from(key.to_owned()).unwrap()].into();
+            let decided = decide(&policy(), None, request).map(drop).map_err(|error| error.code);
+            assert_eq!(decided, if good { Ok(()) } else { Err(ErrorCode::PolicyDenied) }, "{namespace}/{key}");
+        };
+        check("team-a", "API_KEY", true);
+        check("team-a", "API_KEY_2", false);
+        check("team", "API_KEY", false);
+        check("default", "API_KEY", false);
+    }
+
+    #[test]
+    fn a_namespace_narrows_and_never_widens() {
+        let wish = |mb| LimitsRequest {
+            max_ram_mb: Some(mb),
+            ..LimitsRequest::default()
+        };
+        let narrowed = narrow(&policy(), None, &wish(100)).unwrap();
+        assert_eq!(narrowed.memory_bytes, 100 * MEBIBYTE);
+        assert!(narrow(&policy(), Some(&narrowed), &wish(101)).is_err());
+        assert!(narrow(&policy(), None, &wish(8193)).is_err());
+        let with = |limits| {
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.limits = limits;
+            decide(&policy(), Some(&narrowed), request).map(|grant| grant.limits.memory_bytes)
+        };
+        assert_eq!(with(LimitsRequest::default()).unwrap(), 100 * MEBIBYTE);
+        assert_eq!(with(wish(50)).unwrap(), 50 * MEBIBYTE);
+        assert!(with(wish(101)).unwrap_err().message.contains("16..=100"));
+        let more = narrow(&policy(), Some(&narrowed), &LimitsRequest::default()).unwrap();
+        assert_eq!(more, narrowed);
     }
 
     #[test]

@@ -2,16 +2,14 @@
 //! pass through the parser, which runs in a jail of its own because it reads a stranger's text.
 
 use crate::{
-    backend::{Running, Wires},
-    engine::{Engine, House, Runtime, Stdin, Submission},
+    engine::{Caller, Engine, House, Runtime, Stdin, Submission},
     language::{self, Launch, ProgramReport},
-    sandbox::{self, NO_BLOBS},
-    warm,
+    warm, worker,
 };
-use ringfence_jail::{Layout, wire::Cause};
+use ringfence_jail::Layout;
 use ringfence_types::{Argument, ErrorCode, ExecuteRequest, ExitKind, Language, ProgramError, RequestError};
 use serde::{Deserialize, Serialize};
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 /// The worker's name.
 pub(crate) const PREPARE: &str = "prepare-javascript";
@@ -98,7 +96,7 @@ impl Prepared {
 
 /// Names the code and, where its language needs it, has it parsed.
 pub(crate) async fn prepare(
-    house: &Arc<House>,
+    house: &House,
     request: &ExecuteRequest,
     layout: &Layout,
 ) -> Result<Prepared, RequestError> {
@@ -165,7 +163,7 @@ fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
     }
 }
 
-async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, RequestError> {
+async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestError> {
     let broken = |what: String| {
         RequestError::new(
             ErrorCode::InvalidArgument,
@@ -174,29 +172,9 @@ async fn ask(house: &Arc<House>, question: &Question<'_>) -> Result<Answer, Requ
         )
     };
     let input = serde_json::to_vec(question).map_err(|error| broken(error.to_string()))?;
-    let plan = sandbox::plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), PREPARE)?;
-    let claim = sandbox::claim_of_worker(house);
-    let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
-    let wires = Wires {
-        stdin: Stdin::FromRequest,
-        stdin_bytes: input,
-        live: None,
-    };
-    let isolation = plan.isolation(&claim, &house.native.host);
-    let place = match warm::take_parser(house) {
-        Some(place) => place,
-        None => house.native.place(Arc::new(plan), None)?,
-    };
-    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
-    let running = Running::attach(started, wires, claim.limits.output_bytes)?;
-    let outcome = running.wait(cancelled, isolation).await?;
-    if outcome.ending.cause != Cause::Program || outcome.ending.status != Some(0) {
-        return Err(broken(format!(
-            "the parser ended with {:?}",
-            outcome.ending.cause
-        )));
-    }
-    serde_json::from_slice(&outcome.stdout.bytes).map_err(|error| broken(error.to_string()))
+    let said = worker::run(house, PREPARE, warm::take_parser(house), input).await?;
+    let answer = said.map_err(|cause| broken(format!("the parser ended with {cause:?}")))?;
+    serde_json::from_slice(&answer).map_err(|error| broken(error.to_string()))
 }
 
 /// What the program's driver reported, or the parser's objection in its place.
@@ -249,6 +227,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         stdin: Stdin::FromRequest,
         live: false,
         artifacts_to: None,
+        caller: Caller::ours(),
     };
     match engine.submit(submission).finish().await {
         Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {

@@ -1,23 +1,35 @@
-//! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: whatever is done to hostile bytes
-//! before they leave is done here.
+//! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: its streams and files have had their
+//! secrets taken out as they came, and whatever else the program has said loses them here.
 
 use crate::{
     artifacts::Staged,
     backend::{Kept, RawOutcome},
     language::ProgramReport,
+    secrets::SecretLease,
 };
 use ringfence_jail::wire::{Cause, Ending};
+use ringfence_redact::Redactor;
 use ringfence_types::{
-    Denial, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage, Truncated,
+    Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage,
+    Truncated,
 };
+use std::borrow::Cow;
 
 /// A result that may leave.
 #[derive(Debug)]
-pub(crate) struct Report(ExecutionResult);
+pub(crate) struct Report {
+    result: ExecutionResult,
+    found: u64,
+}
 
 impl Report {
     pub(crate) fn into_result(self) -> ExecutionResult {
-        self.0
+        self.result
+    }
+
+    /// Secrets that were taken out of it, of its streams and of its files.
+    pub(crate) fn found(&self) -> u64 {
+        self.found
     }
 }
 
@@ -37,7 +49,13 @@ const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 const SIGSYS: i32 = 31;
 
-pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, about: About) -> Report {
+pub(crate) fn build(
+    raw: &RawOutcome,
+    program: ProgramReport,
+    staged: Staged,
+    about: About,
+    lease: &SecretLease,
+) -> Report {
     let exit = exit(&raw.ending);
     let shown = |kept| {
         if about.capture_output {
@@ -48,9 +66,15 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
     };
     let (stdout, lossy_out) = shown(&raw.stdout);
     let (stderr, lossy_err) = shown(&raw.stderr);
-    let cut = |kept: &Kept| about.capture_output && kept.total > kept.bytes.len() as u64;
-    let security_events = filtered(&exit);
-    Report(ExecutionResult {
+    let mut redaction = Redaction::new(&lease.redactor);
+    let program = redaction.program(program);
+    let display = displayed(program.display, &staged.artifacts);
+    let denials = redaction.denials(staged.denials);
+    let mut security_events = filtered(&exit);
+    security_events.extend(staged.security_events);
+    security_events.extend(unredactable(lease));
+    let found = redaction.found + staged.found + raw.stdout.found + raw.stderr.found;
+    let result = ExecutionResult {
         request_id: about.execution_id.clone(),
         execution_id: about.execution_id,
         namespace: about.namespace,
@@ -65,8 +89,8 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
         stdout_bytes: raw.stdout.total,
         stderr_bytes: raw.stderr.total,
         truncated: Truncated {
-            stdout: cut(&raw.stdout),
-            stderr: cut(&raw.stderr),
+            stdout: about.capture_output && raw.stdout.is_cut,
+            stderr: about.capture_output && raw.stderr.is_cut,
         },
         lossy: Lossy {
             stdout: lossy_out,
@@ -74,6 +98,7 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
         },
         result: program.result,
         result_repr: program.result_repr,
+        display,
         variables: program.variables,
         error: program.error,
         artifacts: staged.artifacts,
@@ -81,15 +106,71 @@ pub(crate) fn build(raw: &RawOutcome, program: ProgramReport, staged: Staged, ab
         phases: about.phases,
         resource_usage: usage(&raw.ending),
         isolation: raw.isolation.clone(),
-        denials: staged.denials,
+        denials,
         security_events,
         validation: None,
+    };
+    Report { result, found }
+}
+
+/// Takes secrets out of what the program's driver has said.
+struct Redaction<'a> {
+    redactor: &'a Redactor,
+    found: u64,
+}
+
+impl<'a> Redaction<'a> {
+    fn new(redactor: &'a Redactor) -> Self {
+        Self { redactor, found: 0 }
+    }
+
+    fn text(&mut self, text: &mut String) {
+        if let Cow::Owned(clean) = self.redactor.text(text) {
+            *text = clean;
+            self.found += 1;
+        }
+    }
+
+    fn program(&mut self, mut program: ProgramReport) -> ProgramReport {
+        if self.redactor.is_idle() {
+            return program;
+        }
+        if let Some(result) = &mut program.result {
+            let found = self.redactor.json(result);
+            self.found += found.secrets + found.personal;
+        }
+        program.result_repr.iter_mut().for_each(|text| self.text(text));
+        program.variables.iter_mut().for_each(|text| self.text(text));
+        for display in &mut program.display {
+            let (text, artifact) = (display.text.iter_mut(), display.artifact.iter_mut());
+            text.chain(artifact).for_each(|text| self.text(text));
+        }
+        if let Some(error) = &mut program.error {
+            for text in [&mut error.kind, &mut error.message, &mut error.traceback] {
+                self.text(text);
+            }
+        }
+        program
+    }
+
+    fn denials(&mut self, mut denials: Vec<Denial>) -> Vec<Denial> {
+        denials.iter_mut().for_each(|denial| self.text(&mut denial.what));
+        denials
+    }
+}
+
+fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
+    lease.unredactable().into_iter().map(|(name, why)| Denial {
+        rule: "redact.too_short".to_owned(),
+        layer: "redact".to_owned(),
+        what: format!("the secret {} is not kept out of what the program says: {why}", name.as_str()),
+        hint: "Use a longer secret.".to_owned(),
     })
 }
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
 fn text(kept: &Kept) -> (String, bool) {
-    let cut = kept.total > kept.bytes.len() as u64;
+    let cut = kept.is_cut;
     match std::str::from_utf8(&kept.bytes) {
         Ok(text) => (text.to_owned(), false),
         Err(error) if cut && error.error_len().is_none() => (
@@ -98,6 +179,17 @@ fn text(kept: &Kept) -> (String, bool) {
         ),
         Err(_) => (String::from_utf8_lossy(&kept.bytes).into_owned(), true),
     }
+}
+
+/// What names an artifact needs one of that name, and a photograph one that looks like it: both are the program's word.
+fn displayed(mut display: Vec<Display>, artifacts: &[Artifact]) -> Vec<Display> {
+    let is_there = |mime: &str, name: &str| {
+        let by_content = matches!(mime, "image/png" | "image/jpeg");
+        let artifact = artifacts.iter().find(|artifact| artifact.name == name);
+        artifact.is_some_and(|artifact| !by_content || artifact.mime == mime)
+    };
+    display.retain(|one| one.artifact.as_ref().is_none_or(|name| is_there(&one.mime, name)));
+    display
 }
 
 fn exit(ending: &Ending) -> Exit {
@@ -156,5 +248,43 @@ fn usage(ending: &Ending) -> ResourceUsage {
         max_rss_bytes: ending.memory_peak_bytes,
         processes_peak: ending.processes_peak,
         disk_bytes: ending.disk_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_artifacts_that_are_there_are_shown() {
+        let artifact = |name: &str, mime: &str| Artifact {
+            name: name.to_owned(),
+            size_bytes: 1,
+            sha256: String::new(),
+            mime: mime.to_owned(),
+            signature: None,
+            uri: None,
+            content_b64: None,
+        };
+        let artifacts = [
+            artifact("output/a.png", "image/png"),
+            artifact("output/b.png", "text/plain"),
+            artifact("output/c.html", "text/html"),
+        ];
+        let shows = |mime: &str, name: Option<&str>| {
+            let one = Display {
+                mime: mime.to_owned(),
+                artifact: name.map(str::to_owned),
+                text: name.is_none().then(|| "x".to_owned()),
+            };
+            !displayed(vec![one], &artifacts).is_empty()
+        };
+        assert!(shows("image/png", Some("output/a.png")));
+        assert!(shows("text/html", Some("output/c.html")));
+        assert!(shows("text/html", None));
+        assert!(!shows("image/png", Some("output/b.png")));
+        assert!(!shows("image/jpeg", Some("output/a.png")));
+        assert!(!shows("image/png", Some("a.png")));
+        assert!(!shows("image/png", Some("/etc/passwd")));
     }
 }

@@ -2,19 +2,21 @@
 //! nothing, and which bytes go where.
 
 use crate::{
-    backend::{Running, Wires},
-    engine::{House, Stdin},
+    engine::House,
     language::{self, Imports, Launch},
     policy::Grant,
     prepare::Prepared,
     runtimes,
+    secrets::SecretLease,
+    worker,
 };
 use ringfence_jail::{Claim, ClaimSpec, JailSpec, Layout, Part, Plan, Program, Run, client};
 use ringfence_types::{
     ErrorCode, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode,
     WorkspaceSource,
 };
-use std::{borrow::Cow, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf};
+use zeroize::{Zeroize, Zeroizing};
 
 const GRACE_MS: u64 = 500;
 
@@ -41,6 +43,7 @@ pub(crate) fn can_start_ahead(request: &ExecuteRequest) -> bool {
         && !request
             .env
             .keys()
+            .chain(&request.secrets)
             .any(|name| language::decides_at_start(name.as_str()))
 }
 
@@ -84,7 +87,7 @@ pub(crate) fn plan(
         links: surroundings.links.clone(),
         program,
         host_workspace,
-        limits: house.settings.policy.defaults.clone(),
+        limits: house.policy().defaults.clone(),
     })
 }
 
@@ -96,10 +99,23 @@ pub(crate) fn host_workspace(request: &ExecuteRequest) -> Option<(PathBuf, Works
     }
 }
 
-/// A claim with the bytes that its parts point into.
+/// A claim with the bytes that its parts point into. Both may hold secrets, and are wiped.
 pub(crate) struct Bound<'a> {
     pub(crate) claim: Claim,
     pub(crate) blobs: Vec<Cow<'a, [u8]>>,
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        if let Run::Exec { environment, .. } = &mut self.claim.run {
+            environment.zeroize();
+        }
+        for blob in &mut self.blobs {
+            if let Cow::Owned(bytes) = blob {
+                bytes.zeroize();
+            }
+        }
+    }
 }
 
 /// What a granted request brings to its place.
@@ -108,6 +124,7 @@ pub(crate) fn bind<'a>(
     plan: &Plan,
     surroundings: &Surroundings,
     grant: &'a Grant,
+    lease: &SecretLease,
     prepared: &'a Prepared,
 ) -> Bound<'a> {
     let (request, layout) = (grant.request(), &plan.layout);
@@ -124,7 +141,7 @@ pub(crate) fn bind<'a>(
         &layout.code,
         &request.args,
     );
-    let mut environment = base_environment(layout, &surroundings.on_path);
+    let mut environment = Zeroizing::new(base_environment(layout, &surroundings.on_path));
     environment.extend(launch.env);
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
     environment.extend(
@@ -133,13 +150,16 @@ pub(crate) fn bind<'a>(
             .iter()
             .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
     );
+    environment.retain(|(name, _)| !lease.secrets.iter().any(|(secret, _)| secret.as_str() == name));
+    let secrets = lease.secrets.iter();
+    environment.extend(secrets.map(|(name, value)| (name.as_str().to_owned(), value.expose().to_owned())));
     let run = match plan.program {
         Program::Ahead { .. } | Program::Forked => {
             Run::Go(blobs.add(prepared.go(request.language, &layout.code, &request.args, &environment)))
         }
         Program::Claimed | Program::Worker { .. } | Program::Template { .. } => Run::Exec {
             argv: launch.argv,
-            environment,
+            environment: std::mem::take(&mut *environment),
             report: launch.report_fd,
         },
     };
@@ -222,23 +242,11 @@ pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, Req
 
 /// Makes one sandbox with every wall of the tier and lets it end at once.
 pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
-    let plan = plan_of_worker(house, &uuid::Uuid::now_v7().to_string(), crate::ECHO)?;
-    let claim = claim_of_worker(house);
-    let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
-    let wires = Wires {
-        stdin: Stdin::FromRequest,
-        stdin_bytes: Vec::new(),
-        live: None,
-    };
-    let isolation = plan.isolation(&claim, &house.native.host);
-    let place = house.native.place(Arc::new(plan), None)?;
-    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
-    let running = Running::attach(started, wires, 0)?;
-    running.wait(cancelled, isolation).await?;
-    Ok(())
+    // How the worker ends is its own affair: it has begun, behind all walls.
+    worker::run(house, crate::ECHO, None, Vec::new()).await.map(drop)
 }
 
-/// A parser of one megabyte of text.
+/// A parser of one megabyte of text, or a decoder of a picture.
 const WORKER_LIMITS: Limits = Limits {
     memory_bytes: 512 << 20,
     cpu_millicores: 1000,

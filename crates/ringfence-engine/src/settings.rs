@@ -2,8 +2,14 @@
 //! here has a default, because a forgotten security setting must not compile.
 
 use crate::WarmSettings;
-use ringfence_types::{Limits, Tier};
-use std::path::PathBuf;
+use ringfence_redact::Personal;
+use ringfence_store::{
+    artifacts::Retention,
+    audit::{Durability, Place},
+    vault::VaultSettings,
+};
+use ringfence_types::{EnvName, Limits, Namespace, Priority, Tier};
+use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf, time::Duration};
 
 /// Everything the engine needs to start.
 #[derive(Clone, Debug)]
@@ -22,6 +28,43 @@ pub struct EngineSettings {
     pub runtimes: RuntimeSettings,
     /// What stands ready.
     pub warm: WarmSettings,
+    /// What is kept, and where.
+    pub record: RecordSettings,
+}
+
+/// Everything that outlives a request.
+#[derive(Clone, Debug)]
+pub struct RecordSettings {
+    /// Of this user alone; made when needed. Signing key and artifacts lie in it.
+    pub directory: PathBuf,
+    /// The audit record.
+    pub audit: AuditSettings,
+    /// Where secrets come from.
+    pub vault: VaultSettings,
+    /// How long artifacts are kept.
+    pub retention: Retention,
+    /// Are e-mail addresses, telephone, card and social security numbers taken out of what leaves.
+    pub personal: Personal,
+}
+
+/// The audit record.
+#[derive(Clone, Debug)]
+pub struct AuditSettings {
+    /// Where it is.
+    pub place: Place,
+    /// What it survives.
+    pub durability: Durability,
+    /// What happens when it cannot be written.
+    pub on_failure: OnFailure,
+}
+
+/// What happens when the audit record cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Nothing runs and no result leaves.
+    Deny,
+    /// It does, and every result says that it is not on record.
+    Warn,
 }
 
 /// Defaults for requests that name no limit, and the caps that no request passes.
@@ -31,6 +74,28 @@ pub struct PolicySettings {
     pub defaults: Limits,
     /// The most that any request gets; asking for more is refused, not clamped in silence.
     pub caps: Limits,
+    /// Which namespace may have which secret.
+    pub secrets: Vec<SecretRule>,
+}
+
+/// A namespace may have secrets of its own whose names match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretRule {
+    /// A namespace, or a beginning followed by `*`.
+    pub namespace: String,
+    /// A secret's name, or a beginning followed by `*`.
+    pub key: String,
+}
+
+impl SecretRule {
+    /// Does it give this secret to this namespace.
+    pub fn allows(&self, namespace: &Namespace, key: &EnvName) -> bool {
+        let matches = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
+            Some(beginning) => text.starts_with(beginning),
+            None => text == pattern,
+        };
+        matches(&self.namespace, namespace.as_str()) && matches(&self.key, key.as_str())
+    }
 }
 
 /// Bounds of the queue.
@@ -40,6 +105,21 @@ pub struct QueueSettings {
     pub concurrency: usize,
     /// Requests waiting at once, all namespaces together.
     pub waiting: usize,
+    /// The longest that one waits.
+    pub patience: Duration,
+    /// Namespaces that are served more or less often than others.
+    pub priorities: BTreeMap<Namespace, Priority>,
+    /// How many requests one namespace may send; none: as many as it likes.
+    pub rate: Option<Rate>,
+}
+
+/// A rate for each namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// In the long run.
+    pub per_minute: NonZeroU32,
+    /// At once.
+    pub burst: NonZeroU32,
 }
 
 /// Interpreters. `None` means: the first on `search_path`.

@@ -9,6 +9,7 @@ use crate::{
 };
 use ringfence_sys::{channel, file, resource};
 use serde::Serialize;
+use zeroize::Zeroizing;
 use std::{
     io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -136,7 +137,8 @@ impl Helper {
 /// Takes a place for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the claim
 /// in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
 pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
-    let claim = encode(claim)?;
+    // It may hold secrets.
+    let claim = Zeroizing::new(encode(claim)?);
     let mut payload = file::memory_file("ringfence-payload")?;
     payload.write_all(&claim)?;
     io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
@@ -153,8 +155,13 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
 /// its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
+/// Room for a plan or claim.
+const ENCODED_BYTES: usize = 64 << 10;
+
 fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
-    let bytes = serde_json::to_vec(what)?;
+    // With room for most, so that growing leaves few copies behind.
+    let mut bytes = Vec::with_capacity(ENCODED_BYTES);
+    serde_json::to_writer(&mut bytes, what)?;
     if bytes.len() as u64 > wire::PLAN_BYTES_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -31,3 +31,8 @@ pub use layout::Layout;
 pub use plan::{Claim, Plan, PlanError};
 pub use spec::{ClaimSpec, JailSpec, Part, Program, Run};
 pub use sweep::{RUNS, sweep};
+
+/// Hides the memory and the environment of this process from others of its user, and forbids its core dumps.
+pub fn hide_memory() -> std::io::Result<()> {
+    ringfence_sys::process::refuse_dumps()
+}

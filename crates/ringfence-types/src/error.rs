@@ -25,13 +25,21 @@ pub enum ErrorCode {
     Cancelled,
     /// The jail could not be set up, or broke; nothing of the program ran unwatched.
     SandboxFault,
+    /// There is no such thing, or it belongs to another namespace.
+    NotFound,
+    /// The vault has no such secret for this namespace, or the policy does not give it.
+    SecretUnavailable,
+    /// The audit record cannot be written, and nothing runs without one.
+    AuditUnavailable,
+    /// The vault or the artifact store cannot be read or written.
+    StoreFault,
     /// The configuration is wrong.
     InvalidConfiguration,
 }
 
 impl ErrorCode {
     /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 10] = [
+    pub const ALL: [ErrorCode; 14] = [
         Self::InvalidArgument,
         Self::UnknownArgument,
         Self::UnsupportedArgument,
@@ -41,6 +49,10 @@ impl ErrorCode {
         Self::Busy,
         Self::Cancelled,
         Self::SandboxFault,
+        Self::NotFound,
+        Self::SecretUnavailable,
+        Self::AuditUnavailable,
+        Self::StoreFault,
         Self::InvalidConfiguration,
     ];
 
@@ -56,6 +68,10 @@ impl ErrorCode {
             Self::Busy => "busy",
             Self::Cancelled => "cancelled",
             Self::SandboxFault => "sandbox_fault",
+            Self::NotFound => "not_found",
+            Self::SecretUnavailable => "secret_unavailable",
+            Self::AuditUnavailable => "audit_unavailable",
+            Self::StoreFault => "store_fault",
             Self::InvalidConfiguration => "invalid_configuration",
         }
     }
@@ -76,6 +92,12 @@ impl ErrorCode {
             Self::SandboxFault => {
                 "The sandbox could not be made, or broke; nothing of the program ran unwatched."
             }
+            Self::NotFound => "There is no such thing, or it belongs to another namespace.",
+            Self::SecretUnavailable => {
+                "The vault has no such secret for this namespace, or the policy does not give it."
+            }
+            Self::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
+            Self::StoreFault => "The vault or the artifact store cannot be read or written.",
             Self::InvalidConfiguration => "The configuration is wrong.",
         }
     }

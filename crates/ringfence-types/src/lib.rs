@@ -16,9 +16,10 @@ pub use language::Language;
 pub use limits::{Limits, LimitsRequest, parse_size};
 pub use request::{
     Argument, CODE_BYTES_MAX, EnvName, EnvValue, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile,
-    STDIN_BYTES_MAX, WorkspaceMode, WorkspaceSource,
+    Priority, STDIN_BYTES_MAX, WorkspaceMode, WorkspaceSource,
 };
 pub use result::{
-    Artifact, Denial, ExecutionResult, Exit, ExitKind, Lossy, Phases, ProgramError, ResourceUsage, Truncated,
+    Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Lossy, Phases, ProgramError, ResourceUsage,
+    Truncated,
 };
 pub use words::{Namespace, ScriptName, WorkspacePath};

@@ -17,6 +17,7 @@ pub const FILES_BYTES_MAX: usize = 64 << 20;
 pub const STDIN_BYTES_MAX: usize = 64 << 20;
 const ARGUMENTS_MAX: usize = 1000;
 const ENV_MAX: usize = 2000;
+const SECRETS_MAX: usize = 1000;
 const WORD_BYTES_MAX: usize = 128 << 10;
 
 /// What a caller wants to run. Construct with [`ExecuteRequest::new`] and fill in.
@@ -44,6 +45,22 @@ pub struct ExecuteRequest {
     pub capture_output: bool,
     /// Where the program may write.
     pub workspace: WorkspaceSource,
+    /// Secrets of the namespace that the program gets as environment variables.
+    pub secrets: BTreeSet<EnvName>,
+    /// Whose turn comes sooner when requests wait.
+    pub priority: Option<Priority>,
+}
+
+/// How often a request's line has its turn: four times, twice, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Half as often as normal.
+    Low,
+    /// What is not said otherwise.
+    Normal,
+    /// Twice as often as normal.
+    High,
 }
 
 /// One file to write into the workspace.
@@ -108,7 +125,29 @@ impl ExecuteRequest {
             limits: LimitsRequest::default(),
             capture_output: true,
             workspace: WorkspaceSource::Private,
+            secrets: BTreeSet::new(),
+            priority: None,
         }
+    }
+
+    /// A Python program.
+    pub fn python(code: impl Into<String>) -> Self {
+        Self::new(Language::Python, code)
+    }
+
+    /// A JavaScript program for Node.js.
+    pub fn node(code: impl Into<String>) -> Self {
+        Self::new(Language::Node, code)
+    }
+
+    /// A TypeScript program for Node.js.
+    pub fn typescript(code: impl Into<String>) -> Self {
+        Self::new(Language::Typescript, code)
+    }
+
+    /// A bash script.
+    pub fn shell(code: impl Into<String>) -> Self {
+        Self::new(Language::Shell, code)
     }
 
     /// No file is also a directory of another.
@@ -179,6 +218,18 @@ impl ExecuteRequest {
             return refuse(
                 "there are more than 2000 variables or 1 MiB of them.",
                 "Send them as a file.",
+            );
+        }
+        if self.secrets.len() > SECRETS_MAX {
+            return refuse(
+                "there are more than 1000 secrets.",
+                "Ask for those that the program needs.",
+            );
+        }
+        if let Some(name) = self.secrets.iter().find(|name| self.env.contains_key(name)) {
+            return refuse(
+                &format!("`{}` is given in `env` and asked for in `secrets`.", name.0),
+                "Leave it out of one of them.",
             );
         }
         let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();

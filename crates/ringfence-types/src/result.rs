@@ -40,6 +40,8 @@ pub struct ExecutionResult {
     pub result: Option<serde_json::Value>,
     /// Its repr, at most 64 KiB.
     pub result_repr: Option<String>,
+    /// What the result looks like, and figures that were left open. The program's own: to be rendered without trust.
+    pub display: Vec<Display>,
     /// Names that the program defined.
     pub variables: Vec<String>,
     /// The language-level error that ended the program.
@@ -125,6 +127,32 @@ pub struct ProgramError {
     pub line: Option<u32>,
 }
 
+/// Something to show. Its content is either here or in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Display {
+    /// One of [`Display::MIMES`].
+    pub mime: String,
+    /// Name of the artifact that holds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
+    /// Itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+impl Display {
+    /// All that there are.
+    pub const MIMES: [&str; 7] = [
+        "image/png",
+        "image/jpeg",
+        "image/svg+xml",
+        "text/html",
+        "text/markdown",
+        "text/latex",
+        "application/json",
+    ];
+}
+
 /// A file that the program left in `/workspace` or in `$RINGFENCE_OUTPUT_DIR`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artifact {
@@ -136,6 +164,10 @@ pub struct Artifact {
     pub sha256: String,
     /// By content first, by ending second.
     pub mime: String,
+    /// Ed25519 over id, name, size and digest, in base64; null where it was not kept.
+    pub signature: Option<String>,
+    /// Where it can be read; null where it was not kept.
+    pub uri: Option<String>,
     /// The content of a small one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_b64: Option<String>,

@@ -5,6 +5,7 @@ mod cli;
 #[cfg(test)]
 mod golden;
 mod mcp;
+mod moment;
 mod nearest;
 #[cfg(test)]
 mod reference;

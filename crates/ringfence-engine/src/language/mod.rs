@@ -9,10 +9,12 @@ use ringfence_types::{Argument, Language};
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::LazyLock};
 
-/// The driver, with the part that only a failing program needs as a literal, because compiling costs half a millisecond.
+/// The driver, with the parts that few programs need as literals, because compiling costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
-    let explain = format!("r'''{}'''", include_str!("python_explain.py"));
-    include_str!("python_driver.py").replace("EXPLAIN", &explain)
+    let literal = |text: &str| format!("r'''{text}'''");
+    include_str!("python_driver.py")
+        .replace("EXPLAIN", &literal(include_str!("python_explain.py")))
+        .replace("DISPLAY", &literal(include_str!("python_display.py")))
 });
 static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
     let end = "import sys\n_ringfence_status = _ringfence(sys)\nif _ringfence_status:\n    \
@@ -162,6 +164,9 @@ pub const BASIC_MODULES: &[&str] = &[
     "types",
 ];
 
+/// Of what an interpreter is told, beside its environment.
+const GO_BYTES: usize = 8 << 10;
+
 /// What an interpreter that was started ahead reads from descriptor 4.
 pub(crate) fn go(
     language: Language,
@@ -188,8 +193,14 @@ pub(crate) fn go(
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect(),
     };
+    // With room for all of it, so that growing leaves no copy of a secret behind.
+    let room = environment.iter().map(|(name, value)| name.len() + 6 * value.len()).sum::<usize>();
+    let mut word = Vec::with_capacity(room + GO_BYTES);
     // Text and maps of text: there is nothing that could fail.
-    serde_json::to_vec(&go).unwrap_or_default()
+    if serde_json::to_writer(&mut word, &go).is_err() {
+        word.clear();
+    }
+    word
 }
 
 /// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts, and

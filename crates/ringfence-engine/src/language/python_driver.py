@@ -1,6 +1,7 @@
 def _ringfence(sys, forked=False):
     import os
     report = 3
+    FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
     main = sys.modules['__main__'].__dict__
     def take(word):
         """What an interpreter that was there before its claim is told."""
@@ -55,21 +56,28 @@ def _ringfence(sys, forked=False):
         for name in ('result', '_', 'output'):
             if name in main and name not in given:
                 return main[name]
+    def plain(thing):
+        """A number or an array of numpy's, where it is not huge."""
+        if type(thing).__module__ != 'numpy' or thing.size > 1 << 16:
+            raise TypeError
+        return thing.tolist()
     def describe(value):
         try:
             text = repr(value)
         except Exception:
             text = '<unrepresentable %s>' % type(value).__name__
         tell(b'P', text, 65536)
-        if type(value) in (bool, int, float, str, list, dict, tuple):
-            import json
-            try:
-                text = json.dumps(value, allow_nan=False)
+        try:
+            if type(value).__module__ == 'numpy':
+                value = plain(value)
+            if type(value) in (bool, int, float, str, list, dict, tuple):
+                import json
+                text = json.dumps(value, allow_nan=False, default=plain)
                 # Keys that JSON turns into text would come back as something else.
                 if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
                     tell(b'R', text, 1 << 20)
-            except (ValueError, TypeError, RecursionError, OverflowError):
-                pass
+        except Exception:
+            pass
     def run():
         with open(script, 'rb') as file:
             body, last = compiled(file.read(), script)
@@ -125,7 +133,8 @@ def _ringfence(sys, forked=False):
         del rehearsed
     del sys.argv[0]
     script = main['__file__'] = sys.argv[0]
-    status = 0
+    output = os.environ.get('RINGFENCE_OUTPUT_DIR')
+    status, value = 0, None
     try:
         value = run()
         if value is None:
@@ -144,6 +153,17 @@ def _ringfence(sys, forked=False):
         exec(EXPLAIN, words)
         words['explain'](error)
         status = 1
+    try:
+        kind, plot = type(value), sys.modules.get('matplotlib.pyplot')
+        # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
+        formless = value is None or issubclass(kind, type)
+        forms = [] if formless else [form for form in FORMS if hasattr(kind, '_repr_%s_' % form)]
+        if forms or plot and plot.get_fignums():
+            words = {'tell': tell, 'output': output}
+            exec(DISPLAY, words)
+            words['show'](value, forms, plot)
+    except BaseException:
+        pass  # whatever the program has put in the place of what is used here
     if forked:
         end_fork(status)
     return status

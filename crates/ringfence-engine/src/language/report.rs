@@ -1,7 +1,7 @@
 //! What a driver reported: records of a tag, a length and text. The bytes are the program's to forge; reading them must
 //! not fail, grow or surprise.
 
-use ringfence_types::ProgramError;
+use ringfence_types::{Display, ProgramError};
 
 /// A program's own account of its end.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,6 +10,8 @@ pub struct ProgramReport {
     pub result: Option<serde_json::Value>,
     /// Its repr.
     pub result_repr: Option<String>,
+    /// What it wants shown. Nobody has looked yet whether its artifacts exist.
+    pub display: Vec<Display>,
     /// Names that the program defined.
     pub variables: Vec<String>,
     /// The error that ended it.
@@ -21,6 +23,10 @@ const REPR_BYTES_MAX: usize = 64 << 10;
 const RESULT_BYTES_MAX: usize = 1 << 20;
 const TRACEBACK_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 1024;
+const DISPLAYS_MAX: usize = 32;
+/// Of all that are text.
+const DISPLAY_BYTES_MAX: usize = 1 << 20;
+const PATH_BYTES_MAX: usize = 4096;
 
 /// Reads as many whole records as there are; the rest is dropped. Of a record that comes twice the last counts.
 pub fn read_report(bytes: &[u8]) -> ProgramReport {
@@ -54,12 +60,36 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
         b'R' if payload.len() <= RESULT_BYTES_MAX => report.result = serde_json::from_slice(payload).ok(),
         b'P' => report.result_repr = Some(text(REPR_BYTES_MAX)),
         b'V' if report.variables.len() < VARIABLES_MAX => report.variables.push(text(NAME_BYTES_MAX)),
+        b'A' | b'D' if report.display.len() < DISPLAYS_MAX => {
+            let taken = report.display.iter().filter_map(|display| display.text.as_ref());
+            let room = DISPLAY_BYTES_MAX - taken.map(String::len).sum::<usize>();
+            report.display.extend(display(tag, payload, room));
+        }
         b'E' => report.error.get_or_insert_with(empty).kind = text(NAME_BYTES_MAX),
         b'M' => report.error.get_or_insert_with(empty).message = text(REPR_BYTES_MAX),
         b'T' => report.error.get_or_insert_with(empty).traceback = text(TRACEBACK_BYTES_MAX),
         b'L' => report.error.get_or_insert_with(empty).line = text(16).parse().ok(),
         _ => {}
     }
+}
+
+/// A line with the mime type, then the name of an artifact or a text. Half of either would be something else.
+fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
+    let (mime, content) = std::str::from_utf8(payload).ok()?.split_once('\n')?;
+    let most = if tag == b'A' { PATH_BYTES_MAX } else { room };
+    if !Display::MIMES.contains(&mime) || content.is_empty() || content.len() > most {
+        return None;
+    }
+    let content = content.to_owned();
+    let (artifact, text) = match tag {
+        b'A' => (Some(content), None),
+        _ => (None, Some(content)),
+    };
+    Some(Display {
+        mime: mime.to_owned(),
+        artifact,
+        text,
+    })
 }
 
 #[cfg(test)]
@@ -104,5 +134,42 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert_eq!(read_report(&rec(b'R', deep.as_bytes())).result, None);
         assert_eq!(read_report(&rec(b'M', b"message without a type")).error, None);
+    }
+
+    #[test]
+    fn what_is_to_be_shown_is_read_whole_or_not_at_all() {
+        let check = |tag: u8, payload: &[u8], expect: Option<(&str, Option<&str>, Option<&str>)>| {
+            let display = read_report(&rec(tag, payload)).display;
+            let read = display.first();
+            let read = read.map(|one| (one.mime.as_str(), one.artifact.as_deref(), one.text.as_deref()));
+            assert_eq!(read, expect, "{}", String::from_utf8_lossy(payload));
+        };
+        check(
+            b'D',
+            b"text/html\n<b>\n</b>",
+            Some(("text/html", None, Some("<b>\n</b>"))),
+        );
+        check(
+            b'A',
+            b"image/png\noutput/a\nb.png",
+            Some(("image/png", Some("output/a\nb.png"), None)),
+        );
+        check(b'D', b"text/html", None);
+        check(b'D', b"text/html\n", None);
+        check(b'D', b"text/html\n\xff", None);
+        check(b'D', b"text/javascript\n1", None);
+        check(b'D', b"text/html;x=y\n1", None);
+        check(b'A', &[&b"image/png\n"[..], &[b'a'; 5000]].concat(), None);
+    }
+
+    #[test]
+    fn what_is_to_be_shown_is_bounded() {
+        let one = |bytes: usize| rec(b'D', &[&b"text/html\n"[..], &vec![b'x'; bytes]].concat());
+        assert_eq!(read_report(&one(1).repeat(100)).display.len(), DISPLAYS_MAX);
+        // One that does not fit does not keep out a smaller one.
+        let report = read_report(&[one(DISPLAY_BYTES_MAX - 5), one(6), one(5), one(1)].concat());
+        let lengths = report.display.iter().map(|one| one.text.as_ref().unwrap().len());
+        assert_eq!(lengths.collect::<Vec<_>>(), [DISPLAY_BYTES_MAX - 5, 5]);
+        assert_eq!(read_report(&one(DISPLAY_BYTES_MAX + 1)).display, []);
     }
 }

@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
 
 use super::{Launch, ProgramReport, launch, needs_preparation, read_report};
-use ringfence_types::Language;
+use ringfence_types::{Display, Language};
 use serde_json::json;
 use std::{
     fs,
@@ -16,7 +16,7 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let directory = std::env::temp_dir().join(format!("ringfence-driver-{}-{number}", std::process::id()));
-    fs::create_dir_all(&directory).unwrap();
+    fs::create_dir_all(directory.join("output")).unwrap();
     let (program, name) = match language {
         Language::Python => ("/usr/bin/python3", "main.py"),
         _ => ("/usr/bin/node", "main.js"),
@@ -28,6 +28,7 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
         .args(["-c", "exec 3>report; exec \"$@\"", "bash"])
         .args(argv)
         .envs(env)
+        .env("RINGFENCE_OUTPUT_DIR", directory.join("output"))
         .current_dir(&directory)
         .output()
         .unwrap();
@@ -74,6 +75,138 @@ fn python_values_are_told_as_json_where_they_are_json() {
         Some("'slept'"),
     );
     check("'only a docstring'", None, None);
+}
+
+#[test]
+fn numbers_of_numpys_are_told_as_json() {
+    // What the driver sees of numpy: where a type comes from, `size` and `tolist`.
+    let check = |value: &str, result: Option<serde_json::Value>| {
+        let code = format!(
+            "class N:\n    size = 1\n    def __init__(self, value): self.value = value\n    \
+             def tolist(self): return self.value\n    def __eq__(self, other): return self.value == other\n\
+             N.__module__ = 'numpy'\nclass Odd: pass\nOdd.__module__ = 'numpy'\n{value}"
+        );
+        let (report, output) = run(Language::Python, &code);
+        assert_eq!(
+            (report.result, report.error),
+            (result, None),
+            "{value}: {output:?}"
+        );
+    };
+    check("N(1.5)", Some(json!(1.5)));
+    check("N([[1, 2], [3, 4]])", Some(json!([[1, 2], [3, 4]])));
+    check("{'n': N(3)}", Some(json!({"n": 3})));
+    check("N(float('inf'))", None);
+    check("N(1j)", None);
+    check("x = N(1)\nx.size = 1 << 17\nx", None);
+    check("Odd()", None);
+}
+
+/// The end of a program that has defined a class `V`, and a value of it.
+fn displays(forms: &str) -> Vec<(String, Option<String>, Option<String>)> {
+    let code = format!("class V:\n{forms}\nV()");
+    let (report, output) = run(Language::Python, &code);
+    assert!(output.status.success() && report.error.is_none(), "{output:?}");
+    let flat = |one: Display| (one.mime, one.artifact, one.text);
+    report.display.into_iter().map(flat).collect()
+}
+
+#[test]
+fn python_values_are_shown_in_every_form_that_they_have() {
+    let text = |mime: &str, text: &str| (mime.to_owned(), None, Some(text.to_owned()));
+    let file = |mime: &str, name: &str| (mime.to_owned(), Some(name.to_owned()), None);
+    let form = |name: &str, value: &str| format!("    def _repr_{name}_(self): return {value}\n");
+    let check = |forms: String, expect: &[(String, Option<String>, Option<String>)]| {
+        assert_eq!(displays(&forms), expect, "{forms}");
+    };
+    check(form("html", "'<b>é</b>'"), &[text("text/html", "<b>é</b>")]);
+    check(
+        form("svg", "'<svg/>'") + &form("markdown", "'# x'") + &form("latex", "'$x$', {}"),
+        &[
+            text("image/svg+xml", "<svg/>"),
+            text("text/markdown", "# x"),
+            text("text/latex", "$x$"),
+        ],
+    );
+    check(
+        form("json", "{'a': [1]}"),
+        &[text("application/json", "{\"a\": [1]}")],
+    );
+    check(
+        form("png", "b'png'"),
+        &[file("image/png", "output/display-1.png")],
+    );
+    check(
+        form("png", "'cG5n'"),
+        &[file("image/png", "output/display-1.png")],
+    );
+    check(
+        form("html", "'x' * (1 << 18)"),
+        &[text("text/html", &"x".repeat(1 << 18))],
+    );
+    check(
+        form("html", "'x' * ((1 << 18) + 1)"),
+        &[file("text/html", "output/display-1.html")],
+    );
+    // A form that fails is one form less.
+    check(
+        form("png", "1 / 0") + &form("svg", "5") + &form("latex", "exit(3)") + &form("html", "'y'"),
+        &[text("text/html", "y")],
+    );
+    check(form("html", "None"), &[]);
+    check(form("html", "''"), &[]);
+    check(form("html", "'\\ud800'"), &[text("text/html", "\\ud800")]);
+    // Not of the instance, which may answer to every name, and not of the class itself.
+    check(
+        "    def __getattr__(self, name): return lambda: 'z'".to_owned(),
+        &[],
+    );
+    let (report, _) = run(Language::Python, &format!("class V:\n{}V", form("html", "'x'")));
+    assert_eq!(report.display, []);
+    assert!(report.result_repr.is_some());
+}
+
+const PYPLOT: &str = "import os, sys, types
+class Figure:
+    def __init__(self, number): self.number = number
+    def savefig(self, file, format):
+        file.write(b'%s %d' % (format.encode(), self.number))
+        if self.number == 2: raise ValueError('cannot be drawn')
+plot = types.ModuleType('matplotlib.pyplot')
+plot.get_fignums = lambda: numbers
+plot.figure = Figure
+sys.modules['matplotlib.pyplot'] = plot
+output = os.environ['RINGFENCE_OUTPUT_DIR']
+";
+
+#[test]
+fn python_figures_that_are_open_at_the_end_are_kept_however_it_ends() {
+    let named = |numbers: &[u32]| -> Vec<Option<String>> {
+        let name = |number| Some(format!("output/figure-{number}.png"));
+        numbers.iter().map(name).collect()
+    };
+    let check = |code: &str, expect: &[u32], status: i32| {
+        let (report, output) = run(Language::Python, &format!("{PYPLOT}{code}"));
+        let names: Vec<_> = report.display.into_iter().map(|one| one.artifact).collect();
+        assert_eq!(
+            (names, output.status.code()),
+            (named(expect), Some(status)),
+            "{code}: {output:?}"
+        );
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("cannot be drawn"));
+    };
+    check("numbers = []", &[], 0);
+    check("numbers = [1]", &[1], 0);
+    check("numbers = [1, 2, 3]", &[1, 2], 0);
+    check("numbers = [1]\nsys.exit(3)", &[1], 3);
+    check("numbers = [1]\n1 / 0", &[1], 1);
+    check("numbers = [1]\nos.environ.clear()\nos.chdir('/')", &[1], 0);
+    check("numbers = [1]\nopen(output + '/figure-1.png', 'w')", &[2], 0);
+    check("numbers = list(range(3, 99))", &Vec::from_iter(1..=16), 0);
+    check("numbers = None", &[], 0);
+    check("numbers = [1]\nos.rmdir(output)", &[], 0);
+    check("numbers = [1]\ndel plot.get_fignums", &[], 0);
+    check("numbers = [1]\nplot.figure = sys.exit", &[], 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::{
     terminal::{Raw, Terminal},
 };
 use clap::Args;
-use ringfence_engine::{Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission};
+use ringfence_engine::{Caller, Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission};
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, WorkspaceMode, WorkspaceSource,
 };
@@ -168,6 +168,7 @@ impl Job {
             stdin,
             live,
             artifacts_to: self.artifacts,
+            caller: Caller::new("cli run"),
         });
         let canceller = execution.canceller();
         let raw = if let Shown::Streams(raw) = self.shown {

@@ -3,18 +3,21 @@
 use super::{
     Answer, Offer,
     arguments::{Absent, Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
-    progress,
+    logging, progress, resources,
 };
 use crate::nearest::suggestion;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Engine, Stdin, Submission};
+use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
 use ringfence_types::{
-    Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX, InputFile,
-    Language, LimitsRequest, RequestError, WorkspacePath, parse_size,
+    Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
+    InputFile, Language, LimitsRequest, RequestError, WorkspacePath, parse_size,
 };
 use rmcp::{RoleServer, service::RequestContext};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tokio_util::sync::CancellationToken;
 
 pub(super) const CODE: Name = ("code", &[]);
@@ -22,6 +25,7 @@ pub(super) const LANGUAGE: Name = ("language", &[]);
 pub(super) const TIMEOUT: Name = ("timeout_seconds", &["timeout", "timeout_sec"]);
 pub(super) const FILES: Name = ("files", &[]);
 pub(super) const ENV: Name = ("env", &["env_vars"]);
+pub(super) const SECRETS: Name = ("secrets", &[]);
 pub(super) const ARGS: Name = ("args", &[]);
 pub(super) const STDIN: Name = ("stdin", &[]);
 pub(super) const CAPTURE: Name = ("capture_output", &[]);
@@ -33,7 +37,7 @@ pub(super) const BACKEND: Name = ("backend", &[]);
 pub(super) const VALIDATE: Name = ("validate", &[]);
 
 const KNOWN: &[Name] = &[
-    CODE, LANGUAGE, TIMEOUT, FILES, ENV, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER, BACKEND,
+    CODE, LANGUAGE, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER, BACKEND,
     VALIDATE, NAMESPACE,
 ];
 const ABSENT: &[Absent] = &[
@@ -44,10 +48,6 @@ const ABSENT: &[Absent] = &[
     Absent {
         name: "packages",
         hint: "Use what `list_runtimes` shows, or send modules as `files`.",
-    },
-    Absent {
-        name: "secrets",
-        hint: "Give the program no secrets; nothing in this version keeps them from its output.",
     },
     Absent {
         name: "allowed_domains",
@@ -83,6 +83,7 @@ pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<Exec
     request.namespace = arguments.namespace(offer.namespaces)?;
     request.files = files(arguments.list(FILES)?.unwrap_or_default())?;
     request.env = env(arguments.object(ENV)?.unwrap_or_default())?;
+    request.secrets = secrets(arguments.list(SECRETS)?.unwrap_or_default())?;
     request.args = args(arguments.list(ARGS)?.unwrap_or_default())?;
     request.stdin = arguments.text(STDIN)?.unwrap_or_default().into_bytes();
     request.capture_output = arguments.flag(CAPTURE)?.unwrap_or(true);
@@ -199,6 +200,18 @@ fn env(variables: Map<String, Value>) -> Result<BTreeMap<EnvName, EnvValue>, Req
     variables.into_iter().map(variable).collect()
 }
 
+/// Names only: there is no argument that takes a secret's value.
+fn secrets(names: Vec<Value>) -> Result<BTreeSet<EnvName>, RequestError> {
+    let name = |name: Value| {
+        let Value::String(name) = name else {
+            return Err(wrong_type("secrets[]", "a string", &name));
+        };
+        EnvName::try_from(name)
+            .map_err(|reason| invalid(format!("`secrets`: {reason}."), "`vault_list` has their names."))
+    };
+    names.into_iter().map(name).collect()
+}
+
 fn args(words: Vec<Value>) -> Result<Vec<Argument>, RequestError> {
     let word = |word: Value| {
         let Value::String(word) = word else {
@@ -289,6 +302,7 @@ fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestError> {
 /// Runs the request; a caller who cancels or leaves takes the run with it.
 pub(super) async fn call(
     engine: &Engine,
+    caller: &Caller,
     request: ExecuteRequest,
     context: &RequestContext<RoleServer>,
     gone: &CancellationToken,
@@ -300,6 +314,12 @@ pub(super) async fn call(
         stdin: Stdin::FromRequest,
         live,
         artifacts_to: None,
+        caller: caller.clone(),
+    });
+    let told = context.meta.log_level().map(|level| {
+        let events = engine.subscribe(Hears::AllButOutput);
+        let id = Some(execution.id().to_owned());
+        tokio::spawn(logging::forward(events, context.peer.clone(), level.into(), id))
     });
     let canceller = execution.canceller();
     let following = progress::follow(execution, reporter);
@@ -308,9 +328,76 @@ pub(super) async fn call(
         result = &mut following => result,
         () = context.ct.cancelled() => { canceller.cancel(); following.await }
         () = gone.cancelled() => { canceller.cancel(); following.await }
-    }?;
-    answer(&result)
+    };
+    // What is to be told of the end is told before it is answered.
+    if let Some(told) = told
+        && tokio::time::timeout(TELLING, told).await.is_err()
+    {
+        tracing::debug!("log messages of a call were not taken in time");
+    }
+    let result = result?;
+    let mut answer = answer(&result)?;
+    let enough = async {
+        tokio::select! {
+            () = tokio::time::sleep(PICTURES_PATIENCE) => {}
+            () = context.ct.cancelled() => {}
+            () = gone.cancelled() => {}
+        }
+    };
+    answer.pictures = pictures(engine, &result, enough).await;
+    Ok(answer)
 }
+
+/// How long a client may take for the log messages of a call that has ended.
+const TELLING: Duration = Duration::from_millis(500);
+/// How many artifacts are given as pictures.
+const PICTURES_MAX: usize = 4;
+/// Of the file of one.
+const PICTURE_BYTES_MAX: usize = 1 << 20;
+
+/// A program may leave pictures that take long; its result shall not wait for them.
+const PICTURES_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The first few, beginning with those that the program shows. What cannot be redrawn is an artifact and nothing more;
+/// what a program has saved and left open is one picture.
+async fn pictures(
+    engine: &Engine,
+    result: &ExecutionResult,
+    enough: impl Future<Output = ()>,
+) -> Vec<Picture> {
+    let mut pictures = Vec::new();
+    let redraw = async {
+        for artifact in picturesque(result).into_iter().take(PICTURES_MAX) {
+            if let Some(content) = engine.content_of(result, artifact).await
+                && let Some(picture) = engine.picture(content).await
+                && picture.bytes.len() <= PICTURE_BYTES_MAX
+                && !pictures.contains(&picture)
+            {
+                pictures.push(picture);
+            }
+        }
+    };
+    tokio::select! {
+        () = redraw => {}
+        () = enough => tracing::info!("pictures took too long to be shown"),
+    }
+    pictures
+}
+
+fn picturesque(result: &ExecutionResult) -> Vec<&Artifact> {
+    const MIMES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+    let shown = |artifact: &Artifact| {
+        let mut names = result.display.iter().map(|display| display.artifact.as_ref());
+        names.any(|name| name == Some(&artifact.name))
+    };
+    let is_picture = |artifact: &&Artifact| MIMES.contains(&artifact.mime.as_str());
+    let mut pictures: Vec<&Artifact> = result.artifacts.iter().filter(is_picture).collect();
+    pictures.sort_by_key(|artifact| !shown(artifact));
+    pictures
+}
+
+/// Links of one answer; the structured result names all.
+const LINKS_MAX: usize = 20;
 
 fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
     let structured = serde_json::to_value(result).map_err(|error| {
@@ -322,8 +409,8 @@ fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
         .for_execution(&result.execution_id)
     })?;
     Ok(Answer {
-        text: text(result),
-        structured,
+        links: result.artifacts.iter().filter_map(resources::link).take(LINKS_MAX).collect(),
+        ..Answer::plain(text(result), structured)
     })
 }
 

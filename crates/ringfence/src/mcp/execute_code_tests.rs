@@ -7,7 +7,7 @@ use crate::{
 };
 use ringfence_engine::PolicySettings;
 use ringfence_types::{
-    Artifact, Exit, Isolation, Limits, Lossy, Phases, ProgramError, ResourceUsage, Tier, Truncated,
+    Display, Exit, Isolation, Limits, Lossy, Phases, ProgramError, ResourceUsage, Tier, Truncated,
 };
 use serde_json::json;
 
@@ -28,9 +28,10 @@ pub(in crate::mcp) fn offer() -> Offer {
         output_bytes: 64 << 20,
         disk_bytes: 16384 << 20,
     };
-    let policy = PolicySettings { defaults, caps };
+    let secrets = Vec::new();
+    let policy = PolicySettings { defaults, caps, secrets };
     Offer {
-        toolsets: vec![Toolset::Execute],
+        toolsets: vec![Toolset::Execute, Toolset::Observe, Toolset::Vault],
         namespaces: Namespaces::CallerChooses,
         policy,
     }
@@ -246,6 +247,18 @@ fn result() -> ExecutionResult {
         lossy: Lossy::default(),
         result: Some(json!({"a": [1]})),
         result_repr: Some("{'a': [1]}".into()),
+        display: vec![
+            Display {
+                mime: "image/png".into(),
+                artifact: Some("a.png".into()),
+                text: None,
+            },
+            Display {
+                mime: "text/html".into(),
+                artifact: None,
+                text: Some("<b>".into()),
+            },
+        ],
         variables: vec!["x".into()],
         error: Some(ProgramError {
             kind: "ValueError".into(),
@@ -254,6 +267,8 @@ fn result() -> ExecutionResult {
             line: Some(3),
         }),
         artifacts: vec![Artifact {
+            signature: Some("c2ln".into()),
+            uri: None,
             name: "a.png".into(),
             size_bytes: 3,
             sha256: "00".into(),
@@ -310,4 +325,34 @@ fn the_text_says_what_a_person_wants_to_know() {
     };
     let text = answer(&long).unwrap().text;
     assert!(text.len() < SHOWN_BYTES_MAX + 1000 && text.contains("of 5000000 bytes shown"));
+}
+
+#[test]
+fn pictures_that_the_program_shows_come_first() {
+    let artifact = |name: &str, mime: &str| Artifact {
+        name: name.into(),
+        mime: mime.into(),
+        ..result().artifacts.remove(0)
+    };
+    let show = |name: &str| Display {
+        mime: "image/png".into(),
+        artifact: Some(name.into()),
+        text: None,
+    };
+    let result = ExecutionResult {
+        artifacts: vec![
+            artifact("1.png", "image/png"),
+            artifact("2.svg", "image/svg+xml"),
+            artifact("3.webp", "image/webp"),
+            artifact("output/figure-1.png", "image/png"),
+            artifact("output/figure-1.png.txt", "text/plain"),
+        ],
+        display: vec![show("output/figure-1.png"), show("gone.png")],
+        ..result()
+    };
+    let names: Vec<&str> = picturesque(&result)
+        .iter()
+        .map(|artifact| artifact.name.as_str())
+        .collect();
+    assert_eq!(names, ["output/figure-1.png", "1.png", "3.webp"]);
 }

@@ -68,10 +68,7 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
         };
         text += &format!("{}: {line}\n", runtime.language);
     }
-    Answer {
-        text,
-        structured: json!({"success": true, "runtimes": runtimes}),
-    }
+    Answer::plain(text, json!({"success": true, "runtimes": runtimes}))
 }
 
 pub(super) fn sandbox(info: &SandboxInfo) -> Answer {
@@ -100,14 +97,14 @@ pub(super) fn sandbox(info: &SandboxInfo) -> Answer {
         text += &format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
     }
     text += "network: none; security profiles: not enforced, imports are not restricted\n";
-    Answer { text, structured }
+    Answer::plain(text, structured)
 }
 
 const MEBIBYTE: u64 = 1 << 20;
 
 /// Limits under the names that requests use.
 #[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
-fn in_words(limits: &Limits) -> Value {
+pub(super) fn in_words(limits: &Limits) -> Value {
     json!({
         "max_ram_mb": limits.memory_bytes / MEBIBYTE,
         "max_cpu_cores": f64::from(limits.cpu_millicores) / 1000.0,

@@ -8,21 +8,28 @@
 mod arguments;
 mod execute_code;
 mod listings;
+mod logging;
+pub(crate) mod observe;
 mod progress;
+mod resources;
 mod schemas;
 mod tools;
 mod wires;
 
 use crate::settings::{Namespaces, Toolset};
-use ringfence_engine::{Engine, EngineSettings, PolicySettings};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use logging::Level;
+use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-        ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+        Tool,
     },
-    service::{RequestContext, ServerInitializeError},
+    service::{NotificationContext, RequestContext, ServerInitializeError},
 };
 use serde_json::{Value, json};
 use std::{future::pending, sync::Arc, time::Duration};
@@ -39,6 +46,17 @@ pub(crate) struct Offer {
     pub(crate) toolsets: Vec<Toolset>,
     pub(crate) namespaces: Namespaces,
     pub(crate) policy: PolicySettings,
+}
+
+impl Offer {
+    /// A caller who may name any namespace may as well see who is there.
+    fn shows_others(&self) -> bool {
+        self.namespaces == Namespaces::CallerChooses
+    }
+
+    fn observes(&self) -> bool {
+        self.toolsets.contains(&Toolset::Observe)
+    }
 }
 
 /// How long answers that are ready may take to leave after the client has.
@@ -66,6 +84,7 @@ pub(crate) async fn serve_stdio(settings: EngineSettings, offer: Offer) -> Resul
         offer,
         engine: engine.clone(),
         gone: gone.clone(),
+        level: Level::default(),
     };
     let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
     let outcome = tokio::select! {
@@ -164,12 +183,42 @@ struct Server {
     tools: Arc<[Tool]>,
     engine: Starting,
     gone: CancellationToken,
+    /// Of the log messages that the client wants.
+    level: Level,
 }
 
 /// A tool's answer: the same facts for a person and for a program.
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) structured: Value,
+    /// What is too large to stand here.
+    pub(crate) links: Vec<ContentBlock>,
+    /// For whoever can see.
+    pub(crate) pictures: Vec<Picture>,
+}
+
+impl Answer {
+    /// Words and facts.
+    pub(crate) fn plain(text: String, structured: Value) -> Self {
+        Self {
+            text,
+            structured,
+            links: Vec::new(),
+            pictures: Vec::new(),
+        }
+    }
+
+    /// The text, then the pictures.
+    fn into_result(self) -> CallToolResult {
+        let mut content = vec![ContentBlock::text(self.text)];
+        content.extend(self.links);
+        for picture in self.pictures {
+            content.push(ContentBlock::image(STANDARD.encode(&picture.bytes), picture.mime));
+        }
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(self.structured);
+        result
+    }
 }
 
 impl Server {
@@ -191,30 +240,122 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<Answer, RequestError> {
         let arguments = request.arguments.unwrap_or_default();
-        match request.name.as_ref() {
-            tools::EXECUTE_CODE => {
-                let request = execute_code::parse(arguments, &self.offer)?;
-                execute_code::call(&self.engine().await?, request, context, &self.gone).await
-            }
-            tools::LIST_RUNTIMES => {
-                arguments::no_arguments(arguments, self.offer.namespaces)?;
-                Ok(listings::runtimes(&self.engine().await?.runtimes().await))
-            }
+        let caller = &caller(context);
+        if request.name == tools::EXECUTE_CODE {
+            let request = execute_code::parse(arguments, &self.offer)?;
+            return execute_code::call(&self.engine().await?, caller, request, context, &self.gone).await;
+        }
+        let engine = &self.engine().await?;
+        let offer = &self.offer;
+        let tool = tools::name(&request.name).unwrap_or_default();
+        let call = observe::Call { engine, caller, offer, tool };
+        match tool {
+            tools::SANDBOX_STATS => call.stats(arguments).await,
+            tools::GET_SANDBOX_METRICS => call.metrics(arguments).await,
+            tools::INSPECT_STATE => call.inspect(arguments).await,
+            tools::SET_RESOURCE_LIMITS => call.set_limits(arguments).await,
+            tools::GET_ARTIFACTS => call.artifacts(arguments).await,
+            tools::AUDIT_EXECUTION => call.audit(arguments).await,
+            tools::VAULT_LIST => call.vault_list(arguments).await,
+            tools::VAULT_DELETE => call.vault_delete(arguments).await,
             _ => {
-                arguments::no_arguments(arguments, self.offer.namespaces)?;
-                Ok(listings::sandbox(&self.engine().await?.info()?))
+                let namespace = arguments::no_arguments(arguments, offer.namespaces)?;
+                engine.note_call(caller, namespace.as_str(), tool).await?;
+                if tool == tools::LIST_RUNTIMES {
+                    Ok(listings::runtimes(&engine.runtimes().await))
+                } else {
+                    Ok(listings::sandbox(&engine.info()?))
+                }
             }
         }
     }
 }
 
+/// Who calls, as the client says it.
+fn caller(context: &RequestContext<RoleServer>) -> Caller {
+    let client = context.meta.client_info();
+    let client = client.or_else(|| context.peer.peer_info().map(|info| info.client_info.clone()));
+    match client {
+        Some(client) => Caller::new(&format!("mcp {} {}", client.name, client.version)),
+        None => Caller::new("mcp"),
+    }
+}
+
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        #[expect(deprecated, reason = "clients of the handshake revisions have no other way to hear of events")]
+        let capabilities = ServerCapabilities::builder().enable_logging().enable_resources().enable_tools();
+        ServerConfig::new(capabilities.build())
             .with_server_info(
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence"),
             )
             .with_instructions(INSTRUCTIONS)
+    }
+
+    /// A client that sets a level later hears from then on.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let Ok(engine) = self.engine().await else { return };
+        let events = engine.subscribe(Hears::AllButOutput);
+        let forward = logging::forward(events, context.peer, self.level.clone(), None);
+        let gone = self.gone.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = forward => {}
+                () = gone.cancelled() => {}
+            }
+        });
+    }
+
+    #[expect(deprecated, reason = "clients of the handshake revisions have no other way to ask for it")]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.level.set(request.level);
+        Ok(())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resources = if self.offer.observes() { resources::list() } else { Vec::new() };
+        Ok(ListResourcesResult::with_all_items(resources))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = if self.offer.observes() { resources::templates() } else { Vec::new() };
+        Ok(ListResourceTemplatesResult::with_all_items(templates))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = async {
+            let engine = self.engine().await?;
+            resources::read(&engine, &caller(&context), &self.offer, &request.uri).await
+        };
+        match read.await {
+            Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
+            Err(error) => {
+                let facts = serde_json::to_value(&error).ok();
+                let is_missing = error.code == ErrorCode::NotFound;
+                let text = error.to_string();
+                Err(if is_missing {
+                    ErrorData::resource_not_found(text, facts)
+                } else {
+                    ErrorData::invalid_params(text, facts)
+                })
+            }
+        }
     }
 
     async fn list_tools(
@@ -240,11 +381,7 @@ impl ServerHandler for Server {
             ));
         }
         let result = match self.answer(request, &context).await {
-            Ok(answer) => {
-                let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
-                result.structured_content = Some(answer.structured);
-                result
-            }
+            Ok(answer) => answer.into_result(),
             Err(error) => refusal(&error),
         };
         Ok(result.into())

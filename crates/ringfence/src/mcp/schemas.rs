@@ -1,9 +1,9 @@
 //! JSON Schemas of what the tools take and give. Written by hand, because a model reads them: every field has a word of
 //! explanation, every bound is the operator's, and nothing is allowed that is not named.
 
-use super::{Offer, execute_code::LIMIT_NAMES, listings::PROFILES};
+use super::{Offer, execute_code::LIMIT_NAMES, listings::PROFILES, observe};
 use crate::settings::Namespaces;
-use ringfence_types::{CODE_BYTES_MAX, FILES_MAX, Language};
+use ringfence_types::{CODE_BYTES_MAX, Display, FILES_MAX, Language};
 use serde_json::{Map, Value, json};
 
 /// An object in which every field is required and no other is allowed.
@@ -250,6 +250,7 @@ pub(super) fn execution_result() -> Value {
         "lossy": said("Was output not UTF-8; U+FFFD stands in its place.", both(flag())),
         "result": said("Value of the last expression, else of result, _ or output; JSON where it can be.", json!({})),
         "result_repr": or_null(string()),
+        "display": said("What the result looks like, and figures that were left open; each has an artifact or a text.", list(display())),
         "variables": said("Names that the program defined.", list(string())),
         "error": or_null(record(json!({
             "type": string(), "message": string(), "traceback": string(), "line": or_null(whole()),
@@ -279,10 +280,20 @@ fn exit() -> Value {
     }))
 }
 
+/// Its content is in the artifact of that name or in the text.
+fn display() -> Value {
+    let mut schema = record(json!({"mime": {"enum": Display::MIMES}}));
+    schema["properties"]["artifact"] = string();
+    schema["properties"]["text"] = string();
+    schema
+}
+
 /// The content of a large file is left out.
 fn artifact() -> Value {
     let mut schema = record(json!({
         "name": string(), "size_bytes": whole(), "sha256": string(), "mime": string(),
+        "signature": said("Ed25519, in base64; null where the file was not kept.", or_null(string())),
+        "uri": said("Where it can be read as a resource; null where it was not kept.", or_null(string())),
     }));
     schema["properties"]["content_b64"] = string();
     schema
@@ -327,6 +338,183 @@ pub(super) fn sandbox_info() -> Value {
         "isolation": isolation(),
         "limits": record(json!({"defaults": limits, "caps": limits})),
     }))
+}
+
+/// Input with these fields and a namespace.
+fn input(offer: &Offer, fields: Vec<Property>, required: &[&str]) -> Value {
+    let mut properties = Map::new();
+    for (name, about, schema) in fields {
+        properties.insert(name.to_owned(), said(about, schema));
+    }
+    namespace(offer, &mut properties);
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+/// Input of `get_artifacts`. One of the two is required; the schema says it in words.
+pub(super) fn get_artifacts(offer: &Offer) -> Value {
+    let id = || json!({"type": "string", "maxLength": 64});
+    let fields = vec![
+        ("request_id", "The execution_id of a result. Required, under this name or the other.", id()),
+        ("execution_id", "The same as request_id.", id()),
+    ];
+    input(offer, fields, &[])
+}
+
+/// Output of `get_artifacts`.
+pub(super) fn artifacts() -> Value {
+    let item = record(json!({
+        "name": string(), "size_bytes": whole(), "sha256": string(), "signature": string(), "mime": string(),
+        "uri": string(),
+    }));
+    let manifest = record(json!({
+        "namespace": string(), "created_unix_ms": whole(), "public_key": string(), "signature": string(),
+    }));
+    record(json!({
+        "success": flag(),
+        "execution_id": string(),
+        "artifacts": list(item),
+        "manifest": said("Signed as a whole; `ringfence verify` checks it.", manifest),
+    }))
+}
+
+/// Input of `set_resource_limits`.
+pub(super) fn set_limits(offer: &Offer) -> Value {
+    let mut schema = resource_limits(offer);
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        for limit in properties.values_mut() {
+            if let Some(limit) = limit.as_object_mut() {
+                limit.remove("default");
+            }
+        }
+        namespace(offer, properties);
+    }
+    schema
+}
+
+fn limits_in_words() -> Value {
+    let limits: Map<String, Value> = LIMIT_NAMES.iter().map(|name| ((*name).to_owned(), number())).collect();
+    let limits = record(Value::Object(limits));
+    record(json!({"defaults": limits, "caps": limits}))
+}
+
+/// Output of `set_resource_limits`.
+pub(super) fn limits_now() -> Value {
+    record(json!({"success": flag(), "namespace": string(), "limits": limits_in_words()}))
+}
+
+/// Output of `sandbox_stats`.
+pub(super) fn stats() -> Value {
+    let line = record(json!({"namespace": string(), "waiting": whole()}));
+    let queue = record(json!({
+        "running": whole(), "concurrency": whole(), "waiting": whole(), "waiting_max": whole(),
+        "refused": said("Turned away since the start.", whole()), "lines": list(line),
+    }));
+    let warm = record(json!({"language": string(), "ready": whole(), "memory_bytes": whole()}));
+    record(json!({
+        "success": flag(),
+        "server_id": said("Stands in the audit records of this server.", string()),
+        "version": string(),
+        "pid": whole(),
+        "tier": string(),
+        "queue": queue,
+        "warm": list(warm),
+        "vault": said("Where secrets come from.", json!({"enum": ["memory", "env", "file"]})),
+        "artifacts_bytes": whole(),
+        "not_recorded": said("Actions that are not on the audit record although they were done.", whole()),
+        "memory_bytes": said("What the server itself takes.", whole()),
+    }))
+}
+
+/// Output of `get_sandbox_metrics`.
+pub(super) fn metrics() -> Value {
+    let counts = || json!({"type": "object", "additionalProperties": whole()});
+    let percentiles = record(json!({"count": whole(), "p50": number(), "p90": number(), "p99": number()}));
+    record(json!({
+        "success": flag(),
+        "uptime_seconds": number(),
+        "executions": said(
+            "By language and outcome.",
+            json!({"type": "object", "additionalProperties": counts()}),
+        ),
+        "refusals": said("By error code.", counts()),
+        "limits_exceeded": said("By limit.", counts()),
+        "duration_ms": said(
+            "Of the last thousand executions of each language.",
+            json!({"type": "object", "additionalProperties": percentiles}),
+        ),
+        "cpu_seconds": number(),
+        "stdout_bytes": whole(),
+        "stderr_bytes": whole(),
+        "redactions": said("Secrets that were taken out of what left.", whole()),
+        "artifacts": whole(),
+    }))
+}
+
+/// Output of `inspect_state`.
+pub(super) fn inspection() -> Value {
+    let running = record(json!({"execution_id": string(), "language": string(), "for_ms": whole()}));
+    let event = json!({"type": "object", "additionalProperties": json!({})});
+    record(json!({
+        "success": flag(),
+        "namespace": string(),
+        "running": said("Requests that are on their way.", list(running)),
+        "waiting": whole(),
+        "limits": limits_in_words(),
+        "is_narrowed": said("Has the namespace given up some of what the operator allows.", flag()),
+        "secrets": said("Names only.", list(string())),
+        "recent_events": said("Oldest first.", list(event)),
+    }))
+}
+
+/// Input of `audit_execution`.
+pub(super) fn audit_execution(offer: &Offer) -> Value {
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": observe::RECORDS_MAX, "default": observe::RECORDS});
+    let outcomes = ["ok", "failed", "denied", "pending"];
+    let fields = vec![
+        ("limit", "How many records.", limit),
+        ("action", "One action, as execution.failed, or a group of them, as execution.", string()),
+        ("since", "Not before 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d.", string()),
+        ("outcome", "Records with this outcome.", json!({"type": "string", "enum": outcomes})),
+        ("before", "Records with a smaller seq: next_before of the page before.", whole()),
+    ];
+    input(offer, fields, &[])
+}
+
+/// Output of `audit_execution`.
+pub(super) fn records() -> Value {
+    let one = record(json!({
+        "seq": whole(), "time": string(), "action": string(), "outcome": string(), "namespace": string(),
+        "execution_id": or_null(string()), "caller": string(), "hash": string(),
+        "details": json!({"type": "object", "additionalProperties": json!({})}),
+    }));
+    record(json!({
+        "success": flag(),
+        "records": list(one),
+        "next_before": said("For the next page; null: there is none.", or_null(whole())),
+    }))
+}
+
+/// Output of `vault_list`.
+pub(super) fn secrets() -> Value {
+    let one = record(json!({
+        "key": string(), "bytes": whole(), "created": or_null(string()), "expires": or_null(string()),
+        "redactable": said("Long enough to be kept out of output.", flag()),
+    }));
+    record(json!({
+        "success": flag(), "namespace": string(), "vault": json!({"enum": ["memory", "env", "file"]}),
+        "secrets": list(one),
+    }))
+}
+
+/// Input of `vault_delete`.
+pub(super) fn vault_delete(offer: &Offer) -> Value {
+    let key = json!({"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": 256});
+    input(offer, vec![("key", "The secret's name.", key)], &["key"])
+}
+
+/// Output of `vault_delete`.
+pub(super) fn deleted() -> Value {
+    record(json!({"success": flag(), "existed": flag()}))
 }
 
 #[cfg(test)]

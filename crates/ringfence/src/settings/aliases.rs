@@ -28,20 +28,11 @@ const ALIASES: &[(&str, Effect)] = &[
         "SANDBOXMCP_NETWORK",
         Effect::Fixed(OFF, "sandboxes have no network in this version"),
     ),
-    (
-        "SANDBOXMCP_VAULT",
-        Effect::Fixed(OFF, "there is no vault in this version"),
-    ),
-    (
-        "SANDBOXMCP_AUDIT",
-        Effect::Fixed(OFF, "there is no audit record in this version"),
-    ),
+    ("SANDBOXMCP_VAULT", Effect::Sets("vault.store")),
+    ("SANDBOXMCP_AUDIT", Effect::Sets("audit.store")),
     ("SANDBOXMCP_MAX_RAM_MB", Effect::Sets("limits.ram_mb")),
     ("SANDBOXMCP_TIMEOUT", Effect::Sets("limits.timeout_seconds")),
-    (
-        "SANDBOXMCP_SQLITE_PATH",
-        Effect::Refused("there is no audit record in this version"),
-    ),
+    ("SANDBOXMCP_SQLITE_PATH", Effect::Sets("audit.path")),
     (
         "SANDBOXMCP_HOST_ACCESS",
         Effect::Fixed(OFF, "there is no host access in this version"),
@@ -86,7 +77,7 @@ const ALIASES: &[(&str, Effect)] = &[
     ),
 ];
 
-/// Values that the vault would hold.
+/// Values that the vault holds, where it reads the environment.
 const SECRET_PREFIX: &str = "SANDBOXMCP_SECRET_";
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -109,9 +100,6 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Option<(&'static str, St
         what: format!("{name} cannot be honoured: {why}."),
         hint: "Unset it; it would have no effect.".to_owned(),
     };
-    if name.starts_with(SECRET_PREFIX) {
-        return Err(refused("there is no vault in this version"));
-    }
     let Some((_, effect)) = ALIASES.iter().find(|(alias, _)| *alias == name) else {
         return Ok(None);
     };
@@ -134,8 +122,8 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Option<(&'static str, St
 #[cfg(test)]
 pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
     let vault = (
-        format!("{SECRET_PREFIX}*"),
-        "refused: there is no vault in this version".to_owned(),
+        format!("{SECRET_PREFIX}{{NAMESPACE}}_{{KEY}}"),
+        "a secret, as `RINGFENCE_SECRET_{NAMESPACE}_{KEY}` (`vault.store: env`)".to_owned(),
     );
     ALIASES
         .iter()
@@ -170,6 +158,9 @@ mod tests {
         sets("SANDBOXMCP_MAX_CONCURRENT", "3", "queue.concurrency", "3");
         sets("SANDBOXMCP_MAX_RAM_MB", "256", "limits.ram_mb", "256");
         sets("SANDBOXMCP_TIMEOUT", "10", "limits.timeout_seconds", "10");
+        sets("SANDBOXMCP_VAULT", "env", "vault.store", "env");
+        sets("SANDBOXMCP_AUDIT", "memory", "audit.store", "memory");
+        sets("SANDBOXMCP_SQLITE_PATH", "/x.db", "audit.path", "/x.db");
         sets("SANDBOX_TIMEOUT", "10", "limits.timeout_seconds", "10");
         sets("SANDBOX_MAX_OUTPUT_SIZE", "1000", "limits.output_bytes", "1000");
         sets("SANDBOX_DEFAULT_MEMORY_LIMIT", "256m", "limits.ram_mb", "256");
@@ -195,13 +186,9 @@ mod tests {
         refused("SANDBOX_ALLOWED_IMPORTS", "math,json");
         refused("SANDBOXMCP_HOST_ACCESS", "true");
         refused("SANDBOX_ENABLE_CONTAINER_MODE", "true");
-        refused("SANDBOXMCP_SQLITE_PATH", "/x.db");
-        refused("SANDBOXMCP_VAULT", "memory");
-        refused("SANDBOXMCP_AUDIT", "sqlite");
         refused("SANDBOXMCP_IMAGE", "python:3.12");
         refused("SANDBOX_CONTAINER_IMAGE", "python:3.12");
         refused("SANDBOX_API_TOKEN", "hunter2");
-        refused("SANDBOXMCP_SECRET_DEFAULT_KEY", "hunter2");
         refused("SANDBOX_DEFAULT_MEMORY_LIMIT", "lots");
     }
 

@@ -6,12 +6,14 @@ use super::{
     keys::{KEYS, Key, Layer, Origin},
 };
 use crate::nearest::suggestion;
+use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// The configuration file's place.
@@ -19,10 +21,15 @@ pub(crate) const CONFIG_VARIABLE: &str = "RINGFENCE_CONFIG";
 /// Ours by name, but not settings: the sandbox sets the first for the program inside, the tests read the others.
 const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "RINGFENCE_BLESS"];
 
+/// Opens the vault's file, where it is not a key in a file that does.
+const PASSPHRASE_VARIABLE: &str = "RINGFENCE_VAULT_PASSPHRASE";
+
 /// The variables that concern us. An empty one counts as absent.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
+    /// Variables whose values nobody may see.
+    secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
     is_root: bool,
 }
 
@@ -49,12 +56,38 @@ impl Environment {
                     "HOME" | "PATH" | "XDG_CONFIG_HOME" | "XDG_STATE_HOME" | "NO_COLOR"
                 )
         };
-        let kept = variables
-            .into_iter()
-            .filter(|(name, value)| ours(name) && !value.is_empty());
-        Self {
-            variables: kept.collect(),
-            is_root: false,
+        let mut environment = Self::default();
+        for (name, value) in variables {
+            if value.is_empty() || !ours(&name) {
+                continue;
+            }
+            if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                // Moved, not copied: the value is wiped when nobody holds it any more.
+                let value = value.into_string().map_err(|_| "it is not UTF-8".to_owned());
+                let value = value.and_then(|text| SecretValue::new(text).map_err(|error| error.to_string()));
+                let value = value.map(Arc::new);
+                environment.secrets.push((name, value));
+            } else {
+                environment.variables.insert(name, value);
+            }
+        }
+        environment
+    }
+
+    /// The variables that hold secrets.
+    pub(crate) fn secrets(&self) -> Result<Vec<(String, Arc<SecretValue>)>, RequestError> {
+        let secrets = self.secrets.iter().filter(|(name, _)| name != PASSPHRASE_VARIABLE);
+        secrets.map(|(name, value)| Ok((name.clone(), read_secret(name, value)?))).collect()
+    }
+
+    /// What opens the vault's file.
+    pub(crate) fn passphrase(&self) -> Result<Arc<SecretValue>, RequestError> {
+        match self.secrets.iter().find(|(name, _)| name == PASSPHRASE_VARIABLE) {
+            Some((name, value)) => read_secret(name, value),
+            None => Err(refusal(
+                format!("vault.key is `passphrase`, and {PASSPHRASE_VARIABLE} is not set."),
+                "Set it in the environment of this command, or use `vault.key: file`.",
+            )),
         }
     }
 
@@ -163,6 +196,13 @@ impl Environment {
             ));
         };
         Ok(Some((key.path, text?.to_owned())))
+    }
+}
+
+fn read_secret(name: &str, value: &Result<Arc<SecretValue>, String>) -> Result<Arc<SecretValue>, RequestError> {
+    match value {
+        Ok(value) => Ok(value.clone()),
+        Err(error) => Err(refusal(format!("{name}: {error}."), "Correct or unset it.")),
     }
 }
 

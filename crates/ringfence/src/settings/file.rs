@@ -3,9 +3,14 @@
 
 use super::{
     keys::{
-        Concurrency, Disk, Forks, Layer, Memory, Minutes, Origin, Output, Processes, Ready, Setting, Waiting,
+        Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes, Ready,
+        Setting, Waiting,
     },
-    words::{BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, ModuleName, Seconds, Toolset},
+    record_words::{
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey,
+        VaultStore,
+    },
+    words::{BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset},
 };
 use crate::nearest::suggestion;
 use serde::Deserialize;
@@ -29,6 +34,12 @@ pub struct ConfigFile {
     queue: Option<QueueFile>,
     runtimes: Option<RuntimesFile>,
     warm: Option<WarmFile>,
+    audit: Option<AuditFile>,
+    vault: Option<VaultFile>,
+    artifacts: Option<ArtifactsFile>,
+    redact: Option<RedactFile>,
+    metrics: Option<MetricsFile>,
+    telemetry: Option<TelemetryFile>,
     namespaces: Option<NamespacesFile>,
     state_dir: Option<Spanned<HostPath>>,
     toolsets: Option<Spanned<List<Toolset>>>,
@@ -51,14 +62,18 @@ struct LimitsFile {
 struct QueueFile {
     concurrency: Option<Spanned<Concurrency>>,
     waiting: Option<Spanned<Waiting>>,
+    wait_seconds: Option<Spanned<Seconds>>,
+    priorities: Option<Spanned<List<NamespacePriority>>>,
+    rate_per_minute: Option<Spanned<PerMinute>>,
+    rate_burst: Option<Spanned<Burst>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuntimesFile {
-    python: Option<Spanned<Interpreter>>,
-    node: Option<Spanned<Interpreter>>,
-    shell: Option<Spanned<Interpreter>>,
+    python: Option<Spanned<Location>>,
+    node: Option<Spanned<Location>>,
+    shell: Option<Spanned<Location>>,
     mounts: Option<Spanned<List<HostPath>>>,
 }
 
@@ -72,6 +87,50 @@ struct WarmFile {
     preload_node: Option<Spanned<List<ModuleName>>>,
     template_forks: Option<Spanned<Forks>>,
     template_minutes: Option<Spanned<Minutes>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuditFile {
+    store: Option<Spanned<AuditStore>>,
+    path: Option<Spanned<Location>>,
+    durability: Option<Spanned<AuditDurability>>,
+    on_failure: Option<Spanned<AuditOnFailure>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VaultFile {
+    store: Option<Spanned<VaultStore>>,
+    path: Option<Spanned<Location>>,
+    key: Option<Spanned<VaultKey>>,
+    key_file: Option<Spanned<Location>>,
+    allow: Option<Spanned<List<SecretPattern>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArtifactsFile {
+    keep_days: Option<Spanned<Days>>,
+    max_mb: Option<Spanned<Disk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RedactFile {
+    personal: Option<Spanned<bool>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsFile {
+    listen: Option<Spanned<Listen>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TelemetryFile {
+    otlp_endpoint: Option<Spanned<Endpoint>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -156,6 +215,8 @@ impl ConfigFile {
     pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
         let (limits, caps) = (self.limits.unwrap_or_default(), self.caps.unwrap_or_default());
         let warm = self.warm.unwrap_or_default();
+        let (audit, vault) = (self.audit.unwrap_or_default(), self.vault.unwrap_or_default());
+        let artifacts = self.artifacts.unwrap_or_default();
         let (queue, runtimes) = (self.queue.unwrap_or_default(), self.runtimes.unwrap_or_default());
         Layer {
             backend: at(path, self.backend),
@@ -174,6 +235,10 @@ impl ConfigFile {
             caps_disk_mb: at(path, caps.disk_mb),
             queue_concurrency: at(path, queue.concurrency),
             queue_waiting: at(path, queue.waiting),
+            queue_wait_seconds: at(path, queue.wait_seconds),
+            queue_priorities: at(path, queue.priorities),
+            queue_rate_per_minute: at(path, queue.rate_per_minute),
+            queue_rate_burst: at(path, queue.rate_burst),
             runtimes_python: at(path, runtimes.python),
             runtimes_node: at(path, runtimes.node),
             runtimes_shell: at(path, runtimes.shell),
@@ -185,6 +250,20 @@ impl ConfigFile {
             warm_preload_node: at(path, warm.preload_node),
             warm_template_forks: at(path, warm.template_forks),
             warm_template_minutes: at(path, warm.template_minutes),
+            audit_store: at(path, audit.store),
+            audit_path: at(path, audit.path),
+            audit_durability: at(path, audit.durability),
+            audit_on_failure: at(path, audit.on_failure),
+            vault_store: at(path, vault.store),
+            vault_path: at(path, vault.path),
+            vault_key: at(path, vault.key),
+            vault_key_file: at(path, vault.key_file),
+            vault_allow: at(path, vault.allow),
+            artifacts_keep_days: at(path, artifacts.keep_days),
+            artifacts_max_mb: at(path, artifacts.max_mb),
+            redact_personal: at(path, self.redact.unwrap_or_default().personal),
+            metrics_listen: at(path, self.metrics.unwrap_or_default().listen),
+            telemetry_otlp_endpoint: at(path, self.telemetry.unwrap_or_default().otlp_endpoint),
             namespaces_caller_chooses: at(path, self.namespaces.unwrap_or_default().caller_chooses),
             state_dir: at(path, self.state_dir),
             toolsets: at(path, self.toolsets),
@@ -236,7 +315,7 @@ mod tests {
         check("\nlimits:\n  ram_mb: 0\n", 3, "outside 16");
         check("limits:\n  cpu_cores: .nan\n", 2, "outside");
         check("limits:\n  ram_mb: -5\n", 2, "");
-        check("toolsets: [vault]\n", 1, "not in this version");
+        check("toolsets: [web]\n", 1, "not in this version");
         check("state_dir: here\n", 1, "relative");
         check("floor: full\nfloor: landlock\n", 2, "floor");
     }

@@ -1,9 +1,14 @@
 //! The one table of settings. Layers (file, environment, flags) and the effective values are made from it, so that a
 //! setting cannot exist in one place and be forgotten in another.
 
-use super::words::{
-    BackendName, Cores, Floor, HostPath, Interpreter, List, LogLevel, ModuleName, Seconds, Toolset, Whole,
-    Word,
+use super::{
+    record_words::{
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey,
+        VaultStore,
+    },
+    words::{
+        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset, Whole, Word,
+    },
 };
 use serde_json::Value;
 use std::{fmt, path::Path, sync::Arc};
@@ -27,6 +32,12 @@ pub(crate) type Ready = Whole<0, 256>;
 pub(crate) type Forks = Whole<1, 1_000_000>;
 /// At most a week.
 pub(crate) type Minutes = Whole<1, 10_080>;
+/// At most ten years.
+pub(crate) type Days = Whole<1, 3650>;
+/// Requests in a minute; 0: as many as they like.
+pub(crate) type PerMinute = Whole<0, 1_000_000>;
+/// Requests at once.
+pub(crate) type Burst = Whole<1, 1_000_000>;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,10 +162,16 @@ keys! {
     caps_disk_mb: Disk, "caps.disk_mb", Some("16384"), "The most private disk that a request gets, in MiB.";
     queue_concurrency: Concurrency, "queue.concurrency", None, "Programs that run at once; default: two for each core.";
     queue_waiting: Waiting, "queue.waiting", Some("256"), "Requests that wait at once; one more is told to come back.";
-    runtimes_python: Interpreter, "runtimes.python", Some("auto"),
+    queue_wait_seconds: Seconds, "queue.wait_seconds", Some("60"), "The longest that a request waits.";
+    queue_priorities: List<NamespacePriority>, "queue.priorities", Some("[]"),
+        "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
+    queue_rate_per_minute: PerMinute, "queue.rate_per_minute", Some("0"),
+        "Requests that one namespace may send in a minute; 0: as many as it likes.";
+    queue_rate_burst: Burst, "queue.rate_burst", Some("10"), "Requests that it may send at once, where there is a rate.";
+    runtimes_python: Location, "runtimes.python", Some("auto"),
         "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
-    runtimes_node: Interpreter, "runtimes.node", Some("auto"), "Node.js; `auto`: the first node on PATH.";
-    runtimes_shell: Interpreter, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
+    runtimes_node: Location, "runtimes.node", Some("auto"), "Node.js; `auto`: the first node on PATH.";
+    runtimes_shell: Location, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
     runtimes_mounts: List<HostPath>, "runtimes.mounts", Some("[]"),
         "More directories of the host that interpreters need, mounted read-only at the same place.";
     warm_ready: Ready, "warm.ready", Some("2"),
@@ -168,10 +185,33 @@ keys! {
         "Modules that Node.js loads before it is told what to run.";
     warm_template_forks: Forks, "warm.template_forks", Some("10000"), "A template is replaced after so many forks.";
     warm_template_minutes: Minutes, "warm.template_minutes", Some("60"), "A template is replaced when it is so old.";
+    audit_store: AuditStore, "audit.store", Some("sqlite"), "Where the audit record is: in a file, or in memory until the server stops.";
+    audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: audit.db in the state directory.";
+    audit_durability: AuditDurability, "audit.durability", Some("process"),
+        "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
+    audit_on_failure: AuditOnFailure, "audit.on_failure", Some("deny"),
+        "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
+    vault_store: VaultStore, "vault.store", Some("memory"),
+        "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
+    vault_path: Location, "vault.path", Some("auto"), "The vault's file; `auto`: vault in the state directory.";
+    vault_key: VaultKey, "vault.key", Some("file"),
+        "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
+    vault_key_file: Location, "vault.key_file", Some("auto"),
+        "The key's file, mode 0600; `auto`: vault.key in the state directory, made with the vault.";
+    vault_allow: List<SecretPattern>, "vault.allow", Some(r#"["*/*"]"#),
+        "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
+    artifacts_keep_days: Days, "artifacts.keep_days", Some("7"), "How long files that programs left are kept.";
+    artifacts_max_mb: Disk, "artifacts.max_mb", Some("1024"), "The most that they take of the disk, in MiB; the oldest go first.";
+    redact_personal: bool, "redact.personal", Some("false"),
+        "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
+    metrics_listen: Listen, "metrics.listen", Some("off"),
+        "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
+    telemetry_otlp_endpoint: Endpoint, "telemetry.otlp_endpoint", Some("off"),
+        "Collector that is sent traces and metrics (OTLP over HTTP), as http://127.0.0.1:4318.";
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
     state_dir: HostPath, "state_dir", None,
-        "Where short-lived directories of the landlock tier live; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
+        "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
     toolsets: List<Toolset>, "toolsets", Some("all"), "Tools that `serve` offers.";
     log: LogLevel, "log", None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
 }

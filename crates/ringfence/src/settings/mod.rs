@@ -5,6 +5,7 @@ pub(crate) mod aliases;
 mod environment;
 mod file;
 pub(crate) mod keys;
+mod record_words;
 mod render;
 mod words;
 
@@ -15,17 +16,32 @@ pub(crate) use render::{example, schema, table};
 pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use environment::CONFIG_VARIABLE;
-use keys::{Concurrency, Disk, Effective, Forks, Memory, Minutes, Output, Processes, Ready, Waiting};
-use ringfence_engine::{EngineSettings, PolicySettings, QueueSettings, RuntimeSettings, WarmSettings};
+use keys::{
+    Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready, Waiting,
+};
+use record_words::{
+    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey, VaultStore,
+};
+use ringfence_engine::{
+    AuditSettings, EngineSettings, OnFailure, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload,
+    RuntimeSettings, WarmSettings,
+};
+use ringfence_store::{
+    artifacts::Retention,
+    audit::{Durability, Place},
+    vault::{FileKey, VaultSettings},
+};
 use ringfence_types::{ErrorCode, Limits, RequestError};
 use std::{
     fs::File,
     io::{self, Read},
+    net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use words::{Cores, HostPath, Interpreter, ModuleName, Seconds};
+use words::{Cores, HostPath, Location, ModuleName, Seconds};
 
 /// What the command line says about the configuration.
 #[derive(Debug)]
@@ -51,6 +67,10 @@ pub(crate) struct Config {
     pub(crate) toolsets: List<Toolset>,
     pub(crate) namespaces: Namespaces,
     pub(crate) log: LogLevel,
+    /// Where metrics are answered.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Where traces and metrics are sent.
+    pub(crate) otlp: Option<String>,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
     effective: Effective,
@@ -59,6 +79,8 @@ pub(crate) struct Config {
 /// The binary of this process, whatever has been done to its path since.
 const SELF: &str = "/proc/self/exe";
 const MEBIBYTE: u64 = 1 << 20;
+/// Below the state directory.
+const RECORD: &str = "record";
 
 /// Reads everything that the configuration is made of.
 pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
@@ -100,9 +122,13 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         caps_disk_mb: Setting::default_of(Disk::clamped(16384)),
         queue_concurrency: Setting::default_of(Concurrency::clamped(2 * cores())),
         queue_waiting: Setting::default_of(Waiting::clamped(256)),
-        runtimes_python: Setting::default_of(Interpreter::Search),
-        runtimes_node: Setting::default_of(Interpreter::Search),
-        runtimes_shell: Setting::default_of(Interpreter::Search),
+        queue_wait_seconds: Setting::default_of(Seconds::clamped(60.0)),
+        queue_priorities: Setting::default_of(List::of(Vec::new())),
+        queue_rate_per_minute: Setting::default_of(PerMinute::clamped(0)),
+        queue_rate_burst: Setting::default_of(Burst::clamped(10)),
+        runtimes_python: Setting::default_of(Location::Usual),
+        runtimes_node: Setting::default_of(Location::Usual),
+        runtimes_shell: Setting::default_of(Location::Usual),
         runtimes_mounts: Setting::default_of(List::of(Vec::new())),
         warm_ready: Setting::default_of(Ready::clamped(2)),
         warm_ready_max: Setting::default_of(Ready::clamped(8)),
@@ -115,9 +141,23 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         warm_preload_node: Setting::default_of(List::of(Vec::new())),
         warm_template_forks: Setting::default_of(Forks::clamped(10_000)),
         warm_template_minutes: Setting::default_of(Minutes::clamped(60)),
+        audit_store: Setting::default_of(AuditStore::Sqlite),
+        audit_path: Setting::default_of(Location::Usual),
+        audit_durability: Setting::default_of(AuditDurability::Process),
+        audit_on_failure: Setting::default_of(AuditOnFailure::Deny),
+        vault_store: Setting::default_of(VaultStore::Memory),
+        vault_path: Setting::default_of(Location::Usual),
+        vault_key: Setting::default_of(VaultKey::File),
+        vault_key_file: Setting::default_of(Location::Usual),
+        vault_allow: Setting::default_of(List::of(vec![SecretPattern::everything()])),
+        artifacts_keep_days: Setting::default_of(Days::clamped(7)),
+        artifacts_max_mb: Setting::default_of(Disk::clamped(1024)),
+        redact_personal: Setting::default_of(false),
+        metrics_listen: Setting::default_of(Listen(None)),
+        telemetry_otlp_endpoint: Setting::default_of(Endpoint(None)),
         namespaces_caller_chooses: Setting::default_of(true),
         state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
-        toolsets: Setting::default_of(List::of(vec![Toolset::Execute])),
+        toolsets: Setting::default_of(List::of(words::Listed::all())),
         log: Setting::default_of(log),
     }
 }
@@ -174,9 +214,9 @@ fn mean(
     file: Option<PathBuf>,
 ) -> Result<Config, RequestError> {
     let expand = |path: &HostPath, origin: &Origin| expand(environment, path, origin);
-    let interpreter = |setting: &Setting<Interpreter>| match &setting.value {
-        Interpreter::Search => Ok(None),
-        Interpreter::At(path) => expand(path, &setting.origin).map(Some),
+    let at = |setting: &Setting<Location>| match &setting.value {
+        Location::Usual => Ok(None),
+        Location::At(path) => expand(path, &setting.origin).map(Some),
     };
     let mounts = &effective.runtimes_mounts;
     let extra_mounts: Result<Vec<PathBuf>, RequestError> = mounts
@@ -194,20 +234,18 @@ fn mean(
         let items = modules.value.items().iter();
         items.map(|module| module.as_str().to_owned()).collect()
     };
-    let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let state_dir = expand(&effective.state_dir.value, &effective.state_dir.origin)?;
     let engine = EngineSettings {
         helper: PathBuf::from(SELF),
         tier: effective.floor.value.tier(),
-        state_dir: expand(&effective.state_dir.value, &effective.state_dir.origin)?,
+        record: record(environment, &effective, &state_dir, at)?,
+        state_dir,
         policy: policy(&effective),
-        queue: QueueSettings {
-            concurrency: bounded(effective.queue_concurrency.value.get()),
-            waiting: bounded(effective.queue_waiting.value.get()),
-        },
+        queue: queue(&effective),
         runtimes: RuntimeSettings {
-            python: interpreter(&effective.runtimes_python)?,
-            node: interpreter(&effective.runtimes_node)?,
-            shell: interpreter(&effective.runtimes_shell)?,
+            python: at(&effective.runtimes_python)?,
+            node: at(&effective.runtimes_node)?,
+            shell: at(&effective.runtimes_shell)?,
             search_path: environment.search_path(),
             extra_mounts: extra_mounts?,
         },
@@ -227,9 +265,111 @@ fn mean(
         toolsets: effective.toolsets.value.clone(),
         namespaces,
         log: effective.log.value,
+        metrics: effective.metrics_listen.value.0,
+        otlp: effective.telemetry_otlp_endpoint.value.0.clone(),
         file,
         effective,
     })
+}
+
+fn bounded(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn queue(settings: &Effective) -> QueueSettings {
+    let narrow = |number: u64| u32::try_from(number).ok().and_then(NonZeroU32::new);
+    let per_minute = narrow(settings.queue_rate_per_minute.value.get());
+    let burst = narrow(settings.queue_rate_burst.value.get());
+    let priorities = settings.queue_priorities.value.items().iter().cloned();
+    QueueSettings {
+        concurrency: bounded(settings.queue_concurrency.value.get()),
+        waiting: bounded(settings.queue_waiting.value.get()),
+        patience: Duration::from_millis(settings.queue_wait_seconds.value.thousandths()),
+        priorities: priorities.map(|NamespacePriority(namespace, priority)| (namespace, priority)).collect(),
+        rate: per_minute.zip(burst).map(|(per_minute, burst)| Rate { per_minute, burst }),
+    }
+}
+
+/// Everything that outlives a request lies in one directory of this user's alone.
+fn record(
+    environment: &Environment,
+    settings: &Effective,
+    state_dir: &Path,
+    at: impl Fn(&Setting<Location>) -> Result<Option<PathBuf>, RequestError>,
+) -> Result<RecordSettings, RequestError> {
+    let directory = state_dir.join(RECORD);
+    let usual = |setting: &Setting<Location>, name: &str| Ok(at(setting)?.unwrap_or_else(|| directory.join(name)));
+    let place = match settings.audit_store.value {
+        AuditStore::Sqlite => Place::File(usual(&settings.audit_path, "audit.db")?),
+        AuditStore::Memory => Place::Memory,
+    };
+    let secrets = environment.secrets()?;
+    let vault = match settings.vault_store.value {
+        VaultStore::Environment => VaultSettings::Environment(secrets),
+        _ if !secrets.is_empty() => {
+            return Err(refusal(
+                format!(
+                    "{} is set, and vault.store = {} ({}) does not read the environment.",
+                    secrets[0].0,
+                    settings.vault_store.value.as_str(),
+                    settings.vault_store.origin
+                ),
+                "Set `vault.store: env` (RINGFENCE_VAULT_STORE=env), or unset the variable.",
+            ));
+        }
+        VaultStore::Memory => VaultSettings::Memory,
+        VaultStore::File => VaultSettings::File {
+            path: usual(&settings.vault_path, "vault")?,
+            key: match settings.vault_key.value {
+                VaultKey::File => FileKey::KeyFile(usual(&settings.vault_key_file, "vault.key")?),
+                VaultKey::Passphrase => FileKey::Passphrase(environment.passphrase()?),
+            },
+        },
+    };
+    Ok(RecordSettings {
+        audit: AuditSettings {
+            place,
+            durability: match settings.audit_durability.value {
+                AuditDurability::Process => Durability::Process,
+                AuditDurability::Power => Durability::Power,
+            },
+            on_failure: match settings.audit_on_failure.value {
+                AuditOnFailure::Deny => OnFailure::Deny,
+                AuditOnFailure::Warn => OnFailure::Warn,
+            },
+        },
+        vault,
+        retention: retention(settings),
+        personal: if settings.redact_personal.value { Personal::Remove } else { Personal::Keep },
+        directory,
+    })
+}
+
+fn retention(settings: &Effective) -> Retention {
+    Retention {
+        age: Duration::from_secs(24 * 60 * 60 * settings.artifacts_keep_days.value.get()),
+        bytes: settings.artifacts_max_mb.value.get() * MEBIBYTE,
+    }
+}
+
+/// Settings that take effect while a server runs.
+const CHANGEABLE: [&str; 5] = ["limits.", "caps.", "queue.", "artifacts.", "vault.allow"];
+
+impl Config {
+    /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
+    pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
+        let (now, then) = (self.effective.rows(), present.effective.rows());
+        let differ = now.iter().zip(&then).filter(|(now, then)| now.value != then.value);
+        let is_changeable = |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
+        let (changed, fixed): (Vec<&str>, Vec<&str>) = differ.map(|(now, _)| now.path).partition(is_changeable);
+        let reload = Reload {
+            policy: self.engine.policy.clone(),
+            queue: self.engine.queue.clone(),
+            retention: self.engine.record.retention,
+            changed: changed.into_iter().map(str::to_owned).collect(),
+        };
+        (reload, fixed)
+    }
 }
 
 fn policy(settings: &Effective) -> PolicySettings {
@@ -263,6 +403,7 @@ fn policy(settings: &Effective) -> PolicySettings {
             caps_output_bytes,
             caps_disk_mb
         ),
+        secrets: settings.vault_allow.value.items().iter().map(SecretPattern::rule).collect(),
     }
 }
 

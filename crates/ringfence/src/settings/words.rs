@@ -170,6 +170,8 @@ macro_rules! choice {
     };
 }
 
+pub(super) use choice;
+
 choice! {
     /// What makes a sandbox.
     BackendName {
@@ -211,20 +213,15 @@ choice! {
     Toolset {
         /// `execute_code`, `list_runtimes`, `get_sandbox_info`.
         Execute = "execute",
+        /// `get_artifacts`, `sandbox_stats`, `audit_execution` and others.
+        Observe = "observe",
+        /// `vault_list`, `vault_delete`.
+        Vault = "vault",
     }
 }
 
 /// Toolsets of the contract whose tools are not in this version.
-const TOOLSETS_TO_COME: [&str; 8] = [
-    "sessions",
-    "data",
-    "snapshots",
-    "observe",
-    "egress",
-    "vault",
-    "web",
-    "host",
-];
+const TOOLSETS_TO_COME: [&str; 6] = ["sessions", "data", "snapshots", "egress", "web", "host"];
 
 impl Floor {
     pub(crate) fn tier(self) -> Tier {
@@ -316,33 +313,33 @@ impl Listed for ModuleName {
     const EMPTY: bool = true;
 }
 
-/// Where an interpreter is.
+/// A file or directory of the host, or `auto`: wherever such a thing usually is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Interpreter {
-    /// The first on `PATH`.
-    Search,
-    /// This one, or the one of this virtual environment.
+pub(crate) enum Location {
+    /// Where it usually is; the setting says where that is.
+    Usual,
+    /// Here.
     At(HostPath),
 }
 
-impl<'de> Deserialize<'de> for Interpreter {
+impl<'de> Deserialize<'de> for Location {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::read(&text).map_err(de::Error::custom)
     }
 }
 
-impl Word for Interpreter {
+impl Word for Location {
     fn read(text: &str) -> Result<Self, String> {
         if text == "auto" {
-            Ok(Self::Search)
+            Ok(Self::Usual)
         } else {
             HostPath::read(text).map(Self::At)
         }
     }
     fn json(&self) -> Value {
         match self {
-            Self::Search => json!("auto"),
+            Self::Usual => json!("auto"),
             Self::At(path) => path.json(),
         }
     }
@@ -380,7 +377,7 @@ impl Listed for Toolset {
     const ALL: Option<&'static str> = Some("all");
     const EMPTY: bool = false;
     fn all() -> Vec<Self> {
-        vec![Self::Execute]
+        vec![Self::Execute, Self::Observe, Self::Vault]
     }
 }
 
@@ -499,14 +496,14 @@ mod tests {
 
     #[test]
     fn toolsets_are_a_list_or_all_and_one_that_is_missing_is_named() {
-        assert_eq!(List::<Toolset>::read("all").unwrap().items(), [Toolset::Execute]);
+        assert_eq!(List::<Toolset>::read("all").unwrap().items(), Toolset::all());
         assert_eq!(
             List::<Toolset>::read("execute").unwrap().items(),
             [Toolset::Execute]
         );
         assert!(List::<Toolset>::read("").is_err());
         assert!(
-            List::<Toolset>::read("execute,vault")
+            List::<Toolset>::read("execute,web")
                 .unwrap_err()
                 .contains("not in this version")
         );

@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod display;
 mod limits;
 mod run;
 mod serve;

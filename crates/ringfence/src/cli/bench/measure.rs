@@ -4,7 +4,7 @@ use super::{
     super::fault,
     figures::{Document, Line, Throughput},
 };
-use ringfence_engine::{Engine, EngineSettings, Runtime, Stdin, Submission, WarmSettings};
+use ringfence_engine::{Caller, Engine, EngineSettings, Runtime, Stdin, Submission, WarmSettings};
 use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Language, RequestError};
 use std::{
     fs,
@@ -220,6 +220,7 @@ async fn run(engine: &Engine, language: Language, code: &str) -> Result<Executio
         stdin: Stdin::FromRequest,
         live: false,
         artifacts_to: None,
+        caller: Caller::new("cli bench"),
     };
     let done = engine.submit(submission).finish().await?;
     if done.success {

@@ -1,0 +1,325 @@
+//! What happens, told as it happens by the thing itself. Subscribers are bounded: one that is too slow loses the oldest
+//! events and is told how many. Nothing here has been inside a sandbox without redaction.
+
+use ringfence_types::{ExitKind, Language, Phases, ResourceUsage};
+use serde::Serialize;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+use tokio::sync::broadcast;
+
+/// Events that wait for the slowest subscriber.
+const WAITING_MAX: usize = 1024;
+/// Events that are remembered for whoever asks later.
+const RECENT_MAX: usize = 100;
+
+/// One event.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// From 1, without gaps.
+    pub number: u64,
+    /// Unix time.
+    pub time_ms: u64,
+    /// Tenant.
+    pub namespace: String,
+    /// The execution that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<String>,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// Every event that this version has. The names are the contract's.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event")]
+pub enum EventKind {
+    /// A program is about to start.
+    #[serde(rename = "execution.started")]
+    ExecutionStarted {
+        /// Its language.
+        language: Language,
+    },
+    /// It ended by itself, with success.
+    #[serde(rename = "execution.completed")]
+    ExecutionCompleted(Ended),
+    /// It ended in any other way but by the clock, or was refused.
+    #[serde(rename = "execution.failed")]
+    ExecutionFailed(Ended),
+    /// Its time was up.
+    #[serde(rename = "execution.timeout")]
+    ExecutionTimeout(Ended),
+    /// It printed something. Told only while somebody listens.
+    #[serde(rename = "execution.output")]
+    ExecutionOutput {
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        /// Redacted; what is not UTF-8 is U+FFFD.
+        text: String,
+    },
+    /// It passed a limit.
+    #[serde(rename = "resource.exceeded")]
+    ResourceExceeded {
+        /// `memory`, `timeout`, `disk`, `cpu`, `file_size`.
+        limit: String,
+    },
+    /// Secrets were given to it.
+    #[serde(rename = "vault.accessed")]
+    VaultAccessed {
+        /// Their names.
+        secrets: Vec<String>,
+    },
+    /// A file that it left was kept and signed.
+    #[serde(rename = "artifact.signed")]
+    ArtifactSigned {
+        /// Redacted.
+        name: String,
+        /// Lower-case hex.
+        sha256: String,
+        /// Size.
+        size_bytes: u64,
+    },
+    /// The queue is nearly full, or somebody was turned away.
+    #[serde(rename = "queue.backpressure")]
+    QueueBackpressure {
+        /// Requests that wait.
+        waiting: usize,
+        /// The most that may.
+        waiting_max: usize,
+    },
+}
+
+/// The end of an execution.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended {
+    /// Language of the program.
+    pub language: Language,
+    /// How it ended; absent: it was refused.
+    pub exit: Option<ExitKind>,
+    /// As a shell would give it.
+    pub exit_code: Option<i32>,
+    /// The refusal's code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<&'static str>,
+    /// From acceptance to result.
+    pub duration_ms: f64,
+    /// Where that time went.
+    pub phases: Phases,
+    /// What the program used.
+    pub resource_usage: ResourceUsage,
+}
+
+impl EventKind {
+    /// Every name, in the order of the reference.
+    pub const NAMES: [&'static str; 9] = [
+        "execution.started",
+        "execution.completed",
+        "execution.failed",
+        "execution.timeout",
+        "execution.output",
+        "resource.exceeded",
+        "vault.accessed",
+        "artifact.signed",
+        "queue.backpressure",
+    ];
+
+    /// The name, as it is written.
+    pub fn name(&self) -> &'static str {
+        let at = match self {
+            Self::ExecutionStarted { .. } => 0,
+            Self::ExecutionCompleted(_) => 1,
+            Self::ExecutionFailed(_) => 2,
+            Self::ExecutionTimeout(_) => 3,
+            Self::ExecutionOutput { .. } => 4,
+            Self::ResourceExceeded { .. } => 5,
+            Self::VaultAccessed { .. } => 6,
+            Self::ArtifactSigned { .. } => 7,
+            Self::QueueBackpressure { .. } => 8,
+        };
+        Self::NAMES[at]
+    }
+}
+
+impl EventKind {
+    fn is_output(&self) -> bool {
+        matches!(self, Self::ExecutionOutput { .. })
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        if self.hears == Hears::Everything {
+            self.shared.output_wanted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Where events are told; clones share it.
+#[derive(Clone)]
+pub(crate) struct Bus {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sender: broadcast::Sender<Arc<Event>>,
+    recent: Mutex<VecDeque<Arc<Event>>>,
+    numbers: AtomicU64,
+    /// Subscribers who want to hear of output.
+    output_wanted: AtomicUsize,
+}
+
+/// Does a subscriber want to hear of every piece of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hears {
+    /// It does.
+    Everything,
+    /// It hears only how things begin and end.
+    AllButOutput,
+}
+
+/// Hears what happens from now on.
+pub struct Subscriber {
+    receiver: broadcast::Receiver<Arc<Event>>,
+    missed: u64,
+    hears: Hears,
+    shared: Arc<Shared>,
+}
+
+impl Bus {
+    pub(crate) fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                sender: broadcast::channel(WAITING_MAX).0,
+                recent: Mutex::new(VecDeque::with_capacity(RECENT_MAX)),
+                numbers: AtomicU64::new(1),
+                output_wanted: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    pub(crate) fn tell(&self, namespace: &str, execution_id: Option<&str>, kind: EventKind) {
+        let mut recent = self
+            .shared
+            .recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let event = Arc::new(Event {
+            number: self.shared.numbers.fetch_add(1, Ordering::Relaxed),
+            time_ms: now_ms(),
+            namespace: namespace.to_owned(),
+            execution_id: execution_id.map(str::to_owned),
+            kind,
+        });
+        if !event.kind.is_output() {
+            if recent.len() == RECENT_MAX {
+                recent.pop_front();
+            }
+            recent.push_back(event.clone());
+        }
+        // Under the lock, so that the order of numbers is the order of telling. Nobody may be listening.
+        drop(self.shared.sender.send(event));
+    }
+
+    /// Does anybody want to hear of output; else it need not be copied.
+    pub(crate) fn wants_output(&self) -> bool {
+        self.shared.output_wanted.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn subscribe(&self, hears: Hears) -> Subscriber {
+        if hears == Hears::Everything {
+            self.shared.output_wanted.fetch_add(1, Ordering::Relaxed);
+        }
+        Subscriber {
+            receiver: self.shared.sender.subscribe(),
+            missed: 0,
+            hears,
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// The last of them, output left out, oldest first.
+    pub(crate) fn recent(&self) -> Vec<Arc<Event>> {
+        let recent = self.shared.recent.lock();
+        recent
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
+    }
+}
+
+impl Subscriber {
+    /// The next event; `None` when the engine is gone.
+    pub async fn next(&mut self) -> Option<Arc<Event>> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) if self.hears == Hears::AllButOutput && event.kind.is_output() => {}
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// How many were lost since the last question, because this subscriber was too slow.
+    pub fn missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
+    }
+}
+
+/// Unix time.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started() -> EventKind {
+        EventKind::ExecutionStarted {
+            language: Language::Shell,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_subscriber_loses_the_oldest_and_is_told_how_many() {
+        let bus = Bus::new();
+        let mut slow = bus.subscribe(Hears::Everything);
+        for _ in 0..WAITING_MAX + 10 {
+            bus.tell("default", None, started());
+        }
+        assert_eq!(slow.next().await.unwrap().number, 11);
+        assert_eq!((slow.missed(), slow.missed()), (10, 0));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_leaves_output_out() {
+        let bus = Bus::new();
+        for _ in 0..RECENT_MAX + 5 {
+            bus.tell("default", Some("x"), started());
+            let text = "much".to_owned();
+            bus.tell("default", Some("x"), EventKind::ExecutionOutput { stream: "stdout", text });
+        }
+        let recent = bus.recent();
+        assert_eq!(recent.len(), RECENT_MAX);
+        assert!(recent.iter().all(|event| event.kind.name() == "execution.started"));
+        assert!(recent.windows(2).all(|pair| pair[0].number < pair[1].number));
+    }
+
+    #[test]
+    fn an_event_is_written_under_its_name() {
+        let bus = Bus::new();
+        bus.tell("team", Some("id"), started());
+        let written = serde_json::to_value(&*bus.recent()[0]).unwrap();
+        assert_eq!(written["event"], "execution.started");
+        assert_eq!((&written["namespace"], &written["language"]), (&"team".into(), &"shell".into()));
+        assert_eq!(written["event"], bus.recent()[0].kind.name());
+    }
+}

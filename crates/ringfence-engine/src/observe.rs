@@ -1,0 +1,444 @@
+//! The engine's door for everything but executions: what happens now, what is kept, and what an operator changes. Each
+//! question and each change goes on record.
+
+use crate::{
+    engine::{Caller, Engine, House},
+    events::Event,
+    meters::{Counts, Present},
+    policy,
+    queue::QueueState,
+    record::{self, Note, Written},
+    secrets,
+    settings::{PolicySettings, QueueSettings},
+    store,
+};
+use ringfence_store::{
+    artifacts::{Manifest, Retention},
+    audit::{Action, Outcome, Page, Query},
+    vault::{SecretEntry, SecretValue},
+};
+use base64::Engine as _;
+use ringfence_types::{Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{
+    io::Read,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+/// Namespaces that may have limits of their own.
+const NARROWED_MAX: usize = 10_000;
+/// The largest artifact that is given in one piece.
+const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
+
+/// A server at this moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Of this server; stands in its audit records.
+    pub server_id: String,
+    /// Of Ringfence.
+    pub version: &'static str,
+    /// Of the server's process.
+    pub pid: u32,
+    /// Strength of its sandboxes.
+    pub tier: String,
+    /// Who runs and waits.
+    pub queue: QueueState,
+    /// What stands ready.
+    pub warm: Vec<Warm>,
+    /// Where secrets come from.
+    pub vault: &'static str,
+    /// Size of the artifacts kept.
+    pub artifacts_bytes: u64,
+    /// Actions that are not on record.
+    pub not_recorded: u64,
+    /// What the server itself takes.
+    pub memory_bytes: u64,
+}
+
+/// Sandboxes of one language that stand ready.
+#[derive(Clone, Debug, Serialize)]
+pub struct Warm {
+    /// Language.
+    pub language: Language,
+    /// How many.
+    pub ready: usize,
+    /// What they take of memory, with their templates.
+    pub memory_bytes: u64,
+}
+
+/// A namespace at this moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// Tenant.
+    pub namespace: String,
+    /// Its requests that are on their way.
+    pub running: Vec<RunningNow>,
+    /// Those of them that wait for a place.
+    pub waiting: usize,
+    /// Limits of a request that asks for none.
+    pub defaults: Limits,
+    /// The most that a request gets.
+    pub caps: Limits,
+    /// Has it given up some of what the operator allows.
+    pub is_narrowed: bool,
+    /// Names of its secrets.
+    pub secrets: Vec<String>,
+    /// What happened in it lately, oldest first.
+    pub recent: Vec<Arc<Event>>,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunningNow {
+    /// Its execution.
+    pub execution_id: String,
+    /// Language of the program.
+    pub language: Language,
+    /// Since it was accepted.
+    pub for_ms: u64,
+}
+
+/// What can change while a server runs.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// Limits, caps, and who may have which secret.
+    pub policy: PolicySettings,
+    /// Bounds of the queue.
+    pub queue: QueueSettings,
+    /// How long artifacts are kept.
+    pub retention: Retention,
+    /// The names of the settings that differ.
+    pub changed: Vec<String>,
+}
+
+impl Engine {
+    /// The server at this moment.
+    pub fn stats(&self) -> Stats {
+        let house = self.house();
+        Stats {
+            server_id: house.id.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            tier: self.tier().to_string(),
+            queue: house.queue.look(),
+            warm: warm(house),
+            vault: house.vault.kind(),
+            artifacts_bytes: house.artifacts.bytes(),
+            not_recorded: house.record.lost(),
+            memory_bytes: resident_bytes(),
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> Counts {
+        self.house().meters.counts()
+    }
+
+    /// The same and the present state, as OpenMetrics text.
+    pub fn metrics(&self) -> String {
+        let house = self.house();
+        let queue = house.queue.look();
+        let present = Present {
+            running: queue.running,
+            waiting: queue.waiting,
+            artifact_bytes: house.artifacts.bytes(),
+            not_recorded: house.record.lost(),
+            ready: warm(house).into_iter().map(|warm| (warm.language, warm.ready)).collect(),
+        };
+        house.meters.text(&present)
+    }
+
+    /// A namespace at this moment.
+    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
+        let house = self.house();
+        let running: Vec<RunningNow> = house
+            .running()
+            .iter()
+            .filter(|(_, run)| run.namespace == *namespace)
+            .map(|(id, run)| RunningNow {
+                execution_id: id.clone(),
+                language: run.language,
+                for_ms: u64::try_from(run.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let lines = house.queue.look().lines;
+        let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
+        let (defaults, caps) = self.limits_of(namespace);
+        let secrets = house.vault.list(namespace).map_err(|error| secrets::refusal(namespace, &error))?;
+        let recent = house.bus.recent().into_iter();
+        Ok(Inspection {
+            namespace: namespace.to_string(),
+            running,
+            waiting: waiting.map_or(0, |line| line.waiting),
+            defaults,
+            caps,
+            is_narrowed: house.narrowed(namespace).is_some(),
+            secrets: secrets.into_iter().map(|entry| entry.key.as_str().to_owned()).collect(),
+            recent: recent.filter(|event| event.namespace == namespace.as_str()).collect(),
+        })
+    }
+
+    /// Default and greatest limits of a namespace.
+    pub fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
+        let policy = self.house().policy();
+        match self.house().narrowed(namespace) {
+            None => (policy.defaults.clone(), policy.caps.clone()),
+            Some(most) => {
+                let caps = policy::least(&most, &policy.caps);
+                (policy::least(&policy.defaults, &caps), caps)
+            }
+        }
+    }
+
+    /// Narrows what a namespace may have; nothing widens it again but the operator, with [`Engine::restore_limits`].
+    pub async fn narrow_limits(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        wish: &LimitsRequest,
+    ) -> Result<(), RequestError> {
+        let house = self.house();
+        let narrow = || policy::narrow(&house.policy(), house.narrowed(namespace).as_ref(), wish);
+        let details = match narrow() {
+            Ok(limits) => json!({"limits": record::limits_in_words(&limits)}),
+            Err(error) => {
+                let details = json!({"why": error.code.as_str()});
+                self.note(caller, Action::LimitsChanged, Outcome::Denied, namespace, details).await?;
+                return Err(error);
+            }
+        };
+        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details).await?;
+        // Once more under the lock, because another may have narrowed them meanwhile.
+        let mut narrowed = house.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if narrowed.len() >= NARROWED_MAX && !narrowed.contains_key(namespace) {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!("{NARROWED_MAX} namespaces have limits of their own."),
+                "Use one of them.",
+            ));
+        }
+        let limits = policy::narrow(&house.policy(), narrowed.get(namespace), wish)?;
+        narrowed.insert(namespace.clone(), limits);
+        Ok(())
+    }
+
+    /// Gives a namespace back what the operator's limits allow. For the operator alone.
+    pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
+        let details = json!({"restored": true});
+        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details).await?;
+        let mut narrowed = self.house().narrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        narrowed.remove(namespace);
+        Ok(())
+    }
+
+    /// The names of a namespace's secrets.
+    pub async fn secrets(&self, caller: &Caller, namespace: &Namespace) -> Result<Vec<SecretEntry>, RequestError> {
+        self.note(caller, Action::VaultAccessed, Outcome::Ok, namespace, json!({"listed": true})).await?;
+        self.house().vault.list(namespace).map_err(|error| secrets::refusal(namespace, &error))
+    }
+
+    /// Keeps a secret; true: it replaced another.
+    pub async fn put_secret(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        key: &EnvName,
+        value: SecretValue,
+        ttl: Option<Duration>,
+    ) -> Result<bool, RequestError> {
+        let details = json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
+        self.note(caller, Action::VaultChanged, Outcome::Pending, namespace, details.clone()).await?;
+        ringfence_jail::hide_memory()
+            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
+        let put = self.house().vault.put(namespace, key, value, ttl);
+        self.note_end(caller, namespace, details, put.is_ok()).await?;
+        put.map(|put| put.replaced).map_err(|error| secrets::refusal(namespace, &error))
+    }
+
+    /// Forgets a secret; false: there was none.
+    pub async fn delete_secret(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        key: &EnvName,
+    ) -> Result<bool, RequestError> {
+        let details = json!({"secret": key.as_str(), "deleted": true});
+        self.note(caller, Action::VaultChanged, Outcome::Pending, namespace, details.clone()).await?;
+        let deleted = self.house().vault.delete(namespace, key);
+        self.note_end(caller, namespace, details, deleted.is_ok()).await?;
+        deleted.map_err(|error| secrets::refusal(namespace, &error))
+    }
+
+    async fn note_end(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        details: Value,
+        is_done: bool,
+    ) -> Result<(), RequestError> {
+        let outcome = if is_done { Outcome::Ok } else { Outcome::Failed };
+        self.note(caller, Action::VaultChanged, outcome, namespace, details).await
+    }
+
+    /// Records, filtered; the question is one, too.
+    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
+        self.note_call(caller, query.namespace.as_deref().unwrap_or_default(), "audit").await?;
+        let house = self.house().clone();
+        let page = tokio::task::spawn_blocking(move || house.record.audit().query(&query));
+        page.await
+            .map_err(|error| store::fault(error.to_string()))?
+            .map_err(|error| record::unavailable(&error))
+    }
+
+    /// What an execution of this namespace has left, with signatures.
+    pub async fn manifest(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+    ) -> Result<Manifest, RequestError> {
+        let manifest = self
+            .house()
+            .artifacts
+            .manifest(execution_id, namespace)
+            .map_err(|error| store::fault(error.to_string()))?;
+        let id: String = execution_id.chars().take(64).collect();
+        let outcome = if manifest.is_some() { Outcome::Ok } else { Outcome::Denied };
+        self.note(caller, Action::ArtifactRead, outcome, namespace, json!({"of": id})).await?;
+        manifest.ok_or_else(no_artifacts)
+    }
+
+    /// One artifact: its type and content.
+    pub async fn artifact(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+        name: &str,
+    ) -> Result<(String, Vec<u8>), RequestError> {
+        let found = self.artifact_content(namespace, execution_id, name).await?;
+        let id: String = execution_id.chars().take(64).collect();
+        let outcome = if found.is_some() { Outcome::Ok } else { Outcome::Denied };
+        self.note(caller, Action::ArtifactRead, outcome, namespace, json!({"of": id, "content": true})).await?;
+        found.ok_or_else(no_artifacts)
+    }
+
+    /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of its own.
+    pub async fn content_of(&self, result: &ExecutionResult, artifact: &Artifact) -> Option<Vec<u8>> {
+        if let Some(inline) = &artifact.content_b64 {
+            return base64::engine::general_purpose::STANDARD.decode(inline).ok();
+        }
+        let namespace = Namespace::try_from(result.namespace.clone()).ok()?;
+        let found = self.artifact_content(&namespace, &result.execution_id, &artifact.name).await;
+        found.ok().flatten().map(|(_, bytes)| bytes)
+    }
+
+    async fn artifact_content(
+        &self,
+        namespace: &Namespace,
+        execution_id: &str,
+        name: &str,
+    ) -> Result<Option<(String, Vec<u8>)>, RequestError> {
+        let (house, namespace) = (self.house().clone(), namespace.clone());
+        let (id, name) = (execution_id.to_owned(), name.to_owned());
+        let read = move || {
+            let Some((item, file)) = house.artifacts.read(&id, &namespace, &name).map_err(|error| error.to_string())?
+            else {
+                return Ok(None);
+            };
+            if item.content.size_bytes > ARTIFACT_BYTES_MAX {
+                return Err(format!("the artifact has more than {ARTIFACT_BYTES_MAX} bytes"));
+            }
+            let mut bytes = Vec::new();
+            file.take(ARTIFACT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+            Ok(Some((item.mime, bytes)))
+        };
+        tokio::task::spawn_blocking(read)
+            .await
+            .map_err(|error| store::fault(error.to_string()))?
+            .map_err(store::fault)
+    }
+
+    /// Puts another configuration in force, in so far as it can change while a server runs.
+    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<(), RequestError> {
+        let house = self.house();
+        let note = Note {
+            action: Action::ConfigChanged,
+            outcome: Outcome::Ok,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"changed": reload.changed}),
+        };
+        house.record.note(note).await?;
+        house.replace_policy(reload.policy);
+        house.queue.replace(reload.queue);
+        house.artifacts.set_retention(reload.retention);
+        Ok(())
+    }
+
+    /// A call that changes nothing, on record before it is answered.
+    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::ToolCalled,
+            outcome: Outcome::Ok,
+            namespace,
+            execution_id: None,
+            caller,
+            details: json!({"tool": tool}),
+        };
+        self.house().record.note(note).await.map(drop)
+    }
+
+    async fn note(
+        &self,
+        caller: &Caller,
+        action: Action,
+        outcome: Outcome,
+        namespace: &Namespace,
+        details: Value,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action,
+            outcome,
+            namespace: namespace.as_str(),
+            execution_id: None,
+            caller,
+            details,
+        };
+        match self.house().record.note(note).await? {
+            Written::Yes | Written::No => Ok(()),
+        }
+    }
+}
+
+fn no_artifacts() -> RequestError {
+    RequestError::new(
+        ErrorCode::NotFound,
+        "there are no such artifacts.",
+        "They may have been removed by age or size (`artifacts.keep_days`, `artifacts.max_mb`), or there were none.",
+    )
+}
+
+fn warm(house: &House) -> Vec<Warm> {
+    let languages = [Language::Python, Language::Node, Language::Shell];
+    let warm = languages.map(|language| {
+        let warmth = house.pools.warmth(language);
+        Warm {
+            language,
+            ready: warmth.ready,
+            memory_bytes: warmth.memory_bytes,
+        }
+    });
+    warm.into()
+}
+
+/// proc_pid_statm(5): the second field counts pages.
+fn resident_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or_default() * PAGE_BYTES
+}

@@ -1,0 +1,136 @@
+//! Pictures for clients. Whoever looks at one decodes it, and decoders are attacked by what they decode: so a picture of
+//! a program's is decoded in a jail, and its pixels are written anew. What comes out of that jail is not trusted either.
+
+use crate::{engine::House, worker};
+use ringfence_check::PICTURE_SIDE_MAX;
+use serde::Deserialize;
+
+/// The worker's name.
+pub(crate) const PICTURE: &str = "picture";
+/// Workers with pictures at once; each may take its whole limit of memory.
+pub(crate) const AT_ONCE: usize = 2;
+/// A larger file is not looked at.
+const INPUT_BYTES_MAX: usize = 32 << 20;
+
+/// A picture that holds nothing but its pixels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// `image/png` or `image/jpeg`.
+    pub mime: String,
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// In pixels, at most 1568.
+    pub width: u32,
+    /// In pixels, at most 1568.
+    pub height: u32,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    ok: bool,
+    #[serde(default)]
+    mime: String,
+    #[serde(default)]
+    width: u32,
+    #[serde(default)]
+    height: u32,
+}
+
+/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is none of these, or too large, or its decoder was killed.
+pub(crate) async fn safe(house: &House, bytes: Vec<u8>) -> Option<Picture> {
+    if bytes.len() > INPUT_BYTES_MAX {
+        return None;
+    }
+    let _permit = house.pictures.acquire().await.ok()?;
+    match worker::run(house, PICTURE, None, bytes).await {
+        Ok(Ok(answer)) => read(&answer),
+        Ok(Err(cause)) => {
+            tracing::info!(?cause, "a picture could not be redrawn");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no picture can be redrawn");
+            None
+        }
+    }
+}
+
+/// A line of JSON, then the file.
+fn read(answer: &[u8]) -> Option<Picture> {
+    let end = answer.iter().position(|byte| *byte == b'\n')?;
+    let head: Head = serde_json::from_slice(&answer[..end]).ok()?;
+    let bytes = &answer[end + 1..];
+    let begins: &[u8] = match head.mime.as_str() {
+        "image/png" => b"\x89PNG\r\n\x1a\n",
+        "image/jpeg" => b"\xff\xd8\xff",
+        _ => return None,
+    };
+    let sides = 1..=PICTURE_SIDE_MAX;
+    let good = head.ok && sides.contains(&head.width) && sides.contains(&head.height);
+    (good && bytes.starts_with(begins)).then(|| Picture {
+        mime: head.mime,
+        bytes: bytes.to_vec(),
+        width: head.width,
+        height: head.height,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_worker_says_is_held_against_what_it_may_say() {
+        let check = |head: &str, bytes: &[u8], good: bool| {
+            let answer = [head.as_bytes(), b"\n", bytes].concat();
+            assert_eq!(read(&answer).is_some(), good, "{head}");
+        };
+        let (png, jpeg) = (b"\x89PNG\r\n\x1a\n...", b"\xff\xd8\xff...");
+        check(
+            r#"{"ok":true,"mime":"image/png","width":1568,"height":1}"#,
+            png,
+            true,
+        );
+        check(
+            r#"{"ok":true,"mime":"image/jpeg","width":1,"height":1568}"#,
+            jpeg,
+            true,
+        );
+        check(
+            r#"{"ok":true,"mime":"image/png","width":1569,"height":1}"#,
+            png,
+            false,
+        );
+        check(
+            r#"{"ok":true,"mime":"image/png","width":0,"height":1}"#,
+            png,
+            false,
+        );
+        check(
+            r#"{"ok":true,"mime":"image/png","width":1,"height":1}"#,
+            jpeg,
+            false,
+        );
+        check(
+            r#"{"ok":true,"mime":"text/html","width":1,"height":1}"#,
+            png,
+            false,
+        );
+        check(
+            r#"{"ok":false,"mime":"image/png","width":1,"height":1}"#,
+            png,
+            false,
+        );
+        check(r#"{"ok":false,"why":"no"}"#, b"", false);
+        check("", b"", false);
+        assert_eq!(read(b""), None);
+    }
+
+    #[test]
+    fn what_the_worker_draws_is_taken() {
+        let pixel = b"GIF89a\x01\0\x01\0\x80\0\0\xff\0\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
+        let picture = read(&ringfence_check::picture(pixel)).unwrap();
+        assert_eq!((picture.width, picture.height), (1, 1));
+        assert_eq!(read(&ringfence_check::picture(b"no picture")), None);
+    }
+}

@@ -1,0 +1,301 @@
+//! The audit bracket around everything that is done: a record before a run starts, and one before its result leaves. When
+//! it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then every result says so.
+
+use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
+use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
+use ringfence_types::{ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, WorkspaceSource};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use tokio::sync::oneshot;
+
+/// Of so many artifacts the digests stand in the record; the signed manifest has all.
+const DIGESTS_MAX: usize = 20;
+
+/// The record of one engine; clones share it.
+#[derive(Clone)]
+pub(crate) struct Record {
+    audit: Arc<Audit>,
+    on_failure: OnFailure,
+    lost: Arc<AtomicU64>,
+}
+
+/// Is what was done on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Yes,
+    /// And the operator said that it may go on.
+    No,
+}
+
+/// One action.
+pub(crate) struct Note<'a> {
+    pub(crate) action: Action,
+    pub(crate) outcome: Outcome,
+    pub(crate) namespace: &'a str,
+    pub(crate) execution_id: Option<&'a str>,
+    pub(crate) caller: &'a Caller,
+    pub(crate) details: Value,
+}
+
+impl Note<'_> {
+    fn entry(self) -> Entry {
+        Entry {
+            action: self.action,
+            outcome: self.outcome,
+            namespace: self.namespace.to_owned(),
+            execution_id: self.execution_id.map(str::to_owned),
+            caller: self.caller.as_str().to_owned(),
+            details: match self.details {
+                Value::Object(details) => details,
+                _ => Map::new(),
+            },
+        }
+    }
+}
+
+/// An execution whose beginning is on record. Dropped without an end (a panic, a task that is taken down), it leaves one.
+pub(crate) struct Opened {
+    record: Record,
+    id: String,
+    namespace: Namespace,
+    caller: Caller,
+    is_closed: bool,
+    begun: Written,
+}
+
+impl Record {
+    pub(crate) fn new(audit: Audit, on_failure: OnFailure) -> Self {
+        Self {
+            audit: Arc::new(audit),
+            on_failure,
+            lost: Arc::default(),
+        }
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Actions that are not on record although they were done.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Puts an action on record.
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
+        let (done, told) = oneshot::channel();
+        self.audit.append(note.entry(), move |written| drop(done.send(written)));
+        match told.await {
+            Ok(Ok(_)) => Ok(Written::Yes),
+            Ok(Err(error)) => self.judge(&error),
+            Err(_) => self.judge(&AuditError::Stopped),
+        }
+    }
+
+    /// The same, for who cannot wait otherwise than by standing still: the start and the end of a server.
+    pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
+        match self.audit.append_and_wait(note.entry()) {
+            Ok(_) => Ok(Written::Yes),
+            Err(error) => self.judge(&error),
+        }
+    }
+
+    fn judge(&self, error: &AuditError) -> Result<Written, RequestError> {
+        match self.on_failure {
+            OnFailure::Deny => Err(unavailable(error)),
+            OnFailure::Warn => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, "NOT ON RECORD: the audit record cannot be written, and audit.on_failure is warn");
+                Ok(Written::No)
+            }
+        }
+    }
+
+    /// No record, no run.
+    pub(crate) async fn begin(
+        &self,
+        id: &str,
+        caller: &Caller,
+        request: &ExecuteRequest,
+    ) -> Result<Opened, RequestError> {
+        let note = Note {
+            action: Action::ExecutionStarted,
+            outcome: Outcome::Pending,
+            namespace: request.namespace.as_str(),
+            execution_id: Some(id),
+            caller,
+            details: asked(request),
+        };
+        let begun = self.note(note).await?;
+        Ok(Opened {
+            record: self.clone(),
+            id: id.to_owned(),
+            namespace: request.namespace.clone(),
+            caller: caller.clone(),
+            is_closed: false,
+            begun,
+        })
+    }
+}
+
+impl Opened {
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A step of it.
+    pub(crate) async fn step(&self, action: Action, outcome: Outcome, details: Value) -> Result<Written, RequestError> {
+        self.record.note(self.note(action, outcome, details)).await
+    }
+
+    /// No record, no result.
+    pub(crate) async fn close(
+        mut self,
+        ended: Result<&Executed, &RequestError>,
+    ) -> Result<Written, RequestError> {
+        self.is_closed = true;
+        let (action, outcome, details) = match ended {
+            Ok(executed) => (action(executed), outcome(executed), done(executed)),
+            Err(error) => {
+                let denied = [ErrorCode::PolicyDenied, ErrorCode::Busy].contains(&error.code);
+                let outcome = if denied { Outcome::Denied } else { Outcome::Failed };
+                // The message may repeat what the caller sent; the code says which rule it was.
+                (Action::ExecutionRefused, outcome, json!({"code": error.code.as_str()}))
+            }
+        };
+        let written = self.record.note(self.note(action, outcome, details)).await?;
+        Ok(if self.begun == Written::No { self.begun } else { written })
+    }
+
+    fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
+        Note {
+            action,
+            outcome,
+            namespace: self.namespace.as_str(),
+            execution_id: Some(&self.id),
+            caller: &self.caller,
+            details,
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            let details = json!({"why": "its task ended before it did"});
+            let entry = self.note(Action::ExecutionFailed, Outcome::Failed, details).entry();
+            self.record.audit.append(entry, |written| {
+                if let Err(error) = written {
+                    tracing::error!(%error, "an execution that was abandoned is not on record");
+                }
+            });
+        }
+    }
+}
+
+pub(crate) fn unavailable(error: &AuditError) -> RequestError {
+    RequestError::new(
+        ErrorCode::AuditUnavailable,
+        format!("the audit record cannot be written: {error}."),
+        "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it.",
+    )
+}
+
+/// What was asked for: digests and names, never what they stand for.
+fn asked(request: &ExecuteRequest) -> Value {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut details = json!({
+        "language": request.language,
+        "code_sha256": hex(&Sha256::digest(request.code.as_bytes())),
+        "code_bytes": request.code.len(),
+    });
+    let mut add = |name: &str, is_there: bool, value: Value| {
+        if is_there {
+            details[name] = value;
+        }
+    };
+    let files: usize = request.files.iter().map(|file| file.bytes.len()).sum();
+    add("files", !request.files.is_empty(), json!({"count": request.files.len(), "bytes": files}));
+    add("arguments", !request.args.is_empty(), json!(request.args.len()));
+    add("variables", !request.env.is_empty(), json!(request.env.len()));
+    add("stdin_bytes", !request.stdin.is_empty(), json!(request.stdin.len()));
+    let names: Vec<&str> = request.secrets.iter().map(|name| name.as_str()).collect();
+    add("secrets", !names.is_empty(), json!(names));
+    if let WorkspaceSource::Host { directory, mode } = &request.workspace {
+        add("workspace", true, json!({"directory": directory, "mode": mode}));
+    }
+    details
+}
+
+/// What a grant allowed, as it stands on record.
+pub(crate) fn granted(grant: &Grant) -> Value {
+    limits_in_words(grant.limits())
+}
+
+pub(crate) fn limits_in_words(limits: &Limits) -> Value {
+    json!({
+        "memory_bytes": limits.memory_bytes,
+        "cpu_millicores": limits.cpu_millicores,
+        "timeout_ms": limits.timeout_ms,
+        "processes": limits.processes,
+        "output_bytes": limits.output_bytes,
+        "disk_bytes": limits.disk_bytes,
+    })
+}
+
+fn action(executed: &Executed) -> Action {
+    match executed.result.exit.kind {
+        ExitKind::Timeout => Action::ExecutionTimeout,
+        _ if executed.result.success => Action::ExecutionCompleted,
+        _ => Action::ExecutionFailed,
+    }
+}
+
+fn outcome(executed: &Executed) -> Outcome {
+    if executed.result.success {
+        Outcome::Ok
+    } else {
+        Outcome::Failed
+    }
+}
+
+fn done(executed: &Executed) -> Value {
+    let result = &executed.result;
+    let usage = &result.resource_usage;
+    let mut details = json!({
+        "exit": result.exit.kind,
+        "exit_code": result.exit_code,
+        "duration_ms": result.duration_ms,
+        "tier": result.isolation.tier,
+        "limits": executed.granted,
+        "cpu_ms": usage.cpu_user_ms + usage.cpu_system_ms,
+        "max_rss_bytes": usage.max_rss_bytes,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+    });
+    if let Some(limit) = &result.exit.limit {
+        details["limit"] = json!(limit);
+    }
+    if !result.artifacts.is_empty() {
+        let digests = result.artifacts.iter().take(DIGESTS_MAX);
+        let digests: Vec<&str> = digests.map(|artifact| artifact.sha256.as_str()).collect();
+        details["artifacts"] = json!({"count": result.artifacts.len(), "sha256": digests});
+    }
+    let rules: Vec<&str> = result
+        .denials
+        .iter()
+        .chain(&result.security_events)
+        .map(|denial| denial.rule.as_str())
+        .collect();
+    if !rules.is_empty() {
+        details["rules"] = json!(rules);
+    }
+    if executed.found > 0 {
+        details["redacted"] = json!(executed.found);
+    }
+    details
+}

@@ -1,0 +1,77 @@
+//! Opens what outlives a request: the signing key, the audit record, the vault, the artifacts. They lie in one directory
+//! that belongs to this user alone.
+
+use crate::{
+    engine::House,
+    record::{self, Record},
+    settings::{OnFailure, RecordSettings},
+};
+use ringfence_store::{
+    Signer,
+    artifacts::ArtifactStore,
+    audit::{Audit, Place},
+    make_own_directory,
+    vault::Vault,
+};
+use ringfence_types::{ErrorCode, RequestError};
+use std::sync::Arc;
+
+const KEY_FILE: &str = "signing.key";
+const ARTIFACTS: &str = "artifacts";
+
+/// All of it.
+pub(crate) struct Opened {
+    pub(crate) record: Record,
+    pub(crate) vault: Vault,
+    pub(crate) artifacts: ArtifactStore,
+}
+
+pub(crate) fn open(settings: &RecordSettings, server_id: &str) -> Result<Opened, RequestError> {
+    make_own_directory(&settings.directory).map_err(|error| {
+        fault(format!("the directory {} cannot be used: {error}", settings.directory.display()))
+    })?;
+    let signer = Signer::load_or_create(&settings.directory.join(KEY_FILE)).map_err(|error| fault(error.to_string()))?;
+    let record = open_record(settings, &signer, server_id)?;
+    let vault = Vault::open(settings.vault.clone()).map_err(|error| fault(error.to_string()))?;
+    if !vault.is_empty() {
+        ringfence_jail::hide_memory().map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
+    }
+    let artifacts = ArtifactStore::open(settings.directory.join(ARTIFACTS), signer, settings.retention)
+        .map_err(|error| fault(error.to_string()))?;
+    Ok(Opened { record, vault, artifacts })
+}
+
+/// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory, and
+/// the log says so aloud.
+fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record, RequestError> {
+    let audit = &settings.audit;
+    let open = |place: Place| Audit::open(place, audit.durability, signer.clone(), server_id.to_owned());
+    let opened = open(audit.place.clone()).or_else(|error| match audit.on_failure {
+        OnFailure::Deny => Err(record::unavailable(&error)),
+        OnFailure::Warn => {
+            tracing::error!(%error, "NOT ON RECORD: the audit record cannot be opened, and audit.on_failure is warn; it is kept in memory");
+            open(Place::Memory).map_err(|error| record::unavailable(&error))
+        }
+    });
+    Ok(Record::new(opened?, audit.on_failure))
+}
+
+pub(crate) fn fault(message: String) -> RequestError {
+    RequestError::new(
+        ErrorCode::StoreFault,
+        format!("{message}."),
+        "Set `state_dir` to a directory that this user alone may write, with room.",
+    )
+}
+
+/// Removes artifacts that are too old or too many, when it is time to look.
+pub(crate) fn sweep_when_due(house: &Arc<House>) {
+    if !house.artifacts.sweep_is_due() {
+        return;
+    }
+    let house = house.clone();
+    tokio::task::spawn_blocking(move || match house.artifacts.sweep() {
+        Ok(swept) => tracing::info!(?swept, "artifacts"),
+        Err(error) => tracing::error!(%error, "artifacts that are too old or too many could not be removed"),
+    });
+}

@@ -1,0 +1,46 @@
+//! Runs a function of our own over a stranger's bytes, in a jail made for that one run.
+
+use crate::{
+    backend::{Place, Running, Wires},
+    engine::{House, Stdin},
+    sandbox::{self, NO_BLOBS},
+};
+use ringfence_jail::wire::Cause;
+use ringfence_redact::Redactor;
+use ringfence_types::RequestError;
+use std::sync::Arc;
+
+/// What the worker of this name says to the input; it is as hostile as the input. `Ok(Err(..))`: it did not get to the
+/// end, and what ended it. A place that stands ready saves the time of making one.
+pub(crate) async fn run(
+    house: &House,
+    name: &str,
+    ready: Option<Place>,
+    input: Vec<u8>,
+) -> Result<Result<Vec<u8>, Cause>, RequestError> {
+    let place = match ready {
+        Some(place) => place,
+        None => {
+            let id = uuid::Uuid::now_v7().to_string();
+            let plan = sandbox::plan_of_worker(house, &id, name)?;
+            house.native.place(Arc::new(plan), None)?
+        }
+    };
+    let claim = sandbox::claim_of_worker(house);
+    let isolation = place.plan.isolation(&claim, &house.native.host);
+    let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
+    let wires = Wires {
+        stdin: Stdin::FromRequest,
+        stdin_bytes: input,
+        live: None,
+        redactor: Redactor::none(),
+        teller: None,
+    };
+    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+    let running = Running::attach(started, wires, claim.limits.output_bytes)?;
+    let outcome = running.wait(cancelled, isolation).await?;
+    Ok(match (outcome.ending.cause, outcome.ending.status) {
+        (Cause::Program, Some(0)) => Ok(outcome.stdout.bytes),
+        (cause, _) => Err(cause),
+    })
+}

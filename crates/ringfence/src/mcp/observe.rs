@@ -1,0 +1,312 @@
+//! The toolsets `observe` and `vault`: what happened and happens in a namespace, what it may use, what it left, and the
+//! names of its secrets. There is no tool that takes or gives a secret's value.
+
+use super::{
+    Answer, Offer,
+    arguments::{Arguments, NAMESPACE, Name, invalid},
+    execute_code::LIMIT_NAMES,
+    listings::in_words,
+};
+use crate::moment;
+use ringfence_engine::{Caller, Engine};
+use ringfence_store::{
+    audit::{Action, Actions, Outcome, Query, Record},
+    vault::SecretEntry,
+};
+use ringfence_types::{EnvName, Limits, LimitsRequest, Namespace, RequestError};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+pub(super) const ID: Name = ("request_id", &["execution_id"]);
+pub(super) const KEY: Name = ("key", &[]);
+pub(super) const LIMIT: Name = ("limit", &[]);
+pub(super) const ACTION: Name = ("action", &[]);
+pub(super) const SINCE: Name = ("since", &[]);
+pub(super) const OUTCOME: Name = ("outcome", &[]);
+pub(super) const BEFORE: Name = ("before", &[]);
+
+pub(super) const RECORDS: u64 = 50;
+pub(super) const RECORDS_MAX: u64 = 1000;
+
+type Object = Map<String, Value>;
+type Answered = Result<Answer, RequestError>;
+
+/// One call of one of these tools.
+pub(super) struct Call<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) caller: &'a Caller,
+    pub(super) offer: &'a Offer,
+    pub(super) tool: &'static str,
+}
+
+impl Call<'_> {
+    fn open(&self, arguments: Object, known: &[Name]) -> Result<(Arguments, Namespace), RequestError> {
+        let names = [known, &[NAMESPACE]].concat();
+        let mut arguments = Arguments::open(arguments, "", &names, &[])?;
+        let namespace = arguments.namespace(self.offer.namespaces)?;
+        Ok((arguments, namespace))
+    }
+
+    /// Nothing but a namespace, and on record.
+    async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
+        let (_, namespace) = self.open(arguments, &[])?;
+        self.engine.note_call(self.caller, namespace.as_str(), self.tool).await?;
+        Ok(namespace)
+    }
+
+    pub(super) async fn stats(&self, arguments: Object) -> Answered {
+        let namespace = self.look(arguments).await?;
+        let mut stats = self.engine.stats();
+        if !self.offer.shows_others() {
+            stats.queue.lines.retain(|line| line.namespace == namespace.as_str());
+        }
+        let queue = &stats.queue;
+        let mut text = format!(
+            "running {} of {}, waiting {} of {}, refused {}\n",
+            queue.running, queue.concurrency, queue.waiting, queue.waiting_max, queue.refused
+        );
+        for warm in &stats.warm {
+            text += &format!("{}: {} sandboxes ready, {} MiB\n", warm.language, warm.ready, warm.memory_bytes >> 20);
+        }
+        text += &format!(
+            "vault: {}; artifacts: {} KiB; server: {} MiB\n",
+            stats.vault,
+            stats.artifacts_bytes >> 10,
+            stats.memory_bytes >> 20
+        );
+        Ok(Answer::plain(text, with_success(&stats)))
+    }
+
+    pub(super) async fn metrics(&self, arguments: Object) -> Answered {
+        self.look(arguments).await?;
+        let counts = self.engine.counts();
+        let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
+        for (language, outcomes) in &counts.executions {
+            let outcomes: Vec<String> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+            text += &format!("{language}: {}\n", outcomes.join(", "));
+        }
+        for (language, duration) in &counts.duration_ms {
+            text += &format!(
+                "{language}: p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms of the last {}\n",
+                duration.p50, duration.p90, duration.p99, duration.count
+            );
+        }
+        for (code, count) in &counts.refusals {
+            text += &format!("refused, {code}: {count}\n");
+        }
+        text += &format!("processor time of programs: {:.1} s; secrets taken out: {}\n", counts.cpu_seconds, counts.redactions);
+        Ok(Answer::plain(text, with_success(&counts)))
+    }
+
+    pub(super) async fn inspect(&self, arguments: Object) -> Answered {
+        let namespace = self.look(arguments).await?;
+        let state = self.engine.inspect(&namespace)?;
+        let mut text = format!("{namespace}: {} on their way, {} waiting\n", state.running.len(), state.waiting);
+        for run in &state.running {
+            text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
+        }
+        text += &limits_text(&state.defaults, &state.caps);
+        let structured = json!({
+            "success": true,
+            "namespace": state.namespace,
+            "running": state.running,
+            "waiting": state.waiting,
+            "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
+            "is_narrowed": state.is_narrowed,
+            "secrets": state.secrets,
+            "recent_events": state.recent,
+        });
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn set_limits(&self, arguments: Object) -> Answered {
+        let known = LIMIT_NAMES.map(|name| (name, [].as_slice()));
+        let (mut arguments, namespace) = self.open(arguments, &known)?;
+        let [ram, cpu, timeout, processes, output, disk] = known;
+        let wish = LimitsRequest {
+            max_ram_mb: arguments.whole(ram)?,
+            max_cpu_cores: arguments.number(cpu)?,
+            timeout_ms: arguments.number(timeout)?.map(milliseconds).transpose()?,
+            max_processes: arguments.whole(processes)?.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            max_output_bytes: arguments.whole(output)?,
+            max_disk_mb: arguments.whole(disk)?,
+        };
+        if wish == LimitsRequest::default() {
+            let names = LIMIT_NAMES.join(", ");
+            return Err(invalid("no limit is given.".to_owned(), format!("Give one or more of {names}.")));
+        }
+        self.engine.narrow_limits(self.caller, &namespace, &wish).await?;
+        let (defaults, caps) = self.engine.limits_of(&namespace);
+        let structured = json!({
+            "success": true,
+            "namespace": namespace,
+            "limits": {"defaults": in_words(&defaults), "caps": in_words(&caps)},
+        });
+        let text = format!("the limits of {namespace} are narrower now\n{}", limits_text(&defaults, &caps));
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn artifacts(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[ID])?;
+        let id = arguments.text(ID)?.ok_or_else(|| {
+            invalid("`request_id` is missing.".to_owned(), "Give the execution_id of a result.")
+        })?;
+        let manifest = self.engine.manifest(self.caller, &namespace, &id).await?;
+        let mut text = String::new();
+        for item in &manifest.artifacts {
+            text += &format!("{} ({}, {} bytes, sha256 {})\n", item.name, item.mime, item.size_bytes, item.sha256);
+        }
+        let artifacts: Vec<Value> = manifest
+            .artifacts
+            .iter()
+            .map(|item| {
+                json!({
+                    "name": item.name,
+                    "size_bytes": item.size_bytes,
+                    "sha256": item.sha256,
+                    "signature": item.signature,
+                    "mime": item.mime,
+                    "uri": ringfence_engine::artifact_uri(&namespace, &manifest.execution_id, &item.name),
+                })
+            })
+            .collect();
+        let structured = json!({
+            "success": true,
+            "execution_id": manifest.execution_id,
+            "artifacts": artifacts,
+            "manifest": {
+                "namespace": manifest.namespace,
+                "created_unix_ms": manifest.created_unix_ms,
+                "public_key": manifest.public_key,
+                "signature": manifest.signature,
+            },
+        });
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn audit(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[LIMIT, ACTION, SINCE, OUTCOME, BEFORE])?;
+        let limit = arguments.whole(LIMIT)?.unwrap_or(RECORDS);
+        if !(1..=RECORDS_MAX).contains(&limit) {
+            return Err(invalid(format!("limit = {limit} is outside 1..={RECORDS_MAX}."), "Read on with `before`."));
+        }
+        let word = |reason: String| invalid(format!("{reason}."), "See the tool's input schema.");
+        let since = arguments.text(SINCE)?;
+        let since = since.map(|text| moment::read(&text).map_err(word)).transpose()?;
+        let action = arguments.text(ACTION)?.map(|text| action(&text).map_err(word)).transpose()?;
+        let outcome = arguments.text(OUTCOME)?;
+        let outcome = outcome.map(|text| text.parse::<Outcome>().map_err(|reason| word(reason.to_string())));
+        let query = Query {
+            namespace: Some(namespace.to_string()),
+            actions: action,
+            outcome: outcome.transpose()?,
+            since_us: since,
+            before_seq: arguments.whole(BEFORE)?,
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            newest_first: true,
+            ..Query::default()
+        };
+        let page = self.engine.audit(self.caller, query).await?;
+        let text: String = page.records.iter().map(line).collect();
+        let records: Vec<Value> = page.records.iter().map(shown).collect();
+        let next = page.next.and_then(|next| next.before_seq);
+        Ok(Answer::plain(text, json!({"success": true, "records": records, "next_before": next})))
+    }
+
+    pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
+        let (_, namespace) = self.open(arguments, &[])?;
+        let secrets = self.engine.secrets(self.caller, &namespace).await?;
+        let text: String = secrets.iter().map(|entry| format!("{}\n", entry.key.as_str())).collect();
+        let text = if text.is_empty() { format!("{namespace} has no secrets\n") } else { text };
+        let secrets: Vec<Value> = secrets.iter().map(secret).collect();
+        let vault = self.engine.stats().vault;
+        let structured = json!({"success": true, "namespace": namespace, "vault": vault, "secrets": secrets});
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn vault_delete(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[KEY])?;
+        let key = arguments
+            .text(KEY)?
+            .ok_or_else(|| invalid("`key` is missing.".to_owned(), "Name the secret; `vault_list` has their names."))?;
+        let key = EnvName::try_from(key).map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
+        let existed = self.engine.delete_secret(self.caller, &namespace, &key).await?;
+        let text = if existed { "deleted\n" } else { "there was none\n" };
+        Ok(Answer::plain(text.to_owned(), json!({"success": true, "existed": existed})))
+    }
+}
+
+/// An action of the record, or a group of them, as `execution.`
+pub(crate) fn action(text: &str) -> Result<Actions, String> {
+    text.parse().map_err(|_| {
+        let names = Action::ALL.iter().map(|action| action.as_str());
+        let near = crate::nearest::suggestion(text, names.clone());
+        let shown: String = text.chars().take(64).collect();
+        format!("`{shown}` is no action of the record.{near} Known: {}", names.collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// A record on one line.
+pub(crate) fn line(record: &Record) -> String {
+    let id = record.execution_id.as_deref().unwrap_or("-");
+    format!(
+        "{} {} {} {} {} {id} {} {}\n",
+        record.seq,
+        moment::write(record.time_us),
+        record.action,
+        record.outcome,
+        if record.namespace.is_empty() { "-" } else { &record.namespace },
+        if record.caller.is_empty() { "-" } else { &record.caller },
+        record.details
+    )
+}
+
+pub(super) fn shown(record: &Record) -> Value {
+    json!({
+        "seq": record.seq,
+        "time": moment::write(record.time_us),
+        "action": record.action,
+        "outcome": record.outcome,
+        "namespace": record.namespace,
+        "execution_id": record.execution_id,
+        "caller": record.caller,
+        "details": serde_json::from_str(&record.details).unwrap_or(Value::Null),
+        "hash": hex(&record.hash),
+    })
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn secret(entry: &SecretEntry) -> Value {
+    let time = |seconds: Option<u64>| seconds.map(|seconds| moment::write_seconds(seconds));
+    json!({
+        "key": entry.key.as_str(),
+        "bytes": entry.bytes,
+        "created": time(entry.created_unix_s),
+        "expires": time(entry.expires_unix_s),
+        "redactable": entry.bytes >= ringfence_engine::SHORTEST_SECRET,
+    })
+}
+
+fn limits_text(defaults: &Limits, caps: &Limits) -> String {
+    let (defaults, caps) = (in_words(defaults), in_words(caps));
+    LIMIT_NAMES.iter().map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name])).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be between 0 and a year")]
+fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
+    const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
+    if seconds > 0.0 && seconds <= YEAR {
+        Ok((seconds * 1000.0).round() as u64)
+    } else {
+        Err(invalid(format!("timeout_seconds = {seconds} is no length of time."), "Give seconds."))
+    }
+}
+
+fn with_success(facts: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(facts).unwrap_or_else(|_| json!({}));
+    value["success"] = json!(true);
+    value
+}

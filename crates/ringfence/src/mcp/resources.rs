@@ -1,0 +1,185 @@
+//! What can be read by address: the server's state, its last events, the audit record, and the files that programs left.
+
+use super::{Offer, observe};
+use crate::settings::Namespaces;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::{Caller, Engine};
+use ringfence_store::audit::Query;
+use ringfence_types::{Artifact, ErrorCode, Namespace, RequestError};
+use rmcp::model::{ContentBlock, Resource, ResourceContents, ResourceTemplate};
+use serde::Serialize;
+use serde_json::json;
+
+const STATUS: &str = "sandbox://status";
+const LOGS: &str = "sandbox://logs";
+const AUDIT: &str = "sandbox://audit";
+const ARTIFACTS: &str = "sandbox://artifacts/";
+const RECORDS: usize = 100;
+const JSON: &str = "application/json";
+
+pub(super) fn list() -> Vec<Resource> {
+    let resource = |uri: &str, name: &str, about: &str| {
+        Resource::new(uri, name).with_description(about).with_mime_type(JSON)
+    };
+    vec![
+        resource(STATUS, "status", "The queue, sandboxes that stand ready, and what the server takes."),
+        resource(LOGS, "logs", "The last hundred events: executions, limits, secrets, artifacts."),
+        resource(AUDIT, "audit", "The last hundred records of the audit record, newest first."),
+    ]
+}
+
+pub(super) fn templates() -> Vec<ResourceTemplate> {
+    vec![
+        ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact")
+            .with_description("A file that a program left. Add ?namespace=NAME for another namespace than `default`."),
+    ]
+}
+
+/// Links to what is too large to stand in an answer.
+pub(super) fn link(artifact: &Artifact) -> Option<ContentBlock> {
+    let uri = artifact.uri.as_ref().filter(|_| artifact.content_b64.is_none())?;
+    let resource = Resource::new(uri, &artifact.name)
+        .with_mime_type(&artifact.mime)
+        .with_size(artifact.size_bytes);
+    Some(ContentBlock::resource_link(resource))
+}
+
+pub(super) async fn read(
+    engine: &Engine,
+    caller: &Caller,
+    offer: &Offer,
+    uri: &str,
+) -> Result<ResourceContents, RequestError> {
+    let (path, namespace) = namespace(uri, offer)?;
+    if let Some(place) = path.strip_prefix(ARTIFACTS) {
+        return artifact(engine, caller, &namespace, place, uri).await;
+    }
+    if path != AUDIT {
+        engine.note_call(caller, namespace.as_str(), &format!("resource {}", known(path)?)).await?;
+    }
+    let text = match path {
+        STATUS => {
+            let mut stats = engine.stats();
+            if !offer.shows_others() {
+                stats.queue.lines.retain(|line| line.namespace == namespace.as_str());
+            }
+            written(&json!({"stats": stats, "counts": engine.counts()}))
+        }
+        LOGS => {
+            let mut events = engine.recent_events();
+            events.retain(|event| offer.shows_others() || event.namespace == namespace.as_str());
+            written(&events)
+        }
+        AUDIT => {
+            let query = Query {
+                namespace: Some(namespace.to_string()),
+                limit: RECORDS,
+                newest_first: true,
+                ..Query::default()
+            };
+            let page = engine.audit(caller, query).await?;
+            written(&page.records.iter().map(observe::shown).collect::<Vec<_>>())
+        }
+        _ => return Err(unknown()),
+    };
+    Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
+}
+
+fn known(path: &str) -> Result<&'static str, RequestError> {
+    [STATUS, LOGS].into_iter().find(|known| *known == path).ok_or_else(unknown)
+}
+
+fn unknown() -> RequestError {
+    RequestError::new(
+        ErrorCode::NotFound,
+        "there is no such resource.",
+        "`resources/list` and `resources/templates/list` name them.",
+    )
+}
+
+async fn artifact(
+    engine: &Engine,
+    caller: &Caller,
+    namespace: &Namespace,
+    place: &str,
+    uri: &str,
+) -> Result<ResourceContents, RequestError> {
+    let (id, name) = place.split_once('/').ok_or_else(unknown)?;
+    let name = decoded(name).ok_or_else(unknown)?;
+    let (mime, bytes) = engine.artifact(caller, namespace, id, &name).await?;
+    let contents = match String::from_utf8(bytes) {
+        Ok(text) => ResourceContents::text(text, uri),
+        Err(binary) => ResourceContents::blob(STANDARD.encode(binary.as_bytes()), uri),
+    };
+    Ok(contents.with_mime_type(mime))
+}
+
+/// The address without its question, and the namespace that it asks for.
+fn namespace<'a>(uri: &'a str, offer: &Offer) -> Result<(&'a str, Namespace), RequestError> {
+    let Some((path, question)) = uri.split_once('?') else {
+        return Ok((uri, Namespace::default_name()));
+    };
+    let name = question.strip_prefix("namespace=").ok_or_else(unknown)?;
+    if offer.namespaces == Namespaces::Fixed {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            "the namespace is not for the caller to choose on this server.",
+            "Leave it out.",
+        ));
+    }
+    let namespace = Namespace::try_from(name.to_owned()).map_err(|_| unknown())?;
+    Ok((path, namespace))
+}
+
+/// Undoes percent signs (RFC 3986); nothing that is not UTF-8 afterwards.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn written(facts: &impl Serialize) -> String {
+    serde_json::to_string_pretty(facts).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::execute_code::tests::offer;
+
+    #[test]
+    fn names_are_read_back_as_they_were_written() {
+        let default = Namespace::default_name();
+        for name in ["a.txt", "output/é ?#%.png", "***REDACTED***", "a\nb"] {
+            let uri = ringfence_engine::artifact_uri(&default, "id", name);
+            let place = uri.strip_prefix(ARTIFACTS).unwrap();
+            assert_eq!(decoded(place.split_once('/').unwrap().1).as_deref(), Some(name));
+        }
+        for bad in ["%", "%4", "%zz", "%ff"] {
+            assert_eq!(decoded(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_asked_for_in_the_address_where_the_caller_may() {
+        let (path, of) = namespace("sandbox://audit?namespace=team", &offer()).unwrap();
+        assert_eq!((path, of.as_str()), (AUDIT, "team"));
+        assert_eq!(namespace(AUDIT, &offer()).unwrap().1.as_str(), "default");
+        assert!(namespace("sandbox://audit?namespace=../x", &offer()).is_err());
+        assert!(namespace("sandbox://audit?x=y", &offer()).is_err());
+        let fixed = Offer { namespaces: Namespaces::Fixed, ..offer() };
+        assert_eq!(
+            namespace("sandbox://audit?namespace=team", &fixed).unwrap_err().code,
+            ErrorCode::PolicyDenied
+        );
+    }
+}

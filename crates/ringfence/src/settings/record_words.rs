@@ -1,0 +1,248 @@
+//! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
+
+use super::words::{Listed, Word, choice};
+use crate::nearest::suggestion;
+use ringfence_engine::SecretRule;
+use ringfence_types::{Namespace, Priority};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+
+choice! {
+    /// Where the audit record is.
+    AuditStore {
+        /// In a file.
+        Sqlite = "sqlite",
+        /// In memory, until the server stops.
+        Memory = "memory",
+    }
+}
+
+choice! {
+    /// What a record that is written survives.
+    AuditDurability {
+        /// That the server is killed.
+        Process = "process",
+        /// That the power fails.
+        Power = "power",
+    }
+}
+
+choice! {
+    /// What happens when the record cannot be written.
+    AuditOnFailure {
+        /// Nothing runs.
+        Deny = "deny",
+        /// It runs, and says that it is not on record.
+        Warn = "warn",
+    }
+}
+
+choice! {
+    /// Where secrets come from.
+    VaultStore {
+        /// `ringfence vault add`, until the server stops.
+        Memory = "memory",
+        /// Variables of the server's environment.
+        Environment = "env",
+        /// An encrypted file.
+        File = "file",
+    }
+}
+
+choice! {
+    /// What opens the vault's file.
+    VaultKey {
+        /// A file with a key.
+        File = "file",
+        /// A passphrase.
+        Passphrase = "passphrase",
+    }
+}
+
+/// Reads a beginning or the whole of a name, as `team-*`.
+fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
+    let plain = text.strip_suffix('*').unwrap_or(text);
+    (plain.len() < text.len() || !plain.is_empty()) && text.len() <= 128 && plain.chars().all(is_part)
+}
+
+/// `NAMESPACE/KEY`; either may be a beginning followed by `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SecretPattern(SecretRule);
+
+impl SecretPattern {
+    pub(crate) fn everything() -> Self {
+        Self(SecretRule {
+            namespace: "*".to_owned(),
+            key: "*".to_owned(),
+        })
+    }
+
+    pub(crate) fn rule(&self) -> SecretRule {
+        self.0.clone()
+    }
+}
+
+impl Word for SecretPattern {
+    fn read(text: &str) -> Result<Self, String> {
+        let refused = || format!("`{text}` is not NAMESPACE/KEY; either may end with `*`");
+        let (namespace, key) = text.split_once('/').ok_or_else(refused)?;
+        let of_namespace = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let of_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if is_pattern(namespace, of_namespace) && is_pattern(key, of_key) {
+            let (namespace, key) = (namespace.to_owned(), key.to_owned());
+            Ok(Self(SecretRule { namespace, key }))
+        } else {
+            Err(refused())
+        }
+    }
+    fn json(&self) -> Value {
+        json!(format!("{}/{}", self.0.namespace, self.0.key))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": r"^[A-Za-z0-9_.-]*\*?/[A-Za-z0-9_]*\*?$"})
+    }
+}
+
+impl Listed for SecretPattern {
+    const SEPARATOR: char = ',';
+    const EMPTY: bool = true;
+}
+
+/// `NAMESPACE=high`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamespacePriority(pub(crate) Namespace, pub(crate) Priority);
+
+const PRIORITIES: [(&str, Priority); 3] = [
+    ("low", Priority::Low),
+    ("normal", Priority::Normal),
+    ("high", Priority::High),
+];
+
+impl Word for NamespacePriority {
+    fn read(text: &str) -> Result<Self, String> {
+        let (namespace, priority) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` is not NAMESPACE=low, =normal or =high"))?;
+        let found = PRIORITIES.iter().find(|(name, _)| *name == priority);
+        let (_, priority) = found.ok_or_else(|| {
+            let names = PRIORITIES.map(|(name, _)| name);
+            format!("`{priority}` is not low, normal or high.{}", suggestion(priority, names))
+        })?;
+        Ok(Self(Namespace::try_from(namespace.to_owned())?, *priority))
+    }
+    fn json(&self) -> Value {
+        let name = PRIORITIES.iter().find(|(_, priority)| *priority == self.1);
+        json!(format!("{}={}", self.0, name.map_or("", |(name, _)| name)))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}=(low|normal|high)$"})
+    }
+}
+
+impl Listed for NamespacePriority {
+    const SEPARATOR: char = ',';
+    const EMPTY: bool = true;
+}
+
+/// Where metrics can be read: a loopback address and a port, or nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
+
+impl Word for Listen {
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let address = text
+            .parse()
+            .map_err(|_| format!("`{text}` is not ADDRESS:PORT, as 127.0.0.1:9464, nor `off`"))?;
+        Ok(Self(Some(address)))
+    }
+    fn json(&self) -> Value {
+        json!(self.0.map_or("off".to_owned(), |address| address.to_string()))
+    }
+    fn schema() -> Value {
+        json!({"type": "string"})
+    }
+}
+
+/// A collector of OpenTelemetry (OTLP over HTTP), or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint(pub(crate) Option<String>);
+
+const ENDPOINT_BYTES_MAX: usize = 2048;
+
+impl Word for Endpoint {
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let rest = text.strip_prefix("http://").unwrap_or_default();
+        let plain = |c: char| c.is_ascii_graphic() && !"@\"<>\\".contains(c);
+        if rest.is_empty() || text.len() > ENDPOINT_BYTES_MAX || !text.chars().all(plain) {
+            return Err(format!(
+                "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
+            ));
+        }
+        Ok(Self(Some(text.to_owned())))
+    }
+    fn json(&self) -> Value {
+        json!(self.0.as_deref().unwrap_or("off"))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^(off$|http://)"})
+    }
+}
+
+macro_rules! read_from_text {
+    ($($word:ident),+) => {$(
+        impl<'de> Deserialize<'de> for $word {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::read(&text).map_err(de::Error::custom)
+            }
+        }
+    )+};
+}
+read_from_text!(Listen, Endpoint);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_patterns_are_a_namespace_and_a_key() {
+        let check = |text: &str, good: bool| assert_eq!(SecretPattern::read(text).is_ok(), good, "{text:?}");
+        check("*/*", true);
+        check("team-*/API_*", true);
+        check("default/OPENAI_API_KEY", true);
+        check("default", false);
+        check("/KEY", false);
+        check("default/", false);
+        check("a*b/KEY", false);
+        check("a/b/c", false);
+        assert_eq!(SecretPattern::read("team-*/K").unwrap().json(), json!("team-*/K"));
+    }
+
+    #[test]
+    fn priorities_addresses_and_endpoints_are_read_and_written_alike() {
+        fn same<T: Word>(text: &str) {
+            assert_eq!(T::read(text).map(|word| word.json()), Ok(json!(text)), "{text}");
+        }
+        same::<NamespacePriority>("team-a=high");
+        same::<Listen>("127.0.0.1:9464");
+        same::<Listen>("[::1]:9464");
+        same::<Listen>("off");
+        same::<Endpoint>("http://127.0.0.1:4318/v1");
+        same::<Endpoint>("off");
+        for text in ["", "9464", "localhost:9464", "127.0.0.1"] {
+            assert!(Listen::read(text).is_err(), "{text:?}");
+        }
+        for text in ["", "https://collector", "http://", "http://user@host", "ftp://x"] {
+            assert!(Endpoint::read(text).is_err(), "{text:?}");
+        }
+        assert!(NamespacePriority::read("a=urgent").is_err());
+        assert!(NamespacePriority::read("../x=low").is_err());
+    }
+}
