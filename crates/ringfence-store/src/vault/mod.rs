@@ -1,8 +1,8 @@
 //! Secrets by namespace, and a run is given those that it may have. They are kept in memory, or taken from the
 //! environment that the operator gave, or sealed in a file that several processes share.
 //!
-//! What is not claimed: who may write to the directory of a vault's file can put an older one there or remove it (he
-//! can read nothing and change no secret), and times to live follow the clock of the machine.
+//! What is not claimed: whoever may write to the directory of a vault's file can remove it or put an older one there
+//! (and can neither read nor change a secret), and times to live follow the clock of the machine.
 
 mod contents;
 mod encoding;
@@ -625,7 +625,10 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| put(&vault, "a", "K", "new"));
             while vault.turn.try_lock().is_ok() {
-                assert!(since.elapsed() < Duration::from_secs(20), "the writer has no turn");
+                assert!(
+                    since.elapsed() < Duration::from_secs(20),
+                    "the writer has no turn"
+                );
                 std::thread::yield_now();
             }
             assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));

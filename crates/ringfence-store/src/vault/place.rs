@@ -143,7 +143,12 @@ pub(super) fn clean(path: &Path) -> Result<(), VaultError> {
         let entry = entry.map_err(|error| failed(directory, "list", error))?;
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_file && is_beside(path, &entry.file_name()) {
-            fs::remove_file(entry.path()).map_err(|error| failed(&entry.path(), "remove", error))?;
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&entry.path(), "remove", error));
+                }
+                Ok(()) | Err(_) => {}
+            }
         }
     }
     Ok(())
