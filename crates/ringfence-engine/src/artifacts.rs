@@ -112,7 +112,12 @@ pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
     let keeps = staging.shelf.keeps_workspace;
     staging.add(doors.changes.as_fd(), &changes, ("", keeps), before);
     let output = harvest::walk(doors.output.as_fd(), BOUNDS);
-    staging.add(doors.output.as_fd(), &output, ("output/", true), &Before::default());
+    staging.add(
+        doors.output.as_fd(),
+        &output,
+        ("output/", true),
+        &Before::default(),
+    );
     staging.conclude()
 }
 
@@ -191,13 +196,7 @@ impl Passage {
 }
 
 impl Staging {
-    fn add(
-        &mut self,
-        directory: BorrowedFd<'_>,
-        walk: &Walk,
-        (prefix, keep): (&str, bool),
-        before: &Before,
-    ) {
+    fn add(&mut self, directory: BorrowedFd<'_>, walk: &Walk, (prefix, keep): (&str, bool), before: &Before) {
         for (path, what) in &walk.refused {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
@@ -268,7 +267,10 @@ impl Staging {
         self.staged.found += 1;
         let numbered = |number: usize| format!("{clean}~{number}");
         if self.taken.contains(&clean) {
-            (2..).map(numbered).find(|name| !self.taken.contains(name)).unwrap_or(clean)
+            (2..)
+                .map(numbered)
+                .find(|name| !self.taken.contains(name))
+                .unwrap_or(clean)
         } else {
             clean
         }
@@ -286,7 +288,8 @@ impl Staging {
         let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
         let mut buffer = vec![0; READ_BYTES];
         let mut count = file.read(&mut buffer)?;
-        let is_text = std::str::from_utf8(&buffer[..count]).map_or_else(|error| error.error_len().is_none(), |_| true)
+        let is_text = std::str::from_utf8(&buffer[..count])
+            .map_or_else(|error| error.error_len().is_none(), |_| true)
             && !buffer[..count].contains(&0);
         let mut passage = self.passage(name, keep, is_text);
         passage.raw = input.is_some().then(Sha256::new);
@@ -332,7 +335,11 @@ impl Staging {
         };
         let redaction = (!redactor.is_idle()).then(|| redactor.stream());
         let incoming = keep.then(|| shelf.house.artifacts.receive()).transpose();
-        let copy = shelf.copy_to.as_deref().map(|to| create_below(to, name)).transpose();
+        let copy = shelf
+            .copy_to
+            .as_deref()
+            .map(|to| create_below(to, name))
+            .transpose();
         let incoming = incoming.unwrap_or_else(|error| {
             self.not_kept("artifacts.not_kept", name, &error.to_string());
             None
@@ -396,7 +403,14 @@ impl Staging {
         }
         let items = self.kept.drain(..).map(|(at, content)| {
             let artifact = &self.staged.artifacts[at];
-            (at, Item { name: artifact.name.clone(), mime: artifact.mime.clone(), content })
+            (
+                at,
+                Item {
+                    name: artifact.name.clone(),
+                    mime: artifact.mime.clone(),
+                    content,
+                },
+            )
         });
         let (places, items): (Vec<usize>, Vec<Item>) = items.unzip();
         let shelf = &self.shelf;
@@ -410,13 +424,20 @@ impl Staging {
                 for (at, signed) in places.into_iter().zip(manifest.artifacts) {
                     let artifact = &mut self.staged.artifacts[at];
                     artifact.signature = Some(signed.signature);
-                    artifact.uri = Some(artifact_uri(&shelf.namespace, &shelf.execution_id, &artifact.name));
+                    artifact.uri = Some(artifact_uri(
+                        &shelf.namespace,
+                        &shelf.execution_id,
+                        &artifact.name,
+                    ));
                     let kind = EventKind::ArtifactSigned {
                         name: artifact.name.clone(),
                         sha256: artifact.sha256.clone(),
                         size_bytes: artifact.size_bytes,
                     };
-                    shelf.house.bus.tell(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
+                    shelf
+                        .house
+                        .bus
+                        .tell(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
                 }
             }
             Err(error) => {
@@ -474,7 +495,9 @@ pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> St
     let mut uri = format!("sandbox://artifacts/{execution_id}/");
     for byte in name.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                uri.push(char::from(byte))
+            }
             other => uri += &format!("%{other:02X}"),
         }
     }

@@ -238,7 +238,11 @@ impl Engine {
         let native = Native::start(settings.helper.clone(), parent, settings.state_dir.clone())
             .map_err(|error| failed("could not start the helper", error))?;
         let id = uuid::Uuid::now_v7().to_string();
-        let store::Opened { record, vault, artifacts } = store::open(&settings.record, &id)?;
+        let store::Opened {
+            record,
+            vault,
+            artifacts,
+        } = store::open(&settings.record, &id)?;
         let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
         if swept.cgroups + swept.directories > 0 {
             tracing::info!(?swept, "removed what an earlier server left");
@@ -265,8 +269,12 @@ impl Engine {
             one_ended: Notify::new(),
             versions: OnceCell::new(),
         };
-        house.record.note_now(house.note(Action::ServerStarted, Outcome::Ok, house.facts()))?;
-        Ok(Self { house: Arc::new(house) })
+        house
+            .record
+            .note_now(house.note(Action::ServerStarted, Outcome::Ok, house.facts()))?;
+        Ok(Self {
+            house: Arc::new(house),
+        })
     }
 
     /// Begins to keep places ready, in the background; until they are, runs start cold.
@@ -472,7 +480,10 @@ impl House {
     /// Nothing can be refused any more; that it is not on record is told by the log.
     fn say_goodbye(&self) {
         let details = json!({"not_recorded": self.record.lost()});
-        if let Err(error) = self.record.note_now(self.note(Action::ServerStopped, Outcome::Ok, details)) {
+        if let Err(error) = self
+            .record
+            .note_now(self.note(Action::ServerStopped, Outcome::Ok, details))
+        {
             tracing::error!(%error, "the end of the server is not on record");
         }
     }

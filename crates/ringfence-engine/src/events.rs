@@ -203,11 +203,7 @@ impl Bus {
     }
 
     pub(crate) fn tell(&self, namespace: &str, execution_id: Option<&str>, kind: EventKind) {
-        let mut recent = self
-            .shared
-            .recent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.shared.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let event = Arc::new(Event {
             number: self.shared.numbers.fetch_add(1, Ordering::Relaxed),
             time_ms: now_ms(),
@@ -305,11 +301,22 @@ mod tests {
         for _ in 0..RECENT_MAX + 5 {
             bus.tell("default", Some("x"), started());
             let text = "much".to_owned();
-            bus.tell("default", Some("x"), EventKind::ExecutionOutput { stream: "stdout", text });
+            bus.tell(
+                "default",
+                Some("x"),
+                EventKind::ExecutionOutput {
+                    stream: "stdout",
+                    text,
+                },
+            );
         }
         let recent = bus.recent();
         assert_eq!(recent.len(), RECENT_MAX);
-        assert!(recent.iter().all(|event| event.kind.name() == "execution.started"));
+        assert!(
+            recent
+                .iter()
+                .all(|event| event.kind.name() == "execution.started")
+        );
         assert!(recent.windows(2).all(|pair| pair[0].number < pair[1].number));
     }
 
@@ -319,7 +326,10 @@ mod tests {
         bus.tell("team", Some("id"), started());
         let written = serde_json::to_value(&*bus.recent()[0]).unwrap();
         assert_eq!(written["event"], "execution.started");
-        assert_eq!((&written["namespace"], &written["language"]), (&"team".into(), &"shell".into()));
+        assert_eq!(
+            (&written["namespace"], &written["language"]),
+            (&"team".into(), &"shell".into())
+        );
         assert_eq!(written["event"], bus.recent()[0].kind.name());
     }
 }

@@ -48,8 +48,15 @@ pub(crate) async fn execute(
 ) -> Result<Executed, RequestError> {
     let clock = Clock::start();
     let (namespace, language) = (submission.request.namespace.clone(), submission.request.language);
-    let opened = house.record.begin(id, &submission.caller, &submission.request).await?;
-    house.bus.tell(namespace.as_str(), Some(id), EventKind::ExecutionStarted { language });
+    let opened = house
+        .record
+        .begin(id, &submission.caller, &submission.request)
+        .await?;
+    house.bus.tell(
+        namespace.as_str(),
+        Some(id),
+        EventKind::ExecutionStarted { language },
+    );
     let mut done = run(house, &opened, submission, live, cancelled, clock).await;
     let closed = opened.close(done.as_ref()).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
@@ -105,7 +112,18 @@ async fn run(
     clock.phases.start_ms = clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
-    let (report, hold) = finish(house, raw, &grant, &lease, &prepared, before, artifacts_to, id, clock).await?;
+    let (report, hold) = finish(
+        house,
+        raw,
+        &grant,
+        &lease,
+        &prepared,
+        before,
+        artifacts_to,
+        id,
+        clock,
+    )
+    .await?;
     drop(permit);
     let found = report.found();
     Ok(Executed {
@@ -255,7 +273,10 @@ fn look_before(grant: &Grant) -> Result<Before, RequestError> {
     Ok(before)
 }
 
-#[expect(clippy::too_many_arguments, reason = "each is a thing that the steps before have made")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is a thing that the steps before have made"
+)]
 async fn finish(
     house: &Arc<House>,
     mut raw: RawOutcome,
@@ -277,7 +298,11 @@ async fn finish(
                 namespace: grant.request().namespace.clone(),
                 execution_id: id.to_owned(),
                 redactor: lease.redactor.clone(),
-                total_max: if private { grant.limits().disk_bytes } else { u64::MAX },
+                total_max: if private {
+                    grant.limits().disk_bytes
+                } else {
+                    u64::MAX
+                },
                 copy_to,
                 keeps_workspace: !is_shared_rw(&grant.request().workspace),
             };
@@ -301,7 +326,13 @@ async fn finish(
 
 /// What a program leaves there stays there.
 fn is_shared_rw(workspace: &WorkspaceSource) -> bool {
-    matches!(workspace, WorkspaceSource::Host { mode: WorkspaceMode::Rw, .. })
+    matches!(
+        workspace,
+        WorkspaceSource::Host {
+            mode: WorkspaceMode::Rw,
+            ..
+        }
+    )
 }
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.

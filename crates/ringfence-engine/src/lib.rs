@@ -27,16 +27,16 @@ pub use artifacts::artifact_uri;
 pub use engine::{
     Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
-pub use language::{BASIC_MODULES, ProgramReport, read_report};
 pub use events::{Ended, Event, EventKind, Hears, Subscriber};
+pub use language::{BASIC_MODULES, ProgramReport, read_report};
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use settings::{
-    AuditSettings, EngineSettings, OnFailure, PolicySettings, QueueSettings, Rate, RecordSettings, RuntimeSettings,
-    SecretRule,
+    AuditSettings, EngineSettings, OnFailure, PolicySettings, QueueSettings, Rate, RecordSettings,
+    RuntimeSettings, SecretRule,
 };
 pub use warm::WarmSettings;
 

@@ -148,7 +148,10 @@ fn outcome(result: &ExecutionResult) -> &'static str {
 
 fn limit_name(limit: &str) -> &'static str {
     const LIMITS: [&str; 5] = ["timeout", "memory", "disk", "cpu", "file_size"];
-    LIMITS.into_iter().find(|known| *known == limit).unwrap_or("other")
+    LIMITS
+        .into_iter()
+        .find(|known| *known == limit)
+        .unwrap_or("other")
 }
 
 impl Meters {
@@ -176,18 +179,40 @@ impl Meters {
         registry.register("executions", "Runs that have ended", self.executions.clone());
         registry.register("refusals", "Requests that were refused", self.refusals.clone());
         registry.register("limits_exceeded", "Runs that passed a limit", self.limits.clone());
-        registry.register("redactions", "Secrets taken out of what left", self.redactions.clone());
-        registry.register("artifacts", "Files that programs have left", self.artifacts.clone());
+        registry.register(
+            "redactions",
+            "Secrets taken out of what left",
+            self.redactions.clone(),
+        );
+        registry.register(
+            "artifacts",
+            "Files that programs have left",
+            self.artifacts.clone(),
+        );
         registry.register("running", "Programs that run", gauges.running.clone());
         registry.register("waiting", "Requests that wait", gauges.waiting.clone());
         registry.register("ready", "Sandboxes that stand ready", gauges.ready.clone());
-        registry.register("not_recorded", "Actions that are not on the audit record", gauges.not_recorded.clone());
+        registry.register(
+            "not_recorded",
+            "Actions that are not on the audit record",
+            gauges.not_recorded.clone(),
+        );
         let seconds = || Unit::Seconds;
-        registry.register_with_unit("execution_duration", "From acceptance to result", seconds(), self.durations.clone());
+        registry.register_with_unit(
+            "execution_duration",
+            "From acceptance to result",
+            seconds(),
+            self.durations.clone(),
+        );
         registry.register_with_unit("phase", "Where that time went", seconds(), self.phases.clone());
         registry.register_with_unit("cpu", "Processor time of programs", seconds(), self.cpu.clone());
         registry.register_with_unit("output", "Written by programs", Unit::Bytes, self.output.clone());
-        registry.register_with_unit("artifacts_kept", "Size of the artifacts kept", Unit::Bytes, gauges.artifact_bytes.clone());
+        registry.register_with_unit(
+            "artifacts_kept",
+            "Size of the artifacts kept",
+            Unit::Bytes,
+            gauges.artifact_bytes.clone(),
+        );
         self
     }
 
@@ -221,8 +246,12 @@ impl Meters {
             return;
         }
         let language = ended.language.as_str();
-        let of = OfLanguage { language: Word(language) };
-        self.durations.get_or_create(&of).observe(ended.duration_ms / 1000.0);
+        let of = OfLanguage {
+            language: Word(language),
+        };
+        self.durations
+            .get_or_create(&of)
+            .observe(ended.duration_ms / 1000.0);
         let phases = &ended.phases;
         for (phase, ms) in [
             ("queued", phases.queued_ms),
@@ -234,7 +263,8 @@ impl Meters {
             self.phases.get_or_create(&Phase { phase }).inc_by(ms / 1000.0);
         }
         let usage = &ended.resource_usage;
-        self.cpu.inc_by((usage.cpu_user_ms + usage.cpu_system_ms) / 1000.0);
+        self.cpu
+            .inc_by((usage.cpu_user_ms + usage.cpu_system_ms) / 1000.0);
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = lately.entry(language).or_default();
         if lately.len() == DURATIONS_MAX {
@@ -253,7 +283,10 @@ impl Meters {
         gauges.not_recorded.set(number(present.not_recorded));
         for (language, ready) in &present.ready {
             let language = Word(language.as_str());
-            gauges.ready.get_or_create(&OfLanguage { language }).set(number(*ready as u64));
+            gauges
+                .ready
+                .get_or_create(&OfLanguage { language })
+                .set(number(*ready as u64));
         }
         let mut text = String::new();
         // Writing into a String does not fail.
@@ -267,7 +300,10 @@ impl Meters {
         let mut executions: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         for language in Language::NAMES.map(|(_, language)| language.as_str()) {
             for outcome in OUTCOMES {
-                let labels = Execution { language: Word(language), outcome: Word(outcome) };
+                let labels = Execution {
+                    language: Word(language),
+                    outcome: Word(outcome),
+                };
                 if let Some(count) = self.executions.get(&labels) {
                     let of_language = executions.entry(language.to_owned()).or_default();
                     of_language.insert(outcome.to_owned(), count.get());
@@ -284,7 +320,11 @@ impl Meters {
             let count = self.limits.get(&Limit { limit: Word(limit) })?.get();
             Some((limit.to_owned(), count))
         });
-        let written = |stream| self.output.get_or_create(&OfStream { stream: Word(stream) }).get();
+        let written = |stream| {
+            self.output
+                .get_or_create(&OfStream { stream: Word(stream) })
+                .get()
+        };
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         Counts {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
@@ -352,7 +392,11 @@ mod tests {
         let meters = Meters::new();
         meters.count_end(&ended(2.5, None));
         meters.count_end(&ended(0.0, Some("busy")));
-        let present = Present { running: 3, ready: vec![(Language::Shell, 2)], ..Present::default() };
+        let present = Present {
+            running: 3,
+            ready: vec![(Language::Shell, 2)],
+            ..Present::default()
+        };
         let text = meters.text(&present);
         for line in [
             "ringfence_refusals_total{code=\"busy\"} 1\n",

@@ -12,13 +12,15 @@ use crate::{
     settings::{PolicySettings, QueueSettings},
     store,
 };
+use base64::Engine as _;
 use ringfence_store::{
     artifacts::{Manifest, Retention},
     audit::{Action, Outcome, Page, Query},
     vault::{SecretEntry, SecretValue},
 };
-use base64::Engine as _;
-use ringfence_types::{Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError};
+use ringfence_types::{
+    Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
@@ -145,7 +147,10 @@ impl Engine {
             waiting: queue.waiting,
             artifact_bytes: house.artifacts.bytes(),
             not_recorded: house.record.lost(),
-            ready: warm(house).into_iter().map(|warm| (warm.language, warm.ready)).collect(),
+            ready: warm(house)
+                .into_iter()
+                .map(|warm| (warm.language, warm.ready))
+                .collect(),
         };
         house.meters.text(&present)
     }
@@ -166,7 +171,10 @@ impl Engine {
         let lines = house.queue.look().lines;
         let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
         let (defaults, caps) = self.limits_of(namespace);
-        let secrets = house.vault.list(namespace).map_err(|error| secrets::refusal(namespace, &error))?;
+        let secrets = house
+            .vault
+            .list(namespace)
+            .map_err(|error| secrets::refusal(namespace, &error))?;
         let recent = house.bus.recent().into_iter();
         Ok(Inspection {
             namespace: namespace.to_string(),
@@ -175,8 +183,13 @@ impl Engine {
             defaults,
             caps,
             is_narrowed: house.narrowed(namespace).is_some(),
-            secrets: secrets.into_iter().map(|entry| entry.key.as_str().to_owned()).collect(),
-            recent: recent.filter(|event| event.namespace == namespace.as_str()).collect(),
+            secrets: secrets
+                .into_iter()
+                .map(|entry| entry.key.as_str().to_owned())
+                .collect(),
+            recent: recent
+                .filter(|event| event.namespace == namespace.as_str())
+                .collect(),
         })
     }
 
@@ -205,11 +218,13 @@ impl Engine {
             Ok(limits) => json!({"limits": record::limits_in_words(&limits)}),
             Err(error) => {
                 let details = json!({"why": error.code.as_str()});
-                self.note(caller, Action::LimitsChanged, Outcome::Denied, namespace, details).await?;
+                self.note(caller, Action::LimitsChanged, Outcome::Denied, namespace, details)
+                    .await?;
                 return Err(error);
             }
         };
-        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details).await?;
+        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details)
+            .await?;
         // Once more under the lock, because another may have narrowed them meanwhile.
         let mut narrowed = house.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
         if narrowed.len() >= NARROWED_MAX && !narrowed.contains_key(namespace) {
@@ -227,16 +242,35 @@ impl Engine {
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
     pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
         let details = json!({"restored": true});
-        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details).await?;
-        let mut narrowed = self.house().narrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details)
+            .await?;
+        let mut narrowed = self
+            .house()
+            .narrowed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         narrowed.remove(namespace);
         Ok(())
     }
 
     /// The names of a namespace's secrets.
-    pub async fn secrets(&self, caller: &Caller, namespace: &Namespace) -> Result<Vec<SecretEntry>, RequestError> {
-        self.note(caller, Action::VaultAccessed, Outcome::Ok, namespace, json!({"listed": true})).await?;
-        self.house().vault.list(namespace).map_err(|error| secrets::refusal(namespace, &error))
+    pub async fn secrets(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<Vec<SecretEntry>, RequestError> {
+        self.note(
+            caller,
+            Action::VaultAccessed,
+            Outcome::Ok,
+            namespace,
+            json!({"listed": true}),
+        )
+        .await?;
+        self.house()
+            .vault
+            .list(namespace)
+            .map_err(|error| secrets::refusal(namespace, &error))
     }
 
     /// Keeps a secret; true: it replaced another.
@@ -248,13 +282,22 @@ impl Engine {
         value: SecretValue,
         ttl: Option<Duration>,
     ) -> Result<bool, RequestError> {
-        let details = json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
-        self.note(caller, Action::VaultChanged, Outcome::Pending, namespace, details.clone()).await?;
+        let details =
+            json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
+        self.note(
+            caller,
+            Action::VaultChanged,
+            Outcome::Pending,
+            namespace,
+            details.clone(),
+        )
+        .await?;
         ringfence_jail::hide_memory()
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
         let put = self.house().vault.put(namespace, key, value, ttl);
         self.note_end(caller, namespace, details, put.is_ok()).await?;
-        put.map(|put| put.replaced).map_err(|error| secrets::refusal(namespace, &error))
+        put.map(|put| put.replaced)
+            .map_err(|error| secrets::refusal(namespace, &error))
     }
 
     /// Forgets a secret; false: there was none.
@@ -265,7 +308,14 @@ impl Engine {
         key: &EnvName,
     ) -> Result<bool, RequestError> {
         let details = json!({"secret": key.as_str(), "deleted": true});
-        self.note(caller, Action::VaultChanged, Outcome::Pending, namespace, details.clone()).await?;
+        self.note(
+            caller,
+            Action::VaultChanged,
+            Outcome::Pending,
+            namespace,
+            details.clone(),
+        )
+        .await?;
         let deleted = self.house().vault.delete(namespace, key);
         self.note_end(caller, namespace, details, deleted.is_ok()).await?;
         deleted.map_err(|error| secrets::refusal(namespace, &error))
@@ -279,12 +329,14 @@ impl Engine {
         is_done: bool,
     ) -> Result<(), RequestError> {
         let outcome = if is_done { Outcome::Ok } else { Outcome::Failed };
-        self.note(caller, Action::VaultChanged, outcome, namespace, details).await
+        self.note(caller, Action::VaultChanged, outcome, namespace, details)
+            .await
     }
 
     /// Records, filtered; the question is one, too.
     pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
-        self.note_call(caller, query.namespace.as_deref().unwrap_or_default(), "audit").await?;
+        self.note_call(caller, query.namespace.as_deref().unwrap_or_default(), "audit")
+            .await?;
         let house = self.house().clone();
         let page = tokio::task::spawn_blocking(move || house.record.audit().query(&query));
         page.await
@@ -305,8 +357,19 @@ impl Engine {
             .manifest(execution_id, namespace)
             .map_err(|error| store::fault(error.to_string()))?;
         let id: String = execution_id.chars().take(64).collect();
-        let outcome = if manifest.is_some() { Outcome::Ok } else { Outcome::Denied };
-        self.note(caller, Action::ArtifactRead, outcome, namespace, json!({"of": id})).await?;
+        let outcome = if manifest.is_some() {
+            Outcome::Ok
+        } else {
+            Outcome::Denied
+        };
+        self.note(
+            caller,
+            Action::ArtifactRead,
+            outcome,
+            namespace,
+            json!({"of": id}),
+        )
+        .await?;
         manifest.ok_or_else(no_artifacts)
     }
 
@@ -320,8 +383,19 @@ impl Engine {
     ) -> Result<(String, Vec<u8>), RequestError> {
         let found = self.artifact_content(namespace, execution_id, name).await?;
         let id: String = execution_id.chars().take(64).collect();
-        let outcome = if found.is_some() { Outcome::Ok } else { Outcome::Denied };
-        self.note(caller, Action::ArtifactRead, outcome, namespace, json!({"of": id, "content": true})).await?;
+        let outcome = if found.is_some() {
+            Outcome::Ok
+        } else {
+            Outcome::Denied
+        };
+        self.note(
+            caller,
+            Action::ArtifactRead,
+            outcome,
+            namespace,
+            json!({"of": id, "content": true}),
+        )
+        .await?;
         found.ok_or_else(no_artifacts)
     }
 
@@ -331,7 +405,9 @@ impl Engine {
             return base64::engine::general_purpose::STANDARD.decode(inline).ok();
         }
         let namespace = Namespace::try_from(result.namespace.clone()).ok()?;
-        let found = self.artifact_content(&namespace, &result.execution_id, &artifact.name).await;
+        let found = self
+            .artifact_content(&namespace, &result.execution_id, &artifact.name)
+            .await;
         found.ok().flatten().map(|(_, bytes)| bytes)
     }
 
@@ -344,7 +420,10 @@ impl Engine {
         let (house, namespace) = (self.house().clone(), namespace.clone());
         let (id, name) = (execution_id.to_owned(), name.to_owned());
         let read = move || {
-            let Some((item, file)) = house.artifacts.read(&id, &namespace, &name).map_err(|error| error.to_string())?
+            let Some((item, file)) = house
+                .artifacts
+                .read(&id, &namespace, &name)
+                .map_err(|error| error.to_string())?
             else {
                 return Ok(None);
             };
@@ -352,7 +431,9 @@ impl Engine {
                 return Err(format!("the artifact has more than {ARTIFACT_BYTES_MAX} bytes"));
             }
             let mut bytes = Vec::new();
-            file.take(ARTIFACT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+            file.take(ARTIFACT_BYTES_MAX + 1)
+                .read_to_end(&mut bytes)
+                .map_err(|error| error.to_string())?;
             Ok(Some((item.mime, bytes)))
         };
         tokio::task::spawn_blocking(read)
@@ -439,6 +520,9 @@ fn warm(house: &House) -> Vec<Warm> {
 fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or_default() * PAGE_BYTES
 }

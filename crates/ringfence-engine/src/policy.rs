@@ -92,8 +92,14 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
         None => Ok(()),
         Some(key) => Err(RequestError::new(
             ErrorCode::PolicyDenied,
-            format!("the policy gives the namespace `{namespace}` no secret `{}`.", key.as_str()),
-            format!("Have the operator add `{namespace}/{}` to `vault.allow`.", key.as_str()),
+            format!(
+                "the policy gives the namespace `{namespace}` no secret `{}`.",
+                key.as_str()
+            ),
+            format!(
+                "Have the operator add `{namespace}/{}` to `vault.allow`.",
+                key.as_str()
+            ),
         )),
     }
 }
@@ -289,8 +295,18 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
             request.secrets = [EnvName::try_from(key.to_owned()).unwrap()].into();
-            let decided = decide(&policy(), None, request).map(drop).map_err(|error| error.code);
-            assert_eq!(decided, if good { Ok(()) } else { Err(ErrorCode::PolicyDenied) }, "{namespace}/{key}");
+            let decided = decide(&policy(), None, request)
+                .map(drop)
+                .map_err(|error| error.code);
+            assert_eq!(
+                decided,
+                if good {
+                    Ok(())
+                } else {
+                    Err(ErrorCode::PolicyDenied)
+                },
+                "{namespace}/{key}"
+            );
         };
         check("team-a", "API_KEY", true);
         check("team-a", "API_KEY_2", false);

@@ -320,7 +320,10 @@ fn busy(state: &State, why: &str) -> RequestError {
     let retry_after_ms = (state.held_ms * ahead).clamp(50.0, 60_000.0) as u64;
     let mut error = RequestError::new(
         ErrorCode::Busy,
-        format!("{} programs run, and this request found no place: {why}.", state.running),
+        format!(
+            "{} programs run, and this request found no place: {why}.",
+            state.running
+        ),
         format!("Try again in {retry_after_ms} ms."),
     );
     error.retry_after_ms = Some(retry_after_ms);
@@ -336,7 +339,11 @@ impl Drop for Permit {
                 let mut state = queue.state();
                 state.held_ms = state.held_ms * 0.9 + held_ms * 0.1;
                 // Fewer may run than did: then the place is not handed on.
-                let next = if state.running > state.settings.concurrency { None } else { state.next() };
+                let next = if state.running > state.settings.concurrency {
+                    None
+                } else {
+                    state.next()
+                };
                 if next.is_none() {
                     state.running -= 1;
                 }
@@ -421,9 +428,17 @@ mod tests {
     #[tokio::test]
     async fn namespaces_take_turns() {
         use Priority::Normal;
-        let waiters = [("flood", Normal), ("flood", Normal), ("flood", Normal), ("quiet", Normal)];
+        let waiters = [
+            ("flood", Normal),
+            ("flood", Normal),
+            ("flood", Normal),
+            ("quiet", Normal),
+        ];
         let order = served(&queue(1, 10), &waiters).await;
-        assert_eq!(order, ["flood Normal", "flood Normal", "quiet Normal", "flood Normal"]);
+        assert_eq!(
+            order,
+            ["flood Normal", "flood Normal", "quiet Normal", "flood Normal"]
+        );
     }
 
     #[tokio::test]
@@ -439,11 +454,23 @@ mod tests {
         use Priority::{High, Low, Normal};
         let mut settings = settings(1, 20);
         settings.priorities = BTreeMap::from([(name("batch"), Low), (name("team"), High)]);
-        let waiters = [("batch", Normal), ("batch", Normal), ("team", Normal), ("team", Normal), ("team", Normal)];
+        let waiters = [
+            ("batch", Normal),
+            ("batch", Normal),
+            ("team", Normal),
+            ("team", Normal),
+            ("team", Normal),
+        ];
         let order = served(&Queue::new(settings, Bus::new()), &waiters).await;
         assert_eq!(
             order,
-            ["batch Normal", "team Normal", "team Normal", "team Normal", "batch Normal"]
+            [
+                "batch Normal",
+                "team Normal",
+                "team Normal",
+                "team Normal",
+                "batch Normal"
+            ]
         );
     }
 
@@ -452,7 +479,10 @@ mod tests {
         let one = NonZeroU32::new(1).unwrap();
         let queue = Queue::new(
             QueueSettings {
-                rate: Some(Rate { per_minute: one, burst: one }),
+                rate: Some(Rate {
+                    per_minute: one,
+                    burst: one,
+                }),
                 ..settings(4, 4)
             },
             Bus::new(),
@@ -460,7 +490,10 @@ mod tests {
         assert!(admit(&queue, "a").await.is_ok());
         let refused = admit(&queue, "a").await.err().unwrap();
         assert_eq!(refused.code, ErrorCode::Busy);
-        assert!((1_000..=60_000).contains(&refused.retry_after_ms.unwrap()), "{refused:?}");
+        assert!(
+            (1_000..=60_000).contains(&refused.retry_after_ms.unwrap()),
+            "{refused:?}"
+        );
         assert!(admit(&queue, "b").await.is_ok());
         queue.replace(settings(4, 4));
         assert!(admit(&queue, "a").await.is_ok());

@@ -3,7 +3,9 @@
 
 use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
-use ringfence_types::{ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, WorkspaceSource};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, WorkspaceSource,
+};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::{
@@ -88,7 +90,8 @@ impl Record {
     /// Puts an action on record.
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
         let (done, told) = oneshot::channel();
-        self.audit.append(note.entry(), move |written| drop(done.send(written)));
+        self.audit
+            .append(note.entry(), move |written| drop(done.send(written)));
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
             Ok(Err(error)) => self.judge(&error),
@@ -148,7 +151,12 @@ impl Opened {
     }
 
     /// A step of it.
-    pub(crate) async fn step(&self, action: Action, outcome: Outcome, details: Value) -> Result<Written, RequestError> {
+    pub(crate) async fn step(
+        &self,
+        action: Action,
+        outcome: Outcome,
+        details: Value,
+    ) -> Result<Written, RequestError> {
         self.record.note(self.note(action, outcome, details)).await
     }
 
@@ -164,11 +172,19 @@ impl Opened {
                 let denied = [ErrorCode::PolicyDenied, ErrorCode::Busy].contains(&error.code);
                 let outcome = if denied { Outcome::Denied } else { Outcome::Failed };
                 // The message may repeat what the caller sent; the code says which rule it was.
-                (Action::ExecutionRefused, outcome, json!({"code": error.code.as_str()}))
+                (
+                    Action::ExecutionRefused,
+                    outcome,
+                    json!({"code": error.code.as_str()}),
+                )
             }
         };
         let written = self.record.note(self.note(action, outcome, details)).await?;
-        Ok(if self.begun == Written::No { self.begun } else { written })
+        Ok(if self.begun == Written::No {
+            self.begun
+        } else {
+            written
+        })
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
@@ -187,7 +203,9 @@ impl Drop for Opened {
     fn drop(&mut self) {
         if !self.is_closed {
             let details = json!({"why": "its task ended before it did"});
-            let entry = self.note(Action::ExecutionFailed, Outcome::Failed, details).entry();
+            let entry = self
+                .note(Action::ExecutionFailed, Outcome::Failed, details)
+                .entry();
             self.record.audit.append(entry, |written| {
                 if let Err(error) = written {
                     tracing::error!(%error, "an execution that was abandoned is not on record");
@@ -219,10 +237,18 @@ fn asked(request: &ExecuteRequest) -> Value {
         }
     };
     let files: usize = request.files.iter().map(|file| file.bytes.len()).sum();
-    add("files", !request.files.is_empty(), json!({"count": request.files.len(), "bytes": files}));
+    add(
+        "files",
+        !request.files.is_empty(),
+        json!({"count": request.files.len(), "bytes": files}),
+    );
     add("arguments", !request.args.is_empty(), json!(request.args.len()));
     add("variables", !request.env.is_empty(), json!(request.env.len()));
-    add("stdin_bytes", !request.stdin.is_empty(), json!(request.stdin.len()));
+    add(
+        "stdin_bytes",
+        !request.stdin.is_empty(),
+        json!(request.stdin.len()),
+    );
     let names: Vec<&str> = request.secrets.iter().map(|name| name.as_str()).collect();
     add("secrets", !names.is_empty(), json!(names));
     if let WorkspaceSource::Host { directory, mode } = &request.workspace {

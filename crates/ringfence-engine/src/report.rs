@@ -163,7 +163,10 @@ fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
     lease.unredactable().into_iter().map(|(name, why)| Denial {
         rule: "redact.too_short".to_owned(),
         layer: "redact".to_owned(),
-        what: format!("the secret {} is not kept out of what the program says: {why}", name.as_str()),
+        what: format!(
+            "the secret {} is not kept out of what the program says: {why}",
+            name.as_str()
+        ),
         hint: "Use a longer secret.".to_owned(),
     })
 }

@@ -1,11 +1,6 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
-use crate::{
-    engine::House,
-    events::EventKind,
-    policy::Grant,
-    record::Opened,
-};
+use crate::{engine::House, events::EventKind, policy::Grant, record::Opened};
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
     audit::{Action, Outcome},
@@ -42,7 +37,11 @@ pub(crate) struct Redactors {
 }
 
 /// Lends a request what its grant says. That it was lent is on record before it is.
-pub(crate) async fn lease(house: &House, opened: &Opened, grant: &Grant) -> Result<SecretLease, RequestError> {
+pub(crate) async fn lease(
+    house: &House,
+    opened: &Opened,
+    grant: &Grant,
+) -> Result<SecretLease, RequestError> {
     let request = grant.request();
     if request.secrets.is_empty() {
         return Ok(SecretLease {
@@ -56,14 +55,19 @@ pub(crate) async fn lease(house: &House, opened: &Opened, grant: &Grant) -> Resu
     let leased = house.vault.lease(&request.namespace, &names);
     let (outcome, details) = match &leased {
         Ok(_) => (Outcome::Ok, json!({"secrets": shown})),
-        Err(error) => (Outcome::Failed, json!({"secrets": shown, "why": error.to_string()})),
+        Err(error) => (
+            Outcome::Failed,
+            json!({"secrets": shown, "why": error.to_string()}),
+        ),
     };
     opened.step(Action::VaultAccessed, outcome, details).await?;
     let secrets = leased.map_err(|error| refusal(&request.namespace, &error))?;
     let event = EventKind::VaultAccessed {
         secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
     };
-    house.bus.tell(request.namespace.as_str(), Some(opened.id()), event);
+    house
+        .bus
+        .tell(request.namespace.as_str(), Some(opened.id()), event);
     let source = Source {
         namespace: request.namespace.clone(),
         names,
@@ -84,7 +88,9 @@ impl SecretLease {
     pub(crate) fn unredactable(&self) -> Vec<(&EnvName, &'static str)> {
         let reason = |value: &SecretValue| Redactor::is_redactable(value.expose()).err();
         let secrets = self.secrets.iter();
-        secrets.filter_map(|(name, value)| Some((name, reason(value)?))).collect()
+        secrets
+            .filter_map(|(name, value)| Some((name, reason(value)?)))
+            .collect()
     }
 }
 

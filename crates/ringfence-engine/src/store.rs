@@ -28,17 +28,26 @@ pub(crate) struct Opened {
 
 pub(crate) fn open(settings: &RecordSettings, server_id: &str) -> Result<Opened, RequestError> {
     make_own_directory(&settings.directory).map_err(|error| {
-        fault(format!("the directory {} cannot be used: {error}", settings.directory.display()))
+        fault(format!(
+            "the directory {} cannot be used: {error}",
+            settings.directory.display()
+        ))
     })?;
-    let signer = Signer::load_or_create(&settings.directory.join(KEY_FILE)).map_err(|error| fault(error.to_string()))?;
+    let signer = Signer::load_or_create(&settings.directory.join(KEY_FILE))
+        .map_err(|error| fault(error.to_string()))?;
     let record = open_record(settings, &signer, server_id)?;
     let vault = Vault::open(settings.vault.clone()).map_err(|error| fault(error.to_string()))?;
     if !vault.is_empty() {
-        ringfence_jail::hide_memory().map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
+        ringfence_jail::hide_memory()
+            .map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
     }
     let artifacts = ArtifactStore::open(settings.directory.join(ARTIFACTS), signer, settings.retention)
         .map_err(|error| fault(error.to_string()))?;
-    Ok(Opened { record, vault, artifacts })
+    Ok(Opened {
+        record,
+        vault,
+        artifacts,
+    })
 }
 
 /// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory, and

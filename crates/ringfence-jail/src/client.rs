@@ -9,13 +9,13 @@ use crate::{
 };
 use ringfence_sys::{channel, file, resource};
 use serde::Serialize;
-use zeroize::Zeroizing;
 use std::{
     io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     process::{Child, Command, Stdio},
 };
+use zeroize::Zeroizing;
 
 /// The helper's process and the connection to it. Dropping the connection ends the helper and every run.
 #[derive(Debug)]

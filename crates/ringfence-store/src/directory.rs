@@ -44,7 +44,12 @@ mod tests {
         std::os::unix::fs::symlink(&own, base.join("link")).unwrap();
         assert!(make_own_directory(&base.join("link")).is_err());
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
-        assert!(make_own_directory(&own).unwrap_err().to_string().contains("chmod"));
+        assert!(
+            make_own_directory(&own)
+                .unwrap_err()
+                .to_string()
+                .contains("chmod")
+        );
         fs::remove_dir_all(&base).unwrap();
     }
 }

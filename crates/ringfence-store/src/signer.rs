@@ -82,7 +82,8 @@ impl Signer {
         }
         let mut pem = Zeroizing::new(String::new());
         file.take(KEY_BYTES_MAX).read_to_string(&mut pem)?;
-        let key = SigningKey::from_pkcs8_pem(&pem).map_err(|_| io::Error::other("it is no Ed25519 key in PEM"))?;
+        let key =
+            SigningKey::from_pkcs8_pem(&pem).map_err(|_| io::Error::other("it is no Ed25519 key in PEM"))?;
         Ok(Self { key: key.into() })
     }
 
@@ -147,7 +148,12 @@ mod tests {
         assert!(!verify(&again.public_key(), b"other words", &signature));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-        assert!(Signer::load_or_create(&path).unwrap_err().to_string().contains("chmod"));
+        assert!(
+            Signer::load_or_create(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("chmod")
+        );
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -8,7 +8,9 @@ pub(crate) fn read(text: &str) -> Result<i64, String> {
     let text = text.trim();
     let refused = || {
         let shown: String = text.chars().take(64).collect();
-        format!("`{shown}` is no time; write 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d")
+        format!(
+            "`{shown}` is no time; write 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d"
+        )
     };
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time.as_microsecond());
@@ -46,7 +48,9 @@ pub(crate) fn write(unix_us: i64) -> String {
 
 /// RFC 3339, to the second.
 pub(crate) fn write_seconds(unix_s: u64) -> String {
-    let time = i64::try_from(unix_s).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let time = i64::try_from(unix_s)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| format!("{unix_s} s"), |time| time.to_string())
 }
 
@@ -61,7 +65,15 @@ mod tests {
         assert_eq!(read("1970-01-01T01:00:00+01:00"), Ok(0));
         let (now, before) = (read("0s").unwrap(), read("2h").unwrap());
         assert!((7_199_000_000..7_201_000_000).contains(&(now - before)));
-        for text in ["", "yesterday", "5y", "-1h", "1.5h", "99999999999999999999d", "9223372036854775807d"] {
+        for text in [
+            "",
+            "yesterday",
+            "5y",
+            "-1h",
+            "1.5h",
+            "99999999999999999999d",
+            "9223372036854775807d",
+        ] {
             assert!(read(text).is_err(), "{text:?}");
         }
     }

@@ -194,7 +194,10 @@ pub(crate) fn go(
             .collect(),
     };
     // With room for all of it, so that growing leaves no copy of a secret behind.
-    let room = environment.iter().map(|(name, value)| name.len() + 6 * value.len()).sum::<usize>();
+    let room = environment
+        .iter()
+        .map(|(name, value)| name.len() + 6 * value.len())
+        .sum::<usize>();
     let mut word = Vec::with_capacity(room + GO_BYTES);
     // Text and maps of text: there is nothing that could fail.
     if serde_json::to_writer(&mut word, &go).is_err() {

@@ -6,7 +6,9 @@ use crate::{
     terminal::{Raw, Terminal},
 };
 use clap::Args;
-use ringfence_engine::{Caller, Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission};
+use ringfence_engine::{
+    Caller, Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission,
+};
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, WorkspaceMode, WorkspaceSource,
 };

@@ -37,8 +37,8 @@ pub(super) const BACKEND: Name = ("backend", &[]);
 pub(super) const VALIDATE: Name = ("validate", &[]);
 
 const KNOWN: &[Name] = &[
-    CODE, LANGUAGE, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER, BACKEND,
-    VALIDATE, NAMESPACE,
+    CODE, LANGUAGE, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER,
+    BACKEND, VALIDATE, NAMESPACE,
 ];
 const ABSENT: &[Absent] = &[
     Absent {
@@ -409,7 +409,12 @@ fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
         .for_execution(&result.execution_id)
     })?;
     Ok(Answer {
-        links: result.artifacts.iter().filter_map(resources::link).take(LINKS_MAX).collect(),
+        links: result
+            .artifacts
+            .iter()
+            .filter_map(resources::link)
+            .take(LINKS_MAX)
+            .collect(),
         ..Answer::plain(text(result), structured)
     })
 }

@@ -29,7 +29,11 @@ pub(in crate::mcp) fn offer() -> Offer {
         disk_bytes: 16384 << 20,
     };
     let secrets = Vec::new();
-    let policy = PolicySettings { defaults, caps, secrets };
+    let policy = PolicySettings {
+        defaults,
+        caps,
+        secrets,
+    };
     Offer {
         toolsets: vec![Toolset::Execute, Toolset::Observe, Toolset::Vault],
         namespaces: Namespaces::CallerChooses,

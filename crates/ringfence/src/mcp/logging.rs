@@ -1,7 +1,10 @@
 //! What happens, as MCP log messages. A client of the handshake revisions sets a level once and hears of everything in its
 //! namespaces from then on; one of revision 2026-07-28 sets it for each request and hears of that one.
 
-#![expect(deprecated, reason = "clients of the handshake revisions have no other way to hear of it")]
+#![expect(
+    deprecated,
+    reason = "clients of the handshake revisions have no other way to hear of it"
+)]
 
 use ringfence_engine::{Event, EventKind, Subscriber};
 use rmcp::{

@@ -26,8 +26,8 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
         ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
-        Tool,
+        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+        ServerConfig, Tool,
     },
     service::{NotificationContext, RequestContext, ServerInitializeError},
 };
@@ -248,7 +248,12 @@ impl Server {
         let engine = &self.engine().await?;
         let offer = &self.offer;
         let tool = tools::name(&request.name).unwrap_or_default();
-        let call = observe::Call { engine, caller, offer, tool };
+        let call = observe::Call {
+            engine,
+            caller,
+            offer,
+            tool,
+        };
         match tool {
             tools::SANDBOX_STATS => call.stats(arguments).await,
             tools::GET_SANDBOX_METRICS => call.metrics(arguments).await,
@@ -283,8 +288,14 @@ fn caller(context: &RequestContext<RoleServer>) -> Caller {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        #[expect(deprecated, reason = "clients of the handshake revisions have no other way to hear of events")]
-        let capabilities = ServerCapabilities::builder().enable_logging().enable_resources().enable_tools();
+        #[expect(
+            deprecated,
+            reason = "clients of the handshake revisions have no other way to hear of events"
+        )]
+        let capabilities = ServerCapabilities::builder()
+            .enable_logging()
+            .enable_resources()
+            .enable_tools();
         ServerConfig::new(capabilities.build())
             .with_server_info(
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence"),
@@ -306,7 +317,10 @@ impl ServerHandler for Server {
         });
     }
 
-    #[expect(deprecated, reason = "clients of the handshake revisions have no other way to ask for it")]
+    #[expect(
+        deprecated,
+        reason = "clients of the handshake revisions have no other way to ask for it"
+    )]
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
@@ -321,7 +335,11 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = if self.offer.observes() { resources::list() } else { Vec::new() };
+        let resources = if self.offer.observes() {
+            resources::list()
+        } else {
+            Vec::new()
+        };
         Ok(ListResourcesResult::with_all_items(resources))
     }
 
@@ -330,7 +348,11 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = if self.offer.observes() { resources::templates() } else { Vec::new() };
+        let templates = if self.offer.observes() {
+            resources::templates()
+        } else {
+            Vec::new()
+        };
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 

@@ -50,7 +50,9 @@ impl Call<'_> {
     /// Nothing but a namespace, and on record.
     async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
         let (_, namespace) = self.open(arguments, &[])?;
-        self.engine.note_call(self.caller, namespace.as_str(), self.tool).await?;
+        self.engine
+            .note_call(self.caller, namespace.as_str(), self.tool)
+            .await?;
         Ok(namespace)
     }
 
@@ -58,7 +60,10 @@ impl Call<'_> {
         let namespace = self.look(arguments).await?;
         let mut stats = self.engine.stats();
         if !self.offer.shows_others() {
-            stats.queue.lines.retain(|line| line.namespace == namespace.as_str());
+            stats
+                .queue
+                .lines
+                .retain(|line| line.namespace == namespace.as_str());
         }
         let queue = &stats.queue;
         let mut text = format!(
@@ -66,7 +71,12 @@ impl Call<'_> {
             queue.running, queue.concurrency, queue.waiting, queue.waiting_max, queue.refused
         );
         for warm in &stats.warm {
-            text += &format!("{}: {} sandboxes ready, {} MiB\n", warm.language, warm.ready, warm.memory_bytes >> 20);
+            text += &format!(
+                "{}: {} sandboxes ready, {} MiB\n",
+                warm.language,
+                warm.ready,
+                warm.memory_bytes >> 20
+            );
         }
         text += &format!(
             "vault: {}; artifacts: {} KiB; server: {} MiB\n",
@@ -82,7 +92,10 @@ impl Call<'_> {
         let counts = self.engine.counts();
         let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
         for (language, outcomes) in &counts.executions {
-            let outcomes: Vec<String> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+            let outcomes: Vec<String> = outcomes
+                .iter()
+                .map(|(outcome, count)| format!("{count} {outcome}"))
+                .collect();
             text += &format!("{language}: {}\n", outcomes.join(", "));
         }
         for (language, duration) in &counts.duration_ms {
@@ -94,14 +107,21 @@ impl Call<'_> {
         for (code, count) in &counts.refusals {
             text += &format!("refused, {code}: {count}\n");
         }
-        text += &format!("processor time of programs: {:.1} s; secrets taken out: {}\n", counts.cpu_seconds, counts.redactions);
+        text += &format!(
+            "processor time of programs: {:.1} s; secrets taken out: {}\n",
+            counts.cpu_seconds, counts.redactions
+        );
         Ok(Answer::plain(text, with_success(&counts)))
     }
 
     pub(super) async fn inspect(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
         let state = self.engine.inspect(&namespace)?;
-        let mut text = format!("{namespace}: {} on their way, {} waiting\n", state.running.len(), state.waiting);
+        let mut text = format!(
+            "{namespace}: {} on their way, {} waiting\n",
+            state.running.len(),
+            state.waiting
+        );
         for run in &state.running {
             text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
         }
@@ -127,13 +147,18 @@ impl Call<'_> {
             max_ram_mb: arguments.whole(ram)?,
             max_cpu_cores: arguments.number(cpu)?,
             timeout_ms: arguments.number(timeout)?.map(milliseconds).transpose()?,
-            max_processes: arguments.whole(processes)?.map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
+            max_processes: arguments
+                .whole(processes)?
+                .map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
             max_output_bytes: arguments.whole(output)?,
             max_disk_mb: arguments.whole(disk)?,
         };
         if wish == LimitsRequest::default() {
             let names = LIMIT_NAMES.join(", ");
-            return Err(invalid("no limit is given.".to_owned(), format!("Give one or more of {names}.")));
+            return Err(invalid(
+                "no limit is given.".to_owned(),
+                format!("Give one or more of {names}."),
+            ));
         }
         self.engine.narrow_limits(self.caller, &namespace, &wish).await?;
         let (defaults, caps) = self.engine.limits_of(&namespace);
@@ -142,19 +167,28 @@ impl Call<'_> {
             "namespace": namespace,
             "limits": {"defaults": in_words(&defaults), "caps": in_words(&caps)},
         });
-        let text = format!("the limits of {namespace} are narrower now\n{}", limits_text(&defaults, &caps));
+        let text = format!(
+            "the limits of {namespace} are narrower now\n{}",
+            limits_text(&defaults, &caps)
+        );
         Ok(Answer::plain(text, structured))
     }
 
     pub(super) async fn artifacts(&self, arguments: Object) -> Answered {
         let (mut arguments, namespace) = self.open(arguments, &[ID])?;
         let id = arguments.text(ID)?.ok_or_else(|| {
-            invalid("`request_id` is missing.".to_owned(), "Give the execution_id of a result.")
+            invalid(
+                "`request_id` is missing.".to_owned(),
+                "Give the execution_id of a result.",
+            )
         })?;
         let manifest = self.engine.manifest(self.caller, &namespace, &id).await?;
         let mut text = String::new();
         for item in &manifest.artifacts {
-            text += &format!("{} ({}, {} bytes, sha256 {})\n", item.name, item.mime, item.size_bytes, item.sha256);
+            text += &format!(
+                "{} ({}, {} bytes, sha256 {})\n",
+                item.name, item.mime, item.size_bytes, item.sha256
+            );
         }
         let artifacts: Vec<Value> = manifest
             .artifacts
@@ -188,12 +222,18 @@ impl Call<'_> {
         let (mut arguments, namespace) = self.open(arguments, &[LIMIT, ACTION, SINCE, OUTCOME, BEFORE])?;
         let limit = arguments.whole(LIMIT)?.unwrap_or(RECORDS);
         if !(1..=RECORDS_MAX).contains(&limit) {
-            return Err(invalid(format!("limit = {limit} is outside 1..={RECORDS_MAX}."), "Read on with `before`."));
+            return Err(invalid(
+                format!("limit = {limit} is outside 1..={RECORDS_MAX}."),
+                "Read on with `before`.",
+            ));
         }
         let word = |reason: String| invalid(format!("{reason}."), "See the tool's input schema.");
         let since = arguments.text(SINCE)?;
         let since = since.map(|text| moment::read(&text).map_err(word)).transpose()?;
-        let action = arguments.text(ACTION)?.map(|text| action(&text).map_err(word)).transpose()?;
+        let action = arguments
+            .text(ACTION)?
+            .map(|text| action(&text).map_err(word))
+            .transpose()?;
         let outcome = arguments.text(OUTCOME)?;
         let outcome = outcome.map(|text| text.parse::<Outcome>().map_err(|reason| word(reason.to_string())));
         let query = Query {
@@ -210,14 +250,24 @@ impl Call<'_> {
         let text: String = page.records.iter().map(line).collect();
         let records: Vec<Value> = page.records.iter().map(shown).collect();
         let next = page.next.and_then(|next| next.before_seq);
-        Ok(Answer::plain(text, json!({"success": true, "records": records, "next_before": next})))
+        Ok(Answer::plain(
+            text,
+            json!({"success": true, "records": records, "next_before": next}),
+        ))
     }
 
     pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
         let (_, namespace) = self.open(arguments, &[])?;
         let secrets = self.engine.secrets(self.caller, &namespace).await?;
-        let text: String = secrets.iter().map(|entry| format!("{}\n", entry.key.as_str())).collect();
-        let text = if text.is_empty() { format!("{namespace} has no secrets\n") } else { text };
+        let text: String = secrets
+            .iter()
+            .map(|entry| format!("{}\n", entry.key.as_str()))
+            .collect();
+        let text = if text.is_empty() {
+            format!("{namespace} has no secrets\n")
+        } else {
+            text
+        };
         let secrets: Vec<Value> = secrets.iter().map(secret).collect();
         let vault = self.engine.stats().vault;
         let structured = json!({"success": true, "namespace": namespace, "vault": vault, "secrets": secrets});
@@ -226,13 +276,20 @@ impl Call<'_> {
 
     pub(super) async fn vault_delete(&self, arguments: Object) -> Answered {
         let (mut arguments, namespace) = self.open(arguments, &[KEY])?;
-        let key = arguments
-            .text(KEY)?
-            .ok_or_else(|| invalid("`key` is missing.".to_owned(), "Name the secret; `vault_list` has their names."))?;
-        let key = EnvName::try_from(key).map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
+        let key = arguments.text(KEY)?.ok_or_else(|| {
+            invalid(
+                "`key` is missing.".to_owned(),
+                "Name the secret; `vault_list` has their names.",
+            )
+        })?;
+        let key = EnvName::try_from(key)
+            .map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
         let existed = self.engine.delete_secret(self.caller, &namespace, &key).await?;
         let text = if existed { "deleted\n" } else { "there was none\n" };
-        Ok(Answer::plain(text.to_owned(), json!({"success": true, "existed": existed})))
+        Ok(Answer::plain(
+            text.to_owned(),
+            json!({"success": true, "existed": existed}),
+        ))
     }
 }
 
@@ -242,7 +299,10 @@ pub(crate) fn action(text: &str) -> Result<Actions, String> {
         let names = Action::ALL.iter().map(|action| action.as_str());
         let near = crate::nearest::suggestion(text, names.clone());
         let shown: String = text.chars().take(64).collect();
-        format!("`{shown}` is no action of the record.{near} Known: {}", names.collect::<Vec<_>>().join(", "))
+        format!(
+            "`{shown}` is no action of the record.{near} Known: {}",
+            names.collect::<Vec<_>>().join(", ")
+        )
     })
 }
 
@@ -255,8 +315,16 @@ pub(crate) fn line(record: &Record) -> String {
         moment::write(record.time_us),
         record.action,
         record.outcome,
-        if record.namespace.is_empty() { "-" } else { &record.namespace },
-        if record.caller.is_empty() { "-" } else { &record.caller },
+        if record.namespace.is_empty() {
+            "-"
+        } else {
+            &record.namespace
+        },
+        if record.caller.is_empty() {
+            "-"
+        } else {
+            &record.caller
+        },
         record.details
     )
 }
@@ -292,16 +360,26 @@ pub(crate) fn secret(entry: &SecretEntry) -> Value {
 
 fn limits_text(defaults: &Limits, caps: &Limits) -> String {
     let (defaults, caps) = (in_words(defaults), in_words(caps));
-    LIMIT_NAMES.iter().map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name])).collect()
+    LIMIT_NAMES
+        .iter()
+        .map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name]))
+        .collect()
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be between 0 and a year")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be between 0 and a year"
+)]
 fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
     if seconds > 0.0 && seconds <= YEAR {
         Ok((seconds * 1000.0).round() as u64)
     } else {
-        Err(invalid(format!("timeout_seconds = {seconds} is no length of time."), "Give seconds."))
+        Err(invalid(
+            format!("timeout_seconds = {seconds} is no length of time."),
+            "Give seconds.",
+        ))
     }
 }
 

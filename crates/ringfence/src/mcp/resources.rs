@@ -19,19 +19,34 @@ const JSON: &str = "application/json";
 
 pub(super) fn list() -> Vec<Resource> {
     let resource = |uri: &str, name: &str, about: &str| {
-        Resource::new(uri, name).with_description(about).with_mime_type(JSON)
+        Resource::new(uri, name)
+            .with_description(about)
+            .with_mime_type(JSON)
     };
     vec![
-        resource(STATUS, "status", "The queue, sandboxes that stand ready, and what the server takes."),
-        resource(LOGS, "logs", "The last hundred events: executions, limits, secrets, artifacts."),
-        resource(AUDIT, "audit", "The last hundred records of the audit record, newest first."),
+        resource(
+            STATUS,
+            "status",
+            "The queue, sandboxes that stand ready, and what the server takes.",
+        ),
+        resource(
+            LOGS,
+            "logs",
+            "The last hundred events: executions, limits, secrets, artifacts.",
+        ),
+        resource(
+            AUDIT,
+            "audit",
+            "The last hundred records of the audit record, newest first.",
+        ),
     ]
 }
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![
-        ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact")
-            .with_description("A file that a program left. Add ?namespace=NAME for another namespace than `default`."),
+        ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact").with_description(
+            "A file that a program left. Add ?namespace=NAME for another namespace than `default`.",
+        ),
     ]
 }
 
@@ -55,13 +70,18 @@ pub(super) async fn read(
         return artifact(engine, caller, &namespace, place, uri).await;
     }
     if path != AUDIT {
-        engine.note_call(caller, namespace.as_str(), &format!("resource {}", known(path)?)).await?;
+        engine
+            .note_call(caller, namespace.as_str(), &format!("resource {}", known(path)?))
+            .await?;
     }
     let text = match path {
         STATUS => {
             let mut stats = engine.stats();
             if !offer.shows_others() {
-                stats.queue.lines.retain(|line| line.namespace == namespace.as_str());
+                stats
+                    .queue
+                    .lines
+                    .retain(|line| line.namespace == namespace.as_str());
             }
             written(&json!({"stats": stats, "counts": engine.counts()}))
         }
@@ -86,7 +106,10 @@ pub(super) async fn read(
 }
 
 fn known(path: &str) -> Result<&'static str, RequestError> {
-    [STATUS, LOGS].into_iter().find(|known| *known == path).ok_or_else(unknown)
+    [STATUS, LOGS]
+        .into_iter()
+        .find(|known| *known == path)
+        .ok_or_else(unknown)
 }
 
 fn unknown() -> RequestError {
@@ -176,9 +199,14 @@ mod tests {
         assert_eq!(namespace(AUDIT, &offer()).unwrap().1.as_str(), "default");
         assert!(namespace("sandbox://audit?namespace=../x", &offer()).is_err());
         assert!(namespace("sandbox://audit?x=y", &offer()).is_err());
-        let fixed = Offer { namespaces: Namespaces::Fixed, ..offer() };
+        let fixed = Offer {
+            namespaces: Namespaces::Fixed,
+            ..offer()
+        };
         assert_eq!(
-            namespace("sandbox://audit?namespace=team", &fixed).unwrap_err().code,
+            namespace("sandbox://audit?namespace=team", &fixed)
+                .unwrap_err()
+                .code,
             ErrorCode::PolicyDenied
         );
     }

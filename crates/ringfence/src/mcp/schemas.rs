@@ -354,7 +354,11 @@ fn input(offer: &Offer, fields: Vec<Property>, required: &[&str]) -> Value {
 pub(super) fn get_artifacts(offer: &Offer) -> Value {
     let id = || json!({"type": "string", "maxLength": 64});
     let fields = vec![
-        ("request_id", "The execution_id of a result. Required, under this name or the other.", id()),
+        (
+            "request_id",
+            "The execution_id of a result. Required, under this name or the other.",
+            id(),
+        ),
         ("execution_id", "The same as request_id.", id()),
     ];
     input(offer, fields, &[])
@@ -392,7 +396,10 @@ pub(super) fn set_limits(offer: &Offer) -> Value {
 }
 
 fn limits_in_words() -> Value {
-    let limits: Map<String, Value> = LIMIT_NAMES.iter().map(|name| ((*name).to_owned(), number())).collect();
+    let limits: Map<String, Value> = LIMIT_NAMES
+        .iter()
+        .map(|name| ((*name).to_owned(), number()))
+        .collect();
     let limits = record(Value::Object(limits));
     record(json!({"defaults": limits, "caps": limits}))
 }
@@ -472,10 +479,26 @@ pub(super) fn audit_execution(offer: &Offer) -> Value {
     let outcomes = ["ok", "failed", "denied", "pending"];
     let fields = vec![
         ("limit", "How many records.", limit),
-        ("action", "One action, as execution.failed, or a group of them, as execution.", string()),
-        ("since", "Not before 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d.", string()),
-        ("outcome", "Records with this outcome.", json!({"type": "string", "enum": outcomes})),
-        ("before", "Records with a smaller seq: next_before of the page before.", whole()),
+        (
+            "action",
+            "One action, as execution.failed, or a group of them, as execution.",
+            string(),
+        ),
+        (
+            "since",
+            "Not before 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d.",
+            string(),
+        ),
+        (
+            "outcome",
+            "Records with this outcome.",
+            json!({"type": "string", "enum": outcomes}),
+        ),
+        (
+            "before",
+            "Records with a smaller seq: next_before of the page before.",
+            whole(),
+        ),
     ];
     input(offer, fields, &[])
 }

@@ -83,8 +83,13 @@ pub(super) fn list(offer: &Offer) -> Vec<Tool> {
 
 fn observe(offer: &Offer) -> Vec<Tool> {
     vec![
-        tool(GET_ARTIFACTS, "List what an execution left", ABOUT_ARTIFACTS, reads())
-            .with_schemas(schemas::get_artifacts(offer), schemas::artifacts()),
+        tool(
+            GET_ARTIFACTS,
+            "List what an execution left",
+            ABOUT_ARTIFACTS,
+            reads(),
+        )
+        .with_schemas(schemas::get_artifacts(offer), schemas::artifacts()),
         tool(SET_RESOURCE_LIMITS, "Narrow limits", ABOUT_LIMITS, changes(false))
             .with_schemas(schemas::set_limits(offer), schemas::limits_now()),
         tool(SANDBOX_STATS, "Describe the server's state", ABOUT_STATS, reads())

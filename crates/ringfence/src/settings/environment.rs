@@ -61,7 +61,8 @@ impl Environment {
             if value.is_empty() || !ours(&name) {
                 continue;
             }
-            if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            {
                 // Moved, not copied: the value is wiped when nobody holds it any more.
                 let value = value.into_string().map_err(|_| "it is not UTF-8".to_owned());
                 let value = value.and_then(|text| SecretValue::new(text).map_err(|error| error.to_string()));
@@ -76,8 +77,13 @@ impl Environment {
 
     /// The variables that hold secrets.
     pub(crate) fn secrets(&self) -> Result<Vec<(String, Arc<SecretValue>)>, RequestError> {
-        let secrets = self.secrets.iter().filter(|(name, _)| name != PASSPHRASE_VARIABLE);
-        secrets.map(|(name, value)| Ok((name.clone(), read_secret(name, value)?))).collect()
+        let secrets = self
+            .secrets
+            .iter()
+            .filter(|(name, _)| name != PASSPHRASE_VARIABLE);
+        secrets
+            .map(|(name, value)| Ok((name.clone(), read_secret(name, value)?)))
+            .collect()
     }
 
     /// What opens the vault's file.
@@ -199,7 +205,10 @@ impl Environment {
     }
 }
 
-fn read_secret(name: &str, value: &Result<Arc<SecretValue>, String>) -> Result<Arc<SecretValue>, RequestError> {
+fn read_secret(
+    name: &str,
+    value: &Result<Arc<SecretValue>, String>,
+) -> Result<Arc<SecretValue>, RequestError> {
     match value {
         Ok(value) => Ok(value.clone()),
         Err(error) => Err(refusal(format!("{name}: {error}."), "Correct or unset it.")),

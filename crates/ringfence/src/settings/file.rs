@@ -3,12 +3,12 @@
 
 use super::{
     keys::{
-        Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes, Ready,
-        Setting, Waiting,
+        Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes,
+        Ready, Setting, Waiting,
     },
     record_words::{
-        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey,
-        VaultStore,
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
+        VaultKey, VaultStore,
     },
     words::{BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset},
 };

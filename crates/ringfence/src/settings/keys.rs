@@ -3,11 +3,12 @@
 
 use super::{
     record_words::{
-        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey,
-        VaultStore,
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
+        VaultKey, VaultStore,
     },
     words::{
-        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset, Whole, Word,
+        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset, Whole,
+        Word,
     },
 };
 use serde_json::Value;

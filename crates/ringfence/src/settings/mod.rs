@@ -17,14 +17,16 @@ pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use environment::CONFIG_VARIABLE;
 use keys::{
-    Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready, Waiting,
+    Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready,
+    Waiting,
 };
 use record_words::{
-    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern, VaultKey, VaultStore,
+    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
+    VaultKey, VaultStore,
 };
 use ringfence_engine::{
-    AuditSettings, EngineSettings, OnFailure, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload,
-    RuntimeSettings, WarmSettings,
+    AuditSettings, EngineSettings, OnFailure, Personal, PolicySettings, QueueSettings, Rate, RecordSettings,
+    Reload, RuntimeSettings, WarmSettings,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -285,8 +287,12 @@ fn queue(settings: &Effective) -> QueueSettings {
         concurrency: bounded(settings.queue_concurrency.value.get()),
         waiting: bounded(settings.queue_waiting.value.get()),
         patience: Duration::from_millis(settings.queue_wait_seconds.value.thousandths()),
-        priorities: priorities.map(|NamespacePriority(namespace, priority)| (namespace, priority)).collect(),
-        rate: per_minute.zip(burst).map(|(per_minute, burst)| Rate { per_minute, burst }),
+        priorities: priorities
+            .map(|NamespacePriority(namespace, priority)| (namespace, priority))
+            .collect(),
+        rate: per_minute
+            .zip(burst)
+            .map(|(per_minute, burst)| Rate { per_minute, burst }),
     }
 }
 
@@ -298,7 +304,8 @@ fn record(
     at: impl Fn(&Setting<Location>) -> Result<Option<PathBuf>, RequestError>,
 ) -> Result<RecordSettings, RequestError> {
     let directory = state_dir.join(RECORD);
-    let usual = |setting: &Setting<Location>, name: &str| Ok(at(setting)?.unwrap_or_else(|| directory.join(name)));
+    let usual =
+        |setting: &Setting<Location>, name: &str| Ok(at(setting)?.unwrap_or_else(|| directory.join(name)));
     let place = match settings.audit_store.value {
         AuditStore::Sqlite => Place::File(usual(&settings.audit_path, "audit.db")?),
         AuditStore::Memory => Place::Memory,
@@ -340,7 +347,11 @@ fn record(
         },
         vault,
         retention: retention(settings),
-        personal: if settings.redact_personal.value { Personal::Remove } else { Personal::Keep },
+        personal: if settings.redact_personal.value {
+            Personal::Remove
+        } else {
+            Personal::Keep
+        },
         directory,
     })
 }
@@ -359,9 +370,14 @@ impl Config {
     /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
     pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
         let (now, then) = (self.effective.rows(), present.effective.rows());
-        let differ = now.iter().zip(&then).filter(|(now, then)| now.value != then.value);
-        let is_changeable = |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
-        let (changed, fixed): (Vec<&str>, Vec<&str>) = differ.map(|(now, _)| now.path).partition(is_changeable);
+        let differ = now
+            .iter()
+            .zip(&then)
+            .filter(|(now, then)| now.value != then.value);
+        let is_changeable =
+            |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
+        let (changed, fixed): (Vec<&str>, Vec<&str>) =
+            differ.map(|(now, _)| now.path).partition(is_changeable);
         let reload = Reload {
             policy: self.engine.policy.clone(),
             queue: self.engine.queue.clone(),
@@ -403,7 +419,13 @@ fn policy(settings: &Effective) -> PolicySettings {
             caps_output_bytes,
             caps_disk_mb
         ),
-        secrets: settings.vault_allow.value.items().iter().map(SecretPattern::rule).collect(),
+        secrets: settings
+            .vault_allow
+            .value
+            .items()
+            .iter()
+            .map(SecretPattern::rule)
+            .collect(),
     }
 }
 

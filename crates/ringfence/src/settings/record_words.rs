@@ -127,7 +127,10 @@ impl Word for NamespacePriority {
         let found = PRIORITIES.iter().find(|(name, _)| *name == priority);
         let (_, priority) = found.ok_or_else(|| {
             let names = PRIORITIES.map(|(name, _)| name);
-            format!("`{priority}` is not low, normal or high.{}", suggestion(priority, names))
+            format!(
+                "`{priority}` is not low, normal or high.{}",
+                suggestion(priority, names)
+            )
         })?;
         Ok(Self(Namespace::try_from(namespace.to_owned())?, *priority))
     }
