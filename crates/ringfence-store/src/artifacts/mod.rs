@@ -19,6 +19,8 @@ mod layout;
 mod listing;
 mod manifest;
 mod sweep;
+#[cfg(test)]
+mod sweep_tests;
 mod tally;
 #[cfg(test)]
 mod tests;
