@@ -4,7 +4,7 @@
 use ringfence::{ExecuteRequest, Namespace, Sandbox};
 use std::{error::Error, time::Duration};
 
-pub fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
     tokio::runtime::Runtime::new()?.block_on(secrets())
 }

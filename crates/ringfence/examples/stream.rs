@@ -4,7 +4,7 @@
 use ringfence::{ExecuteRequest, Sandbox};
 use std::error::Error;
 
-pub fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     ringfence::init();
     tokio::runtime::Runtime::new()?.block_on(stream())
 }

@@ -17,6 +17,10 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 /// How long the first sandbox may take.
 const PROOF_PATIENCE: Duration = Duration::from_secs(30);
 
+/// A program that does not call `init` runs as itself in the helper's place, and nobody can see the difference.
+const NO_SANDBOX: &str = "The helper is a `ringfence` of this version, or calls `ringfence::init()` first in `main`; if it is \
+    so, run `ringfence doctor`.";
+
 /// Settings of the server and of the command line; nothing in a [`Sandbox`] reads them.
 const NOT_OURS: [&str; 5] = [
     "toolsets",
@@ -217,7 +221,8 @@ impl SandboxBuilder {
     /// this host can. To be awaited in a Tokio runtime whose I/O and time are enabled; the sandbox lives in that one.
     ///
     /// This process may then open as many files as its hard limit says. In a cgroup (version 2) that is delegated to it, it
-    /// moves to a leaf. While the vault holds secrets it has no core dumps.
+    /// moves to a leaf. From the first secret on it has no core dumps. It has to ignore or catch SIGPIPE, as Rust programs do,
+    /// or a program in a sandbox could end it.
     pub async fn build(self) -> Result<Sandbox, RequestError> {
         let runtime = Handle::try_current().map_err(|_| {
             fault(
@@ -235,12 +240,11 @@ impl SandboxBuilder {
         let opened = spawn_blocking(move || Engine::open(engine_settings)).await;
         let engine = opened.map_err(|_| fault("opening the engine failed.", "Report this."))??;
         let sandbox = Sandbox::new(engine, caller, runtime);
-        match tokio::time::timeout(PROOF_PATIENCE, sandbox.engine().prove()).await {
-            Ok(proved) => proved.map(|()| sandbox),
-            Err(_) => Err(fault(
-                "the helper does not answer.",
-                "It has to be a `ringfence` of this version, or a program that calls `ringfence::init()` first.",
-            )),
+        let proved = tokio::time::timeout(PROOF_PATIENCE, sandbox.engine().prove()).await;
+        match proved.unwrap_or_else(|_| Err(fault("the helper does not answer.", ""))) {
+            Ok(()) => Ok(sandbox),
+            Err(error) if error.code == ErrorCode::SandboxFault => Err(fault(&error.message, NO_SANDBOX)),
+            Err(error) => Err(error),
         }
     }
 

@@ -54,6 +54,9 @@ static READINESS: OnceLock<Readiness> = OnceLock::new();
 /// }
 /// ```
 ///
+/// A `main` that is not yours, as that of `#[test]` functions, cannot begin so: name a binary with
+/// [`helper`](crate::SandboxBuilder::helper) there.
+///
 /// When it comes too late, nothing happens here, and [`SandboxBuilder::build`](crate::SandboxBuilder::build) says so.
 pub fn init() {
     if std::env::args_os().nth(1).is_some_and(|word| word == HELPER_WORD) {

@@ -62,6 +62,24 @@ impl Sandbox {
     }
 
     /// With what you say.
+    ///
+    /// ```standalone_crate
+    /// use ringfence::{ExecuteRequest, LimitsRequest, Sandbox};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     ringfence::init();
+    ///     tokio::runtime::Runtime::new()?.block_on(async {
+    /// #       let directory = std::env::temp_dir().join(format!("ringfence-doc-{}", std::process::id()));
+    ///         let less = LimitsRequest { max_ram_mb: Some(128), timeout_ms: Some(5_000), ..Default::default() };
+    ///         let sandbox = Sandbox::builder().state_dir(&directory).limits(&less).build().await?;
+    ///         let result = sandbox.execute(ExecuteRequest::shell("echo $((6 * 7))")).await?;
+    ///         assert_eq!(result.stdout, "42\n");
+    ///         sandbox.shutdown().await;
+    /// #       std::fs::remove_dir_all(&directory)?;
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
     pub fn builder() -> SandboxBuilder {
         SandboxBuilder::new()
     }
@@ -87,7 +105,7 @@ impl Sandbox {
     /// Runs a program to its end. A program that fails is a result; an error is a refusal, or a fault of Ringfence's. A caller
     /// who stops waiting (a timeout, a `select!`) cancels the program.
     pub async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionResult, RequestError> {
-        let execution = self.submit(request, Stdin::FromRequest, false);
+        let execution = self.submit(self.submission(request));
         // Once there is a result, nothing is left to cancel.
         let _cancel = CancelOnDrop(execution.canceller());
         execution.finish().await
@@ -96,7 +114,10 @@ impl Sandbox {
     /// Starts a program whose output is read as it comes, with [`Execution::next_output`]. The program waits for a slow
     /// reader. Dropping the [`Execution`] stops nothing: keep its [`canceller`](Execution::canceller) for that.
     pub fn start(&self, request: ExecuteRequest) -> Execution {
-        self.submit(request, Stdin::FromRequest, true)
+        self.submit(Submission {
+            live: true,
+            ..self.submission(request)
+        })
     }
 
     /// The same, and its standard input is copied from `stdin` as it comes.
@@ -105,18 +126,26 @@ impl Sandbox {
         request: ExecuteRequest,
         stdin: impl AsyncRead + Send + Unpin + 'static,
     ) -> Execution {
-        self.submit(request, Stdin::Stream(Box::new(stdin)), true)
+        self.submit(Submission {
+            live: true,
+            stdin: Stdin::Stream(Box::new(stdin)),
+            ..self.submission(request)
+        })
     }
 
-    fn submit(&self, request: ExecuteRequest, stdin: Stdin, live: bool) -> Execution {
-        let _here = self.life.runtime.enter();
-        self.engine().submit(Submission {
+    fn submission(&self, request: ExecuteRequest) -> Submission {
+        Submission {
             request,
-            stdin,
-            live,
+            stdin: Stdin::FromRequest,
+            live: false,
             artifacts_to: None,
             caller: self.caller().clone(),
-        })
+        }
+    }
+
+    fn submit(&self, submission: Submission) -> Execution {
+        let _here = self.life.runtime.enter();
+        self.engine().submit(submission)
     }
 
     /// Hears what happens from now on. A subscriber that is too slow loses the oldest events, and is told how many.

@@ -3,9 +3,11 @@
 use crate::roles;
 use std::{
     fs,
+    io::Read,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 type Check = (&'static str, fn());
@@ -25,6 +27,9 @@ pub const ALL: &[Check] = &[
     ),
     ("init_that_comes_too_late_is_told", late),
     ("a_helper_with_threads_refuses", helper_with_a_thread),
+    ("from_env_reads_what_serve_reads", environment),
+    ("a_vault_in_the_environment_has_its_secrets", vault_in_environment),
+    ("a_program_that_is_killed_takes_its_sandboxes_with_it", killed),
     ("closed_standard_streams_do_no_harm", closed_streams),
     ("ignored_children_do_no_harm", ignored_children),
     ("a_deleted_working_directory_does_no_harm", deleted_directory),
@@ -168,6 +173,80 @@ fn helper_with_a_thread() {
     let mut command = scratch.role("helper-with-a-thread");
     command.arg(&helper);
     refused(command, "ringfence helper: it has 2 threads");
+}
+
+fn environment() {
+    let scratch = Scratch::new("from-env");
+    let file = scratch.0.join("config.yaml");
+    fs::write(&file, "limits: {processes: 33}\n").unwrap();
+    let role = |variable: &str, value: &str| {
+        let mut command = scratch.role("from-env");
+        command.env("RINGFENCE_CONFIG", &file).env(variable, value);
+        command
+    };
+    let output = role("SANDBOXMCP_MAX_RAM_MB", "100").output().unwrap();
+    assert_eq!(stdout(&output), "100 MiB, 33 processes\n");
+    refused(
+        role("RINGFENCE_LIMITS_RAM_MBB", "1"),
+        "Did you mean `RINGFENCE_LIMITS_RAM_MB`?",
+    );
+    refused(
+        role("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody"),
+        "does not read the environment",
+    );
+}
+
+fn vault_in_environment() {
+    let scratch = Scratch::new("vault-env");
+    let mut command = scratch.role("vault-in-environment");
+    command.env("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody");
+    assert_eq!(stdout(&command.output().unwrap()), "18 ***REDACTED***\n");
+}
+
+fn killed() {
+    let scratch = Scratch::new("killed");
+    let name = format!("sleeper-killed-{}", std::process::id());
+    let mut command = scratch.role("wait");
+    let mut child = command.arg(&name).stdout(Stdio::piped()).spawn().unwrap();
+    let mut up = [0; 3];
+    child.stdout.take().unwrap().read_exact(&mut up).unwrap();
+    let of_it = || processes(|pid| command_line(pid).contains(&name));
+    let ours = || processes(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own()));
+    assert!(
+        within(|| of_it() >= 2),
+        "the control: the program, and what is inside"
+    );
+    assert!(ours() >= 3, "the control: the program, its helper, a supervisor");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(within(|| of_it() == 0));
+    assert!(within(|| ours() == 0));
+}
+
+/// How many there are but this one.
+fn processes(is_meant: impl Fn(u32) -> bool) -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id())
+        .filter(|pid| is_meant(*pid))
+        .count()
+}
+
+fn command_line(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+/// Does it become true in ten seconds.
+fn within(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 fn closed_streams() {

@@ -1,7 +1,7 @@
 //! What this program is when a check has started it.
 
 use crate::{artifacts, hello, secrets, stream, tenants};
-use ringfence::{ErrorCode, ExecuteRequest, RequestError, Sandbox};
+use ringfence::{ErrorCode, ExecuteRequest, Namespace, RequestError, Sandbox};
 use std::{error::Error, fs, process::ExitCode};
 
 /// The first word of a command line that names a role.
@@ -34,6 +34,18 @@ pub fn play(role: &str) -> ExitCode {
         "crowd" => {
             ringfence::init();
             in_a_runtime(crowd())
+        }
+        "from-env" => {
+            ringfence::init();
+            in_a_runtime(from_env())
+        }
+        "vault-in-environment" => {
+            ringfence::init();
+            in_a_runtime(vault_in_environment())
+        }
+        "wait" => {
+            ringfence::init();
+            in_a_runtime(wait())
         }
         other => Err(format!("no role {other:?}").into()),
     };
@@ -72,6 +84,40 @@ async fn local() -> Played {
 async fn with_a_bad_helper() -> Played {
     let helper = std::env::args().nth(3).ok_or("no helper")?;
     Sandbox::builder().helper(helper).build().await?;
+    Ok(())
+}
+
+async fn from_env() -> Played {
+    let sandbox = Sandbox::from_env().await?;
+    let (limits, _) = sandbox.limits(&Namespace::default_name());
+    println!(
+        "{} MiB, {} processes",
+        limits.memory_bytes >> 20,
+        limits.processes
+    );
+    sandbox.shutdown().await;
+    Ok(())
+}
+
+async fn vault_in_environment() -> Played {
+    let sandbox = Sandbox::builder().vault_in_environment().build().await?;
+    let mut request = ExecuteRequest::shell("echo ${#KEY} $KEY");
+    request.secrets.insert("KEY".parse()?);
+    print!("{}", sandbox.execute(request).await?.stdout);
+    sandbox.shutdown().await;
+    Ok(())
+}
+
+/// Until it is killed.
+async fn wait() -> Played {
+    let name = std::env::args().nth(3).ok_or("no name")?;
+    let sandbox = Sandbox::local().await?;
+    sandbox.warm_up();
+    let code = format!("echo up; exec -a {name} sleep 3600");
+    let mut execution = sandbox.start(ExecuteRequest::shell(code));
+    execution.next_output().await.ok_or("it does not start")?;
+    println!("up");
+    execution.finish().await?;
     Ok(())
 }
 

@@ -178,6 +178,38 @@ async fn a_helper_that_is_none_is_told_before_anything_is_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_is_given_up_leaves_no_process() {
+    let place = Place::new("given-up");
+    let mut given_up = 0;
+    for ms in [1, 2, 4, 8, 16, 32] {
+        let built = tokio::time::timeout(Duration::from_millis(ms), place.builder().build()).await;
+        given_up += usize::from(built.is_err());
+    }
+    assert!(given_up > 0, "the control: a build takes more than a millisecond");
+    assert!(soon(|| place.processes().is_empty()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_the_program_starts_inherit_nothing() {
+    let place = Place::new("inherit");
+    let sandbox = place.sandbox().await;
+    let mut execution = sandbox.start(ExecuteRequest::shell("echo up; exec sleep 3600"));
+    assert!(execution.next_output().await.is_some());
+    let own = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    #[expect(clippy::disallowed_methods, reason = "the program's own child")]
+    let child = std::process::Command::new("ls")
+        .args(["-l", "/proc/self/fd"])
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(child.stdout).unwrap();
+    assert!(own > 10, "the control: there is something to inherit");
+    for kind in ["socket:", "memfd:", "audit.db", "signing.key"] {
+        assert!(!listed.contains(kind), "{listed}");
+    }
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_has_ended_takes_no_request_and_nobody_waits_for_ever() {
     let place = Place::new("runtime");
     let builder = place.builder();
