@@ -100,6 +100,11 @@ impl ArtifactStore {
         })
     }
 
+    /// Checks what it has signed.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.signer.public_key()
+    }
+
     fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
