@@ -4,12 +4,16 @@
 mod cli;
 #[cfg(test)]
 mod golden;
+mod log;
 mod mcp;
+mod metrics;
 mod moment;
 mod nearest;
 #[cfg(test)]
 mod reference;
+mod reload;
 mod settings;
+mod telemetry;
 mod terminal;
 mod utf8;
 

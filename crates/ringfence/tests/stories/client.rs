@@ -88,12 +88,13 @@ impl Server {
 
     pub fn start_with(words: &[&str]) -> Self {
         let mut command = ringfence(&["serve"]);
-        let child = command
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
+        command.args(words).stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    /// Of a command line that serves.
+    pub fn of(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut server = Self {
