@@ -54,6 +54,7 @@ struct Instruments {
     tracer: SdkTracer,
     executions: Counter<u64>,
     durations: Histogram<f64>,
+    missed: Counter<u64>,
 }
 
 impl Telemetry {
@@ -134,7 +135,7 @@ async fn follow(mut events: Subscriber, instruments: Instruments, stop: Cancella
         tokio::select! {
             biased;
             event = events.next() => match event {
-                Some(event) => instruments.note(&event),
+                Some(event) => instruments.note(&event, events.missed()),
                 None => return,
             },
             () = stop.cancelled() => break,
@@ -144,7 +145,7 @@ async fn follow(mut events: Subscriber, instruments: Instruments, stop: Cancella
     while let Ok(Some(event)) =
         tokio::time::timeout(Duration::ZERO, tokio::task::unconstrained(events.next())).await
     {
-        instruments.note(&event);
+        instruments.note(&event, events.missed());
     }
 }
 
@@ -164,10 +165,18 @@ impl Instruments {
                 .with_unit("s")
                 .with_boundaries(BOUNDS.to_vec())
                 .build(),
+            missed: meter
+                .u64_counter("ringfence.events.missed")
+                .with_description("Events that came faster than they could be told of.")
+                .with_unit("{event}")
+                .build(),
         }
     }
 
-    fn note(&self, event: &Event) {
+    fn note(&self, event: &Event, missed: u64) {
+        if missed > 0 {
+            self.missed.add(missed, &[]);
+        }
         let (EventKind::ExecutionCompleted(ended)
         | EventKind::ExecutionFailed(ended)
         | EventKind::ExecutionTimeout(ended)) = &event.kind

@@ -35,6 +35,16 @@ fn ended(exit: Option<ExitKind>, refused: Option<&'static str>) -> Ended {
     }
 }
 
+fn event(kind: EventKind) -> Event {
+    Event {
+        number: 1,
+        time_ms: 1_000_000,
+        namespace: "team".to_owned(),
+        execution_id: Some("id".to_owned()),
+        kind,
+    }
+}
+
 /// The spans of one event, in the order in which they end.
 fn spans(kind: EventKind) -> Vec<SpanData> {
     let kept = Kept::default();
@@ -43,14 +53,8 @@ fn spans(kind: EventKind) -> Vec<SpanData> {
         .with_simple_exporter(kept.clone())
         .build();
     let points = SdkMeterProvider::builder().build();
-    let event = Event {
-        number: 1,
-        time_ms: 1_000_000,
-        namespace: "team".to_owned(),
-        execution_id: Some("id".to_owned()),
-        kind,
-    };
-    Instruments::new(&traces, &points).note(&event);
+    let event = event(kind);
+    Instruments::new(&traces, &points).note(&event, 0);
     let spans = kept.0.lock().unwrap();
     spans.clone()
 }
@@ -147,4 +151,22 @@ fn times_that_make_no_sense_make_no_span_that_ends_before_it_begins() {
             assert!(span.start_time <= span.end_time, "{span:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn more_executions_than_a_silent_collector_takes_cost_no_time_and_a_bounded_farewell() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let telemetry = Telemetry::begin(Address::read(&address).unwrap());
+    let event = event(EventKind::ExecutionCompleted(ended(Some(ExitKind::Code), None)));
+    let begun = std::time::Instant::now();
+    // five spans each, three times what may wait
+    for _ in 0..SPANS_WAITING_MAX * 3 / 5 {
+        telemetry.instruments.note(&event, 0);
+    }
+    let noted = begun.elapsed();
+    telemetry.finish().await;
+    let finished = begun.elapsed() - noted;
+    assert!(noted < Duration::from_secs(5), "{noted:?}");
+    assert!(finished < FAREWELL + Duration::from_millis(500), "{finished:?}");
 }

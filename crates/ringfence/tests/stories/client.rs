@@ -93,21 +93,26 @@ impl Server {
     }
 
     /// Of a command line that serves.
-    pub fn of(mut command: Command) -> Self {
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.unwrap();
-        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut server = Self {
-            child,
-            stdin,
-            stdout,
-            next: 1,
-        };
+    pub fn of(command: Command) -> Self {
+        let mut server = Self::silent(command);
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
         let answer = server.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
         server.tell("notifications/initialized", json!({}));
         server
+    }
+
+    /// The same without the handshake.
+    pub fn silent(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self {
+            child,
+            stdin,
+            stdout,
+            next: 1,
+        }
     }
 
     fn write(&mut self, message: &Value) {

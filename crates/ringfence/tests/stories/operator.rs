@@ -262,6 +262,40 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
 }
 
 #[test]
+fn a_client_without_a_handshake_is_told_of_other_limits_when_it_listens() {
+    let directory = TempDir::new("listen");
+    let command = serve(&directory, "", &[], &[]);
+    let mut served = Served {
+        server: Server::silent(command),
+        directory,
+    };
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let wanted = json!({"toolsListChanged": true});
+    let id = served.server.send(
+        "subscriptions/listen",
+        json!({"notifications": wanted, "_meta": meta}),
+    );
+    let heard = served.server.receive();
+    assert_eq!(
+        heard["method"], "notifications/subscriptions/acknowledged",
+        "{heard}"
+    );
+    assert_eq!(heard["params"]["notifications"], wanted, "{heard}");
+    // a change of who is served first is none of the tools
+    served.reconfigure("queue: {priorities: [team=high]}");
+    served.logged("queue.priorities");
+    served.reconfigure("caps: {timeout_seconds: 100}");
+    let heard = served.server.receive();
+    assert_eq!(heard["method"], "notifications/tools/list_changed", "{heard}");
+    let of = &heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+    assert_eq!(of, &json!(id), "{heard}");
+}
+
+#[test]
 fn a_configuration_that_cannot_be_read_again_changes_nothing() {
     let mut served = Served::start("bad-file", "caps: {timeout_seconds: 100}", &[], &[]);
     let file = served.directory.0.join("config.yaml");
