@@ -5,6 +5,7 @@ use crate::{
     backend::Native,
     events::{Bus, Event, Hears, Subscriber},
     execute::{self, Executed},
+    log_redactor::LogRedactor,
     meters::Meters,
     picture::{self, Picture},
     policy::decide,
@@ -57,7 +58,8 @@ pub(crate) struct House {
     pub(crate) bus: Bus,
     pub(crate) meters: Meters,
     pub(crate) record: Record,
-    pub(crate) vault: Vault,
+    /// Shared with whoever writes the log.
+    pub(crate) vault: Arc<Vault>,
     pub(crate) artifacts: ArtifactStore,
     pub(crate) redactors: Redactors,
     /// For requests without secrets.
@@ -257,7 +259,7 @@ impl Engine {
             bus,
             meters: Meters::new(),
             record,
-            vault,
+            vault: Arc::new(vault),
             artifacts,
             redactors: Redactors::default(),
             personal,
@@ -408,6 +410,11 @@ impl Engine {
     /// The key with which artifacts are signed here, for whoever checks them.
     pub fn public_key(&self) -> [u8; 32] {
         self.house.artifacts.public_key()
+    }
+
+    /// Keeps the vault's values out of the log.
+    pub fn log_redactor(&self) -> LogRedactor {
+        LogRedactor::new(&self.house.vault)
     }
 
     /// Hears what happens from now on.

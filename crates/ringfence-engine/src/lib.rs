@@ -7,6 +7,7 @@ mod engine;
 mod events;
 mod execute;
 mod language;
+mod log_redactor;
 mod meters;
 mod observe;
 mod picture;
@@ -29,6 +30,7 @@ pub use engine::{
 };
 pub use events::{Ended, Event, EventKind, Hears, Subscriber};
 pub use language::{BASIC_MODULES, ProgramReport, read_report};
+pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
 pub use picture::Picture;

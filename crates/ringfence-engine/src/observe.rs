@@ -31,6 +31,8 @@ use std::{
 
 /// Namespaces that may have limits of their own.
 const NARROWED_MAX: usize = 10_000;
+/// Of a reason, on record.
+const WHY_CHARS_MAX: usize = 500;
 /// The largest artifact that is given in one piece.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
 
@@ -464,6 +466,21 @@ impl Engine {
         house.queue.replace(reload.queue);
         house.artifacts.set_retention(reload.retention);
         Ok(())
+    }
+
+    /// Puts on record that another configuration was to be put in force and could not be read.
+    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<(), RequestError> {
+        let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
+        let why = self.log_redactor().text(&why);
+        let note = Note {
+            action: Action::ConfigChanged,
+            outcome: Outcome::Failed,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"code": error.code.as_str(), "why": why}),
+        };
+        self.house().record.note(note).await.map(drop)
     }
 
     /// A call that changes nothing, on record before it is answered.

@@ -36,13 +36,17 @@ mod executable;
 mod footing;
 #[cfg(test)]
 mod golden;
+mod log;
 mod mcp;
+mod metrics;
 mod moment;
 mod nearest;
 #[cfg(test)]
 mod reference;
+mod reload;
 mod sandbox;
 mod settings;
+mod telemetry;
 mod terminal;
 mod utf8;
 

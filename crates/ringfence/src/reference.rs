@@ -134,6 +134,9 @@ fn errors() -> String {
 fn configuration() -> String {
     let mut text = "## Configuration\n\nA flag wins over the environment, which wins over the file, which wins over the \
         default. Unknown keys are refused. `ringfence config show` says what is in force and from where.\n\n\
+        On SIGHUP `serve` reads it again: `limits`, `caps`, `queue`, `artifacts`, `vault.allow` and `log` change at once, with a \
+        record `config.changed` and, where limits changed, `notifications/tools/list_changed`; the log names the settings that \
+        need a restart. A configuration that cannot be read changes nothing.\n\n\
         | key | variable | default | about |\n|---|---|---|---|\n"
         .to_owned();
     for key in KEYS {

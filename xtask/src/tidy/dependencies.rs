@@ -41,11 +41,12 @@ const TABLE: &[Allowed] = &[
         others: &["base64", "governor", "infer", "mime_guess", "prometheus-client", "serde", "serde_json", "sha2", "tokio",
             "tracing", "uuid", "zeroize"],
         tests: &[] },
-    // rmcp, clap, YAML and the log's printer: nobody else knows the protocol, the command line or the files
+    // rmcp, clap, YAML, HTTP, OpenTelemetry and the log's printer: nobody else knows the protocols, the command line or
+    // the files
     Allowed { name: "ringfence",
         house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
-        others: &["base64", "clap", "clap_complete", "jiff", "rmcp", "serde", "serde-saphyr", "serde_json", "tokio",
-            "tokio-util", "tracing", "tracing-subscriber"],
+        others: &["base64", "clap", "clap_complete", "http-body-util", "hyper", "hyper-util", "jiff", "opentelemetry*", "prost",
+            "rmcp", "serde", "serde-saphyr", "serde_json", "tokio", "tokio-util", "tracing", "tracing-subscriber"],
         tests: &["proptest"] },
     Allowed { name: "xtask", house: &[], others: &["serde_json"], tests: &[] },
 ];

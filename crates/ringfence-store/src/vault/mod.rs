@@ -29,8 +29,8 @@ use ringfence_types::{EnvName, Namespace};
 use std::{
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// A hundred years.
@@ -203,6 +203,19 @@ impl Vault {
             .collect())
     }
 
+    /// The same with their generation, if it is another than this one. For whoever writes the log: that may be a thread
+    /// that holds this vault and panics, so nobody is waited for longer than `patience`. `None` also when the vault cannot
+    /// be read.
+    pub fn values_after(&self, generation: u64, patience: Duration) -> Option<(u64, Vec<Arc<SecretValue>>)> {
+        let mut state = self.state_within(patience)?;
+        self.refresh(&mut state).ok()?;
+        if state.generation == generation {
+            return None;
+        }
+        let values = state.contents.each().map(|(_, _, kept)| Arc::clone(&kept.value));
+        Some((state.generation, values.collect()))
+    }
+
     /// Another number whenever a value may have come, changed or gone since the last; also each time that the file
     /// cannot be read, so that whoever remembers values by it asks and is told.
     pub fn generation(&self) -> u64 {
@@ -231,6 +244,11 @@ impl Vault {
     /// What is there now: read again when another process changed the file, and without what has expired.
     fn current(&self) -> Result<MutexGuard<'_, State>, VaultError> {
         let mut state = self.state();
+        self.refresh(&mut state)?;
+        Ok(state)
+    }
+
+    fn refresh(&self, state: &mut State) -> Result<(), VaultError> {
         if let Keeper::File(file) = &self.keeper {
             let same = match &state.seen {
                 Some(seen) => file.is(seen)?,
@@ -244,7 +262,7 @@ impl Vault {
         if state.contents.sweep(self.now_unix_ms()) {
             state.generation += 1;
         }
-        Ok(state)
+        Ok(())
     }
 
     /// Makes a change on a copy, writes it, and lets it be seen. The step says whether it has changed anything.
@@ -273,6 +291,18 @@ impl Vault {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_within(&self, patience: Duration) -> Option<MutexGuard<'_, State>> {
+        let begun = Instant::now();
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => return None,
+            }
+        }
     }
 
     fn now_unix_ms(&self) -> u64 {
@@ -384,6 +414,24 @@ mod tests {
             assert_ne!(vault.generation(), third);
             assert!(!vault.is_empty());
         }
+    }
+
+    #[test]
+    fn values_are_told_anew_only_after_a_change_and_never_waited_for_long() {
+        const PATIENCE: Duration = Duration::from_millis(20);
+        let (vault, _) = open(VaultSettings::Memory);
+        put(&vault, "a", "K", "x");
+        put(&vault, "b", "K", "y");
+        let (generation, values) = vault.values_after(0, PATIENCE).unwrap();
+        assert_eq!(values.len(), 2);
+        assert!(vault.values_after(generation, PATIENCE).is_none());
+        put(&vault, "a", "L", "z");
+        let held = vault.state();
+        let begun = Instant::now();
+        assert!(vault.values_after(generation, PATIENCE).is_none());
+        assert!(begun.elapsed() >= PATIENCE);
+        drop(held);
+        assert_eq!(vault.values_after(generation, PATIENCE).unwrap().1.len(), 3);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use crate::{
 use clap::{CommandFactory, Parser, Subcommand};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{path::PathBuf, process::ExitCode};
-use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 /// Our own failure.
 const FAILED: u8 = 125;
@@ -119,25 +118,6 @@ fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<
             format!("It sets `{path}`."),
         )
     })
-}
-
-/// The operator's log: JSON on stderr. The MCP library logs whole requests below `warn`, which are never ours to keep.
-fn log_to_stderr(level: LogLevel) {
-    use tracing_subscriber::filter::LevelFilter;
-    let level = match level {
-        LogLevel::Off => LevelFilter::OFF,
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
-    let targets = Targets::new()
-        .with_default(level)
-        .with_target("rmcp", level.min(LevelFilter::WARN));
-    let lines = fmt::layer().json().with_writer(std::io::stderr);
-    // A second call could only come from a test in the same process.
-    drop(registry().with(targets).with(lines).try_init());
 }
 
 /// An operation of the operating system that our own start needs.

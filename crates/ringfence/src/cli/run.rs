@@ -1,8 +1,10 @@
 //! `ringfence run`: one script, its output as it comes, its exit code.
 
-use super::{Context, FAILED, below_floor, fault, log_to_stderr, request, set};
+use super::{Context, FAILED, below_floor, fault, request, set};
 use crate::{
+    log::{self, Log},
     settings::{Layer, LogLevel},
+    telemetry::{Address, Telemetry},
     terminal::{Raw, Terminal},
 };
 use clap::Args;
@@ -106,6 +108,8 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
 /// Everything that a run needs, read and checked.
 struct Job {
     settings: EngineSettings,
+    /// Who is told of the run.
+    collector: Option<Address>,
     request: ExecuteRequest,
     script: PathBuf,
     artifacts: Option<PathBuf>,
@@ -125,7 +129,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
         set(&mut layer, "backend", backend, "--backend")?;
     }
     let config = context.settings(layer, LogLevel::Error)?;
-    log_to_stderr(config.log);
+    Log::begin(config.log);
     let request = request::from_arguments(&arguments)?;
     let raw = if arguments.raw {
         Raw::AsWritten
@@ -142,6 +146,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
     } = arguments;
     Ok(Job {
         settings: config.engine,
+        collector: config.otlp,
         request,
         script,
         artifacts,
@@ -162,6 +167,11 @@ impl Job {
     async fn live(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
         let engine = Engine::open(self.settings)?;
+        log::redact_with(engine.log_redactor());
+        let telemetry = self.collector.map(Telemetry::begin);
+        if let Some(telemetry) = &telemetry {
+            telemetry.follow(&engine);
+        }
         let stdin = input(&self.script);
         let live = matches!(self.shown, Shown::Streams(_));
         let kept = Kept::of(&self.request, self.artifacts.as_deref());
@@ -188,6 +198,9 @@ impl Job {
         };
         // The run is over or out of patience: the helper cleans up behind us.
         engine.leave();
+        if let Some(telemetry) = telemetry {
+            telemetry.finish().await;
+        }
         match (signal, followed) {
             (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept),
             (Some(signal), Some(Ok(Followed::Ended(result)))) if !live => {

@@ -1,14 +1,21 @@
-//! `ringfence serve`: the tools, for one MCP client on standard input and output.
+//! `ringfence serve`: the tools, for one MCP client on standard input and output, and what the operator's systems see.
 
-use super::{Context, below_floor, fault, log_to_stderr, set};
+use super::{Context, below_floor, fault, set};
 use crate::{
+    log::{self, Log},
     mcp::{self, Offer},
+    metrics,
     nearest::suggestion,
-    settings::{Layer, LogLevel},
+    reload::{Reach, Reading, Reloader},
+    settings::{self, Config, Flags, Layer, LogLevel},
+    telemetry::Telemetry,
 };
 use clap::Args;
+use ringfence_engine::Engine;
 use ringfence_types::{ErrorCode, RequestError};
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
@@ -18,33 +25,86 @@ pub(super) struct ServeArguments {
     /// Tools to offer, as a list of toolsets or `all`
     #[arg(long, value_name = "A,B")]
     toolsets: Option<String>,
+    /// Answer /metrics (OpenMetrics) here
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<String>,
 }
 
 const WORKER_THREADS: usize = 2;
 
 pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<ExitCode, RequestError> {
     check_transport(&arguments.transport)?;
-    let mut layer = Layer::default();
-    if let Some(toolsets) = &arguments.toolsets {
-        set(&mut layer, "toolsets", toolsets, "--toolsets")?;
-    }
-    let config = context.settings(layer, LogLevel::Info)?;
-    log_to_stderr(config.log);
+    let (environment, file) = (context.environment.clone(), context.config.clone());
+    let reading: Reading = Arc::new(move || {
+        let flags = Flags {
+            config: file.clone(),
+            layer: layer(&arguments)?,
+            log: LogLevel::Info,
+        };
+        settings::load(&environment, flags)
+    });
+    let config = reading()?;
+    let log = Log::begin(config.log);
     let floor = config.floor.tier();
-    let offer = Offer {
-        toolsets: config.toolsets.items().to_vec(),
-        namespaces: config.namespaces,
-        policy: config.engine.policy.clone(),
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let served = runtime.block_on(mcp::serve_stdio(config.engine, offer));
+    let served = runtime.block_on(live(config, reading, log));
     runtime.shutdown_background();
     served.map_err(|error| below_floor::tell_about(error, floor))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
+    let mut layer = Layer::default();
+    if let Some(toolsets) = &arguments.toolsets {
+        set(&mut layer, "toolsets", toolsets, "--toolsets")?;
+    }
+    if let Some(address) = &arguments.metrics_listen {
+        set(&mut layer, "metrics.listen", address, "--metrics-listen")?;
+    }
+    Ok(layer)
+}
+
+/// Serves, with everything that follows the engine beside it.
+async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestError> {
+    let settings = config.engine.clone();
+    let (policy, in_force) = watch::channel(settings.policy.clone());
+    let offer = Offer {
+        toolsets: config.toolsets.items().to_vec(),
+        namespaces: config.namespaces,
+        policy: in_force,
+    };
+    let listener = match config.metrics {
+        Some(address) => Some(metrics::bind(address).await?),
+        None => None,
+    };
+    let telemetry = config.otlp.clone().map(Telemetry::begin);
+    let reloader = Reloader::new(reading, config, Reach { log, policy })
+        .map_err(|error| fault("listen for signals", &error))?;
+    let (told, beside) = (telemetry.clone(), CancellationToken::new());
+    let stop = beside.clone();
+    let attend = move |engine: &Engine| {
+        log::redact_with(engine.log_redactor());
+        if let Some(telemetry) = told {
+            telemetry.follow(engine);
+        }
+        if let Some(listener) = listener {
+            tokio::spawn(
+                stop.clone()
+                    .run_until_cancelled_owned(listener.answer(engine.clone())),
+            );
+        }
+        tokio::spawn(stop.run_until_cancelled_owned(reloader.follow(engine.clone())));
+    };
+    let served = mcp::serve_stdio(settings, offer, attend).await;
+    beside.cancel();
+    if let Some(telemetry) = telemetry {
+        telemetry.finish().await;
+    }
+    served
 }
 
 fn check_transport(name: &str) -> Result<(), RequestError> {

@@ -246,7 +246,7 @@ fn limits(arguments: &mut Arguments, offer: &Offer) -> Result<LimitsRequest, Req
         "resource_limits.max_ram_mb",
         inner.whole(ram)?,
     )?;
-    let cap_ms = offer.policy.caps.timeout_ms;
+    let cap_ms = offer.policy.borrow().caps.timeout_ms;
     Ok(LimitsRequest {
         max_ram_mb: ram,
         max_cpu_cores: inner.number(cpu)?,

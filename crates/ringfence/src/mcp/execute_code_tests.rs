@@ -37,7 +37,7 @@ pub(in crate::mcp) fn offer() -> Offer {
     Offer {
         toolsets: vec![Toolset::Execute, Toolset::Observe, Toolset::Vault],
         namespaces: Namespaces::CallerChooses,
-        policy,
+        policy: tokio::sync::watch::channel(policy).1,
     }
 }
 

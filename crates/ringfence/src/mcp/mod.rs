@@ -6,6 +6,7 @@
 //! the other end of our output) takes its runs with it.
 
 mod arguments;
+mod changes;
 mod execute_code;
 mod listings;
 mod logging;
@@ -27,12 +28,12 @@ use rmcp::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
         ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
         ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-        ServerConfig, Tool,
+        ServerConfig, SubscriptionFilter,
     },
-    service::{RequestContext, ServerInitializeError},
+    service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
 };
 use serde_json::{Value, json};
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{borrow::Cow, future::pending, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -45,7 +46,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Offer {
     pub(crate) toolsets: Vec<Toolset>,
     pub(crate) namespaces: Namespaces,
-    pub(crate) policy: PolicySettings,
+    /// What is in force, which may change.
+    pub(crate) policy: watch::Receiver<PolicySettings>,
 }
 
 impl Offer {
@@ -71,16 +73,22 @@ const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a f
 type Starting = watch::Receiver<Option<Result<Engine, RequestError>>>;
 
 /// Serves one client until it leaves or we are told to stop. The protocol is spoken while the engine still starts.
-pub(crate) async fn serve_stdio(settings: EngineSettings, offer: Offer) -> Result<(), RequestError> {
+/// Whoever else follows the engine is handed it before the first request.
+pub(crate) async fn serve_stdio(
+    settings: EngineSettings,
+    offer: Offer,
+    attend: impl FnOnce(&Engine) + Send + 'static,
+) -> Result<(), RequestError> {
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let (started, engine) = watch::channel(None);
     let starter = tokio::spawn(async move {
-        started.send_replace(Some(start(settings).await));
+        started.send_replace(Some(start(settings, attend).await));
         // the value is read as long as the channel lives
         started.closed().await;
     });
+    let names = tools::list(&offer).into_iter().map(|tool| tool.name).collect();
     let server = Server {
-        tools: tools::list(&offer).into(),
+        names,
         offer,
         engine: engine.clone(),
         gone: gone.clone(),
@@ -100,8 +108,9 @@ pub(crate) async fn serve_stdio(settings: EngineSettings, offer: Offer) -> Resul
 }
 
 /// The engine, with the proof that it can make a sandbox of the tier.
-async fn start(settings: EngineSettings) -> Result<Engine, RequestError> {
+async fn start(settings: EngineSettings, attend: impl FnOnce(&Engine)) -> Result<Engine, RequestError> {
     let engine = Engine::open(settings)?;
+    attend(&engine);
     engine.prove().await?;
     engine.warm_up();
     Ok(engine)
@@ -180,7 +189,8 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
 /// What answers requests.
 struct Server {
     offer: Offer,
-    tools: Arc<[Tool]>,
+    /// Of the tools on offer.
+    names: Vec<Cow<'static, str>>,
     engine: Starting,
     gone: CancellationToken,
     /// Of the log messages that the client wants.
@@ -295,12 +305,24 @@ impl ServerHandler for Server {
         let capabilities = ServerCapabilities::builder()
             .enable_logging()
             .enable_resources()
-            .enable_tools();
+            .enable_tools()
+            .enable_tool_list_changed();
         ServerConfig::new(capabilities.build())
             .with_server_info(
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence"),
             )
             .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let changes = changes::tell(self.offer.policy.clone(), context.peer);
+        let gone = self.gone.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = changes => {}
+                () = gone.cancelled() => {}
+            }
+        });
     }
 
     #[expect(
@@ -325,6 +347,19 @@ impl ServerHandler for Server {
                     () = gone.cancelled() => {}
                 }
             });
+        }
+        Ok(())
+    }
+
+    /// The library keeps of it what was asked for and what we announce.
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
+        tokio::select! {
+            () = changes::tell_listener(self.offer.policy.clone(), &listener) => {}
+            () = self.gone.cancelled() => {}
         }
         Ok(())
     }
@@ -384,7 +419,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.to_vec()))
+        Ok(ListToolsResult::with_all_items(tools::list(&self.offer)))
     }
 
     async fn call_tool(
@@ -392,8 +427,8 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.tools.iter().any(|tool| tool.name == request.name) {
-            let names = self.tools.iter().map(|tool| tool.name.as_ref());
+        if !self.names.contains(&request.name) {
+            let names = self.names.iter().map(AsRef::as_ref);
             let near = crate::nearest::suggestion(&request.name, names);
             let name: String = request.name.chars().take(64).collect();
             return Err(ErrorData::invalid_params(
@@ -420,6 +455,6 @@ fn refusal(error: &RequestError) -> CallToolResult {
 
 /// The tools of a server with the default configuration.
 #[cfg(test)]
-pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
+pub(crate) fn tools_of_the_reference() -> Vec<rmcp::model::Tool> {
     tools::list(&execute_code::tests::offer())
 }

@@ -167,7 +167,8 @@ fn single_values() -> Vec<Property> {
 
 #[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
 fn seconds(offer: &Offer) -> Value {
-    let (default, cap) = (offer.policy.defaults.timeout_ms, offer.policy.caps.timeout_ms);
+    let policy = offer.policy.borrow();
+    let (default, cap) = (policy.defaults.timeout_ms, policy.caps.timeout_ms);
     json!({"type": "number", "minimum": 0.1, "maximum": plain(cap as f64 / 1000.0), "default": plain(default as f64 / 1000.0)})
 }
 
@@ -199,7 +200,8 @@ fn files() -> Value {
 const MEBIBYTE: u64 = 1 << 20;
 
 fn resource_limits(offer: &Offer) -> Value {
-    let (limits, caps) = (&offer.policy.defaults, &offer.policy.caps);
+    let policy = offer.policy.borrow().clone();
+    let (limits, caps) = (&policy.defaults, &policy.caps);
     let whole = |least: u64, most: u64, default: u64| json!({"type": "integer", "minimum": least, "maximum": most, "default": default});
     let cores = |millicores: u32| plain(f64::from(millicores) / 1000.0);
     let fields = [

@@ -210,7 +210,7 @@ keys! {
     metrics_listen: Listen, "metrics.listen", Some("off"),
         "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
     telemetry_otlp_endpoint: Endpoint, "telemetry.otlp_endpoint", Some("off"),
-        "Collector that is sent traces and metrics (OTLP over HTTP), as http://127.0.0.1:4318.";
+        "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
     state_dir: HostPath, "state_dir", None,

@@ -15,6 +15,7 @@ pub(crate) use keys::{Layer, Origin, Setting};
 pub(crate) use render::{example, schema, table};
 pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
+use crate::telemetry::Address;
 use environment::CONFIG_VARIABLE;
 use keys::{
     Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready,
@@ -62,7 +63,7 @@ pub(crate) enum Namespaces {
 }
 
 /// What the configuration means.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) engine: EngineSettings,
     pub(crate) floor: Floor,
@@ -72,7 +73,7 @@ pub(crate) struct Config {
     /// Where metrics are answered.
     pub(crate) metrics: Option<SocketAddr>,
     /// Where traces and metrics are sent.
-    pub(crate) otlp: Option<String>,
+    pub(crate) otlp: Option<Address>,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
     effective: Effective,
@@ -266,7 +267,7 @@ fn mean(
         namespaces,
         log: effective.log.value,
         metrics: effective.metrics_listen.value.0,
-        otlp: effective.telemetry_otlp_endpoint.value.0.clone(),
+        otlp: effective.telemetry_otlp_endpoint.value.address(),
         file,
         effective,
     })

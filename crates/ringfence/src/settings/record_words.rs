@@ -1,7 +1,7 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
 use super::words::{Listed, Word, choice};
-use crate::nearest::suggestion;
+use crate::{nearest::suggestion, telemetry::Address};
 use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority};
 use serde::{Deserialize, Deserializer, de};
@@ -176,14 +176,19 @@ pub(crate) struct Endpoint(pub(crate) Option<String>);
 
 const ENDPOINT_BYTES_MAX: usize = 2048;
 
+impl Endpoint {
+    /// The same, taken apart.
+    pub(crate) fn address(&self) -> Option<Address> {
+        self.0.as_deref().and_then(Address::read)
+    }
+}
+
 impl Word for Endpoint {
     fn read(text: &str) -> Result<Self, String> {
         if text == "off" {
             return Ok(Self(None));
         }
-        let rest = text.strip_prefix("http://").unwrap_or_default();
-        let plain = |c: char| c.is_ascii_graphic() && !"@\"<>\\".contains(c);
-        if rest.is_empty() || text.len() > ENDPOINT_BYTES_MAX || !text.chars().all(plain) {
+        if text.len() > ENDPOINT_BYTES_MAX || Address::read(text).is_none() {
             return Err(format!(
                 "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
             ));
@@ -242,7 +247,14 @@ mod tests {
         for text in ["", "9464", "localhost:9464", "127.0.0.1"] {
             assert!(Listen::read(text).is_err(), "{text:?}");
         }
-        for text in ["", "https://collector", "http://", "http://user@host", "ftp://x"] {
+        for text in [
+            "",
+            "https://collector",
+            "http://",
+            "http://user@host",
+            "ftp://x",
+            "http://x:y",
+        ] {
             assert!(Endpoint::read(text).is_err(), "{text:?}");
         }
         assert!(NamespacePriority::read("a=urgent").is_err());

@@ -88,25 +88,31 @@ impl Server {
 
     pub fn start_with(words: &[&str]) -> Self {
         let mut command = ringfence(&["serve"]);
-        let child = command
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut child = child.unwrap();
-        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut server = Self {
-            child,
-            stdin,
-            stdout,
-            next: 1,
-        };
+        command.args(words).stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    /// Of a command line that serves.
+    pub fn of(command: Command) -> Self {
+        let mut server = Self::silent(command);
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
         let answer = server.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
         server.tell("notifications/initialized", json!({}));
         server
+    }
+
+    /// The same without the handshake.
+    pub fn silent(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        Self {
+            child,
+            stdin,
+            stdout,
+            next: 1,
+        }
     }
 
     fn write(&mut self, message: &Value) {

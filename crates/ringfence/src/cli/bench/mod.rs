@@ -41,7 +41,7 @@ pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> Result<Exi
         Some(file) => read(file)?,
         None => {
             let config = context.settings(Layer::default(), LogLevel::Error)?;
-            super::log_to_stderr(config.log);
+            crate::log::Log::begin(config.log);
             measure::everything(config.engine, arguments.runs as usize, |text| {
                 context.terminal.dim(text)
             })?

@@ -1,0 +1,193 @@
+//! The operator's log: JSON lines on stderr. Each line passes the vault's redactor as a whole before it is written, and so
+//! does what a panic says.
+
+use crate::settings::LogLevel;
+use jiff::Timestamp;
+use ringfence_engine::LogRedactor;
+use serde_json::json;
+use std::{
+    any::Any,
+    io::{self, Write},
+    panic::PanicHookInfo,
+    sync::OnceLock,
+};
+use tracing_subscriber::{
+    Registry,
+    filter::{LevelFilter, Targets},
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt,
+    registry, reload,
+    util::SubscriberInitExt,
+};
+
+/// A longer line is left out, and another says so.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Before the vault is open there is nothing to take out.
+static REDACTOR: OnceLock<LogRedactor> = OnceLock::new();
+
+/// The log of this process.
+pub(crate) struct Log {
+    targets: reload::Handle<Targets, Registry>,
+}
+
+impl Log {
+    /// Everything that is logged from now on, and every panic, goes to stderr.
+    pub(crate) fn begin(level: LogLevel) -> Self {
+        let (targets, handle) = reload::Layer::new(targets(level));
+        let lines = fmt::layer().json().with_writer(Stderr);
+        // A second call could only come from a test in the same process.
+        drop(registry().with(targets).with(lines).try_init());
+        std::panic::set_hook(Box::new(|panic| write_line(panic_line(panic).as_bytes())));
+        Self { targets: handle }
+    }
+
+    pub(crate) fn set_level(&self, level: LogLevel) {
+        if let Err(error) = self.targets.reload(targets(level)) {
+            tracing::error!(%error, "the level of the log was not changed");
+        }
+    }
+}
+
+/// From now on the vault's values are taken out; the first vault of a process is the only one.
+pub(crate) fn redact_with(redactor: LogRedactor) {
+    drop(REDACTOR.set(redactor));
+}
+
+/// The MCP library logs whole requests below `warn`, which are never ours to keep.
+fn targets(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    Targets::new()
+        .with_default(level)
+        .with_target("rmcp", level.min(LevelFilter::WARN))
+}
+
+/// Makes a writer for each line.
+struct Stderr;
+
+/// One line until it is complete, which it is when it is dropped.
+struct Line {
+    bytes: Vec<u8>,
+}
+
+impl MakeWriter<'_> for Stderr {
+    type Writer = Line;
+
+    fn make_writer(&self) -> Line {
+        Line { bytes: Vec::new() }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // One byte too many is how a long line is known.
+        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        write_line(&self.bytes);
+    }
+}
+
+/// Nobody may be reading, and there is nobody else to tell.
+fn write_line(line: &[u8]) {
+    let clean = clean(line, REDACTOR.get());
+    drop(io::stderr().lock().write_all(&clean));
+}
+
+/// What may be read of a line, with its end.
+fn clean(line: &[u8], redactor: Option<&LogRedactor>) -> Vec<u8> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut clean = match redactor {
+        _ if line.len() > LINE_BYTES_MAX => entry(
+            "WARN",
+            format!("a line of more than {LINE_BYTES_MAX} bytes was left out"),
+        )
+        .into_bytes(),
+        Some(redactor) => redactor.bytes(line),
+        None => line.to_vec(),
+    };
+    clean.push(b'\n');
+    clean
+}
+
+fn panic_line(panic: &PanicHookInfo<'_>) -> String {
+    let place = panic
+        .location()
+        .map_or_else(String::new, |place| format!(" at {place}"));
+    let mut said = words(panic.payload()).to_owned();
+    if said.len() > LINE_BYTES_MAX / 8 {
+        "(too long to be shown)".clone_into(&mut said);
+    }
+    entry("ERROR", format!("panic{place}: {said}"))
+}
+
+fn words(payload: &dyn Any) -> &str {
+    let owned = payload.downcast_ref::<String>().map(String::as_str);
+    owned
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("(no words)")
+}
+
+/// In the shape of the lines that are made for us.
+fn entry(level: &str, message: String) -> String {
+    let fields = json!({"message": message});
+    let line = json!({"timestamp": Timestamp::now().to_string(), "level": level, "fields": fields, "target": "ringfence"});
+    line.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn message(line: &[u8]) -> String {
+        let line: Value = serde_json::from_slice(line).unwrap();
+        line["fields"]["message"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_line_is_written_whole_and_once() {
+        let mut line = Stderr.make_writer();
+        for piece in ["{\"a\":", "1}", "\n"] {
+            line.write_all(piece.as_bytes()).unwrap();
+        }
+        assert_eq!(clean(&line.bytes, None), b"{\"a\":1}\n");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_left_out_and_takes_no_room() {
+        let mut line = Stderr.make_writer();
+        for _ in 0..100 {
+            line.write_all(&[b'x'; 4096]).unwrap();
+        }
+        assert_eq!(line.bytes.len(), LINE_BYTES_MAX + 1);
+        assert!(message(&clean(&line.bytes, None)).contains("left out"));
+        line.bytes.clear();
+    }
+
+    #[test]
+    fn a_panic_is_one_line_whatever_it_says() {
+        let check = |payload: &dyn Any, expect: &str| assert_eq!(words(payload), expect);
+        check(&"text", "text");
+        check(&"two\nlines".to_owned(), "two\nlines");
+        check(&7, "(no words)");
+        let line = entry("ERROR", "panic: two\nlines".to_owned());
+        assert!(!line.contains('\n') && message(line.as_bytes()) == "panic: two\nlines");
+    }
+}

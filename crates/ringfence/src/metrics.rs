@@ -1,0 +1,134 @@
+//! Answers `GET /metrics` with what the engine counts, as OpenMetrics text. It names no namespace and no program, so it asks
+//! nobody who they are; where it is heard is the operator's choice.
+
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use ringfence_engine::Engine;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+/// Who else comes waits in the kernel's queue.
+const CONNECTIONS_MAX: usize = 32;
+/// From the connection to its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The request line and all headers; hyper takes no less.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+const HEADERS_MAX: usize = 64;
+/// After a connection could not be accepted, which is when descriptors have run out.
+const RECOVERY: Duration = Duration::from_secs(1);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// A socket that nobody is answered on yet.
+pub(crate) struct Listener {
+    socket: TcpListener,
+}
+
+/// An address that cannot be had stops the server before it starts.
+pub(crate) async fn bind(address: SocketAddr) -> Result<Listener, RequestError> {
+    let socket = TcpListener::bind(address).await.map_err(|error| {
+        RequestError::new(
+            ErrorCode::InvalidConfiguration,
+            format!("metrics cannot be answered at {address}: {error}."),
+            "Choose an address of this host and a free port (`metrics.listen`, --metrics-listen), or `off`.",
+        )
+    })?;
+    let address = socket.local_addr().unwrap_or(address);
+    tracing::info!(%address, "metrics are answered");
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "metrics are answered to whoever reaches this address: it is not a loopback address");
+    }
+    Ok(Listener { socket })
+}
+
+impl Listener {
+    /// Answers until it is dropped.
+    pub(crate) async fn answer(self, engine: Engine) {
+        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        while let Ok(seat) = seats.clone().acquire_owned().await {
+            match self.socket.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(converse(stream, engine.clone(), seat))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection for metrics was not accepted");
+                    tokio::time::sleep(RECOVERY).await;
+                }
+            }
+        }
+    }
+}
+
+/// One request, one answer.
+async fn converse(stream: TcpStream, engine: Engine, _seat: OwnedSemaphorePermit) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answer(request.method(), request.uri().path(), || engine.metrics());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let conversation = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(PATIENCE, conversation).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a request for metrics was broken"),
+        Err(_) => tracing::debug!("a request for metrics took too long"),
+    }
+}
+
+fn answer(method: &Method, path: &str, metrics: impl FnOnce() -> String) -> Response<Full<Bytes>> {
+    let (status, kind, text) = match (path, method) {
+        ("/metrics", &Method::GET | &Method::HEAD) => (StatusCode::OK, OPEN_METRICS, metrics()),
+        ("/metrics", _) => (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "Use GET.\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, PLAIN, "There is /metrics.\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_page_and_it_is_only_read() {
+        let check = |method: Method, path: &str, status: u16| {
+            let answer = answer(&method, path, String::new);
+            assert_eq!(answer.status().as_u16(), status, "{method} {path}");
+            assert_eq!(answer.headers().contains_key(ALLOW), status == 405);
+        };
+        check(Method::GET, "/metrics", 200);
+        check(Method::HEAD, "/metrics", 200);
+        check(Method::POST, "/metrics", 405);
+        check(Method::GET, "/", 404);
+        check(Method::GET, "/metrics/", 404);
+        check(Method::GET, "//metrics", 404);
+        check(Method::POST, "/metrics/../metrics", 404);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_an_error_that_names_it() {
+        let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = first.socket.local_addr().unwrap();
+        let error = bind(address).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::InvalidConfiguration);
+        assert!(error.message.contains(&address.to_string()), "{error}");
+    }
+}

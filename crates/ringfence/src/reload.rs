@@ -1,0 +1,135 @@
+//! SIGHUP: the configuration is read again, with the flags and the environment of the start, and what can change while a
+//! server runs does. What cannot is named in the log. A configuration that cannot be read leaves everything as it is.
+
+use crate::{log::Log, settings::Config};
+use ringfence_engine::{Caller, Engine, PolicySettings};
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
+
+/// How long a file may take to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads the configuration as it was read at the start.
+pub(crate) type Reading = Arc<dyn Fn() -> Result<Config, RequestError> + Send + Sync>;
+
+/// What of the process a configuration reaches beside the engine.
+pub(crate) struct Reach {
+    pub(crate) log: Log,
+    /// Heard by the tools, whose schemas tell the limits.
+    pub(crate) policy: watch::Sender<PolicySettings>,
+}
+
+/// Waits for SIGHUP; from its making on the signal no longer ends the process.
+pub(crate) struct Reloader {
+    hangups: Signal,
+    reading: Reading,
+    /// What cannot change is compared with this.
+    started: Config,
+    in_force: Config,
+    reach: Reach,
+}
+
+impl Reloader {
+    pub(crate) fn new(reading: Reading, started: Config, reach: Reach) -> io::Result<Self> {
+        Ok(Self {
+            hangups: signal(SignalKind::hangup())?,
+            reading,
+            in_force: started.clone(),
+            started,
+            reach,
+        })
+    }
+
+    /// Follows the signal until it is dropped.
+    pub(crate) async fn follow(mut self, engine: Engine) {
+        let caller = Caller::new("signal SIGHUP");
+        while self.hangups.recv().await.is_some() {
+            if let Err(error) = self.reload(&engine, &caller).await {
+                tracing::error!(%error, "the configuration stays as it is");
+                if let Err(error) = engine.reload_failed(&caller, &error).await {
+                    tracing::error!(%error, "that it could not be read is not on record");
+                }
+            }
+        }
+    }
+
+    async fn reload(&mut self, engine: &Engine, caller: &Caller) -> Result<(), RequestError> {
+        let next = self.read().await?;
+        let (_, fixed) = next.changes_from(&self.started);
+        let (reload, _) = next.changes_from(&self.in_force);
+        let changed = reload.changed.join(", ");
+        if !changed.is_empty() {
+            let policy = reload.policy.clone();
+            engine.reload(caller, reload).await?;
+            self.reach.log.set_level(next.log);
+            self.reach.policy.send_if_modified(|present| {
+                let is_other = present.defaults != policy.defaults || present.caps != policy.caps;
+                *present = policy;
+                is_other
+            });
+        }
+        tracing::info!(changed, "the configuration was read again");
+        if !fixed.is_empty() {
+            let settings = fixed.join(", ");
+            tracing::warn!(settings, "these settings need a restart");
+        }
+        self.in_force = next;
+        Ok(())
+    }
+
+    async fn read(&self) -> Result<Config, RequestError> {
+        let (reading, file) = (self.reading.clone(), self.started.file.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            file.as_deref().map_or(Ok(()), can_be_read_again)?;
+            still_of(file, reading()?)
+        });
+        match tokio::time::timeout(PATIENCE, read).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(refusal(
+                "reading the configuration failed.".to_owned(),
+                "Report this.",
+            )),
+            Err(_) => Err(refusal(
+                "reading the configuration took too long.".to_owned(),
+                "Put it on a disk that answers.",
+            )),
+        }
+    }
+}
+
+/// A pipe has nothing left, and nothing would mean: no limits but the defaults.
+fn can_be_read_again(file: &Path) -> Result<(), RequestError> {
+    match file.metadata() {
+        Ok(metadata) if !metadata.is_file() => Err(refusal(
+            format!("{} is not a plain file and cannot be read again.", file.display()),
+            "Name a plain file with --config, or restart the server.",
+        )),
+        // What is wrong with it is said when it is read.
+        _ => Ok(()),
+    }
+}
+
+/// A file in the usual place may be absent at the start. Afterwards its absence is more likely a mistake than the wish to go
+/// on without its limits.
+fn still_of(file: Option<PathBuf>, next: Config) -> Result<Config, RequestError> {
+    match file {
+        Some(file) if next.file.is_none() => Err(refusal(
+            format!("the configuration {} is gone.", file.display()),
+            "Put it back (it may be empty), or restart the server.",
+        )),
+        _ => Ok(next),
+    }
+}
+
+fn refusal(message: String, hint: &str) -> RequestError {
+    RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
+}

@@ -1,0 +1,287 @@
+//! OpenTelemetry: a span for each execution with its phases, and what was counted, to a collector that the operator names.
+//! It listens to the engine's events like anybody else, so that no run waits for it.
+
+mod collector;
+
+pub(crate) use collector::Address;
+
+use collector::{Collector, Points, Spans};
+use opentelemetry::{
+    Context, KeyValue,
+    metrics::{Counter, Histogram, MeterProvider},
+    trace::{SpanBuilder, Status, TraceContextExt, Tracer, TracerProvider},
+};
+use opentelemetry_sdk::{
+    Resource,
+    metrics::{PeriodicReader, SdkMeterProvider},
+    trace::{
+        BatchConfigBuilder, BatchSpanProcessor, RandomIdGenerator, Sampler, SdkTracer, SdkTracerProvider,
+    },
+};
+use ringfence_engine::{Ended, Engine, Event, EventKind, Hears, Subscriber};
+use ringfence_types::ExitKind;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Spans that wait for the collector; what comes then is dropped. An execution has five.
+const SPANS_WAITING_MAX: usize = 8192;
+const SPANS_IN_BATCH_MAX: usize = 512;
+const SPANS_EVERY: Duration = Duration::from_secs(5);
+const POINTS_EVERY: Duration = Duration::from_secs(30);
+/// What is not sent so long after the end is lost.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Upper bounds in seconds; a warm run takes a few milliseconds, the longest an hour.
+const BOUNDS: [f64; 14] = [
+    0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
+];
+const SCOPE: &str = "ringfence";
+
+/// Tells a collector of one engine's executions.
+pub(crate) struct Telemetry {
+    traces: SdkTracerProvider,
+    points: SdkMeterProvider,
+    instruments: Instruments,
+    stop: CancellationToken,
+    following: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Clone)]
+struct Instruments {
+    tracer: SdkTracer,
+    executions: Counter<u64>,
+    durations: Histogram<f64>,
+    missed: Counter<u64>,
+}
+
+impl Telemetry {
+    /// Sends from this runtime. Nothing is taken from the environment: every choice of the library is made here.
+    pub(crate) fn begin(address: Address) -> Arc<Self> {
+        let collector = Collector::at(address);
+        let resource = Resource::builder_empty()
+            .with_service_name("ringfence")
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .build();
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(SPANS_WAITING_MAX)
+            .with_max_export_batch_size(SPANS_IN_BATCH_MAX)
+            .with_scheduled_delay(SPANS_EVERY)
+            .build();
+        let spans = Spans {
+            collector: collector.clone(),
+            resource: (&resource).into(),
+        };
+        let traces = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_id_generator(RandomIdGenerator::default())
+            .with_resource(resource.clone())
+            .with_span_processor(
+                BatchSpanProcessor::builder(spans)
+                    .with_batch_config(batches)
+                    .build(),
+            )
+            .build();
+        let reader = PeriodicReader::builder(Points(collector)).with_interval(POINTS_EVERY);
+        let points = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(reader.build())
+            .build();
+        Arc::new(Self {
+            instruments: Instruments::new(&traces, &points),
+            traces,
+            points,
+            stop: CancellationToken::new(),
+            following: Mutex::default(),
+        })
+    }
+
+    /// Tells of what the engine does from now on.
+    pub(crate) fn follow(&self, engine: &Engine) {
+        let events = engine.subscribe(Hears::AllButOutput);
+        let following = follow(events, self.instruments.clone(), self.stop.clone());
+        let mut place = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(tokio::spawn(following));
+    }
+
+    /// Sends what is left, for a second at most.
+    pub(crate) async fn finish(&self) {
+        self.stop.cancel();
+        let following = self
+            .following
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let (traces, points) = (self.traces.clone(), self.points.clone());
+        let sent = async {
+            if let Some(following) = following {
+                drop(following.await);
+            }
+            // Each has a thread that waits for the collector, and blocks until that has ended.
+            let traces = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(FAREWELL));
+            let points = tokio::task::spawn_blocking(move || points.shutdown());
+            drop(tokio::join!(traces, points));
+        };
+        if tokio::time::timeout(FAREWELL, sent).await.is_err() {
+            tracing::warn!("the last telemetry could not be sent in time");
+        }
+    }
+}
+
+async fn follow(mut events: Subscriber, instruments: Instruments, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            event = events.next() => match event {
+                Some(event) => instruments.note(&event, events.missed()),
+                None => return,
+            },
+            () = stop.cancelled() => break,
+        }
+    }
+    // What was told before the end is told on.
+    while let Ok(Some(event)) =
+        tokio::time::timeout(Duration::ZERO, tokio::task::unconstrained(events.next())).await
+    {
+        instruments.note(&event, events.missed());
+    }
+}
+
+impl Instruments {
+    fn new(traces: &SdkTracerProvider, points: &SdkMeterProvider) -> Self {
+        let meter = points.meter(SCOPE);
+        Self {
+            tracer: traces.tracer(SCOPE),
+            executions: meter
+                .u64_counter("ringfence.executions")
+                .with_description("Executions that have ended, refused ones among them.")
+                .with_unit("{execution}")
+                .build(),
+            durations: meter
+                .f64_histogram("ringfence.execution.duration")
+                .with_description("From acceptance to result.")
+                .with_unit("s")
+                .with_boundaries(BOUNDS.to_vec())
+                .build(),
+            missed: meter
+                .u64_counter("ringfence.events.missed")
+                .with_description("Events that came faster than they could be told of.")
+                .with_unit("{event}")
+                .build(),
+        }
+    }
+
+    fn note(&self, event: &Event, missed: u64) {
+        if missed > 0 {
+            self.missed.add(missed, &[]);
+        }
+        let (EventKind::ExecutionCompleted(ended)
+        | EventKind::ExecutionFailed(ended)
+        | EventKind::ExecutionTimeout(ended)) = &event.kind
+        else {
+            return;
+        };
+        let language = KeyValue::new("ringfence.language", ended.language.as_str());
+        let outcome = KeyValue::new("ringfence.outcome", outcome(event));
+        self.executions.add(1, &[language.clone(), outcome]);
+        if ended.refused.is_none() {
+            self.durations.record(ended.duration_ms / 1000.0, &[language]);
+        }
+        self.trace(event, ended);
+    }
+
+    /// The phases follow each other from the beginning; between the last and the end lies the record.
+    fn trace(&self, event: &Event, ended: &Ended) {
+        let end = UNIX_EPOCH + Duration::from_millis(event.time_ms);
+        let begun = end.checked_sub(length(ended.duration_ms)).unwrap_or(end);
+        let span = self
+            .tracer
+            .build_with_context(execution(event, ended, begun), &Context::new());
+        let context = Context::new().with_span(span);
+        let phases = &ended.phases;
+        let mut at = begun;
+        for (name, ms) in [
+            ("queued", phases.queued_ms),
+            ("start", phases.start_ms),
+            ("run", phases.run_ms),
+            ("finish", phases.finish_ms),
+        ] {
+            // One that was refused did not get to all of them.
+            if ended.refused.is_some() && ms <= 0.0 {
+                continue;
+            }
+            let until = (at + length(ms)).min(end);
+            let phase = SpanBuilder::from_name(name).with_start_time(at);
+            let mut phase = self.tracer.build_with_context(phase, &context);
+            opentelemetry::trace::Span::end_with_timestamp(&mut phase, until);
+            at = until;
+        }
+        let span = context.span();
+        if let Some(why) = failure(event, ended) {
+            span.set_status(Status::error(why));
+        }
+        span.end_with_timestamp(end);
+    }
+}
+
+fn execution(event: &Event, ended: &Ended, begun: SystemTime) -> SpanBuilder {
+    let mut attributes = vec![
+        KeyValue::new("ringfence.namespace", event.namespace.clone()),
+        KeyValue::new("ringfence.language", ended.language.as_str()),
+    ];
+    let mut add = |name: &'static str, value: Option<opentelemetry::Value>| {
+        attributes.extend(value.map(|value| KeyValue::new(name, value)));
+    };
+    add(
+        "ringfence.execution_id",
+        event.execution_id.clone().map(Into::into),
+    );
+    add("ringfence.exit", ended.exit.map(exit).map(Into::into));
+    add(
+        "ringfence.exit_code",
+        ended.exit_code.map(i64::from).map(Into::into),
+    );
+    add("ringfence.refused", ended.refused.map(Into::into));
+    SpanBuilder::from_name("execution")
+        .with_start_time(begun)
+        .with_attributes(attributes)
+}
+
+/// Words of ours only; what a program or a caller said is nobody's business here.
+fn failure(event: &Event, ended: &Ended) -> Option<&'static str> {
+    match (&event.kind, ended.exit) {
+        (EventKind::ExecutionCompleted(_), _) => None,
+        (_, Some(kind)) => Some(exit(kind)),
+        (_, None) => Some(ended.refused.unwrap_or("failed")),
+    }
+}
+
+fn outcome(event: &Event) -> &'static str {
+    match &event.kind {
+        EventKind::ExecutionCompleted(_) => "completed",
+        EventKind::ExecutionTimeout(_) => "timeout",
+        EventKind::ExecutionFailed(ended) if ended.refused.is_some() => "refused",
+        _ => "failed",
+    }
+}
+
+/// As a result names it.
+fn exit(kind: ExitKind) -> &'static str {
+    match kind {
+        ExitKind::Code => "code",
+        ExitKind::Signal => "signal",
+        ExitKind::Timeout => "timeout",
+        ExitKind::OutOfMemory => "out_of_memory",
+        ExitKind::Limit => "limit",
+        ExitKind::Cancelled => "cancelled",
+    }
+}
+
+fn length(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

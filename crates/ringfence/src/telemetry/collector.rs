@@ -1,0 +1,330 @@
+//! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a batch
+//! and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{
+    Request, Uri,
+    body::Bytes,
+    client::conn::http1,
+    header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
+};
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::{
+    tonic::collector::{
+        metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse},
+        trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    },
+    transform::{
+        common::tonic::ResourceAttributesWithSchema, trace::tonic::group_spans_by_resource_and_scope,
+    },
+};
+use opentelemetry_sdk::{
+    Resource,
+    error::{OTelSdkError, OTelSdkResult},
+    metrics::{Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
+    trace::{SpanData, SpanExporter},
+};
+use prost::Message;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{net::TcpStream, runtime::Handle};
+
+/// For one batch, from the name of the host to the end of the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A collector says no more than which part it did not take.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Between two lines of the log about a collector that takes nothing.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Where a collector listens: `http://HOST[:PORT][/PATH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// For the socket.
+    place: String,
+    host: HeaderValue,
+    /// Before `/v1/traces`; empty or without a slash at its end.
+    base: String,
+}
+
+impl Address {
+    /// TLS is for a collector on this host to speak.
+    pub(crate) fn read(url: &str) -> Option<Self> {
+        let uri: Uri = url.parse().ok()?;
+        let authority = uri.authority()?;
+        let is_plain = uri.scheme_str() == Some("http")
+            && uri.query().is_none()
+            && !authority.host().is_empty()
+            && !authority.as_str().contains('@');
+        let port = match authority.port_u16() {
+            None if authority.as_str() == authority.host() => 80,
+            port => port?,
+        };
+        let host = HeaderValue::from_str(authority.as_str()).ok()?;
+        is_plain.then(|| Self {
+            place: format!("{}:{port}", authority.host()),
+            host,
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+/// A collector; clones share what is known of its trouble.
+#[derive(Clone)]
+pub(super) struct Collector {
+    address: Address,
+    /// The threads that send have none of their own.
+    runtime: Handle,
+    trouble: Arc<Mutex<Trouble>>,
+}
+
+#[derive(Default)]
+struct Trouble {
+    told: Option<Instant>,
+    lost: u64,
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Collector({})", self.address.place)
+    }
+}
+
+impl Collector {
+    /// Sends from the runtime of whoever calls.
+    pub(super) fn at(address: Address) -> Self {
+        Self {
+            address,
+            runtime: Handle::current(),
+            trouble: Arc::default(),
+        }
+    }
+
+    async fn send<A: Message + Default>(
+        &self,
+        path: &str,
+        batch: Vec<u8>,
+        rejected: impl FnOnce(A) -> i64,
+    ) -> OTelSdkResult {
+        let sent = self.post(path, batch).await;
+        let taken = sent.and_then(|answer| match A::decode(answer).map(rejected) {
+            Ok(rejected) if rejected > 0 => Err(format!("it rejected {rejected} entries")),
+            // What it took it took, whatever it says of that.
+            Ok(_) | Err(_) => Ok(()),
+        });
+        taken.map_err(|why| {
+            if let Some(lost) = self.note_trouble(Instant::now()) {
+                tracing::warn!(
+                    why,
+                    lost,
+                    "the collector does not take telemetry; runs go on without it"
+                );
+            }
+            OTelSdkError::InternalFailure(why)
+        })
+    }
+
+    /// How many batches were lost since the last line, when it is time for another.
+    fn note_trouble(&self, now: Instant) -> Option<u64> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.lost += 1;
+        if trouble
+            .told
+            .is_some_and(|told| now.duration_since(told) < SILENCE)
+        {
+            return None;
+        }
+        trouble.told = Some(now);
+        Some(std::mem::take(&mut trouble.lost))
+    }
+
+    async fn post(&self, path: &str, batch: Vec<u8>) -> Result<Bytes, String> {
+        let exchange = exchange(
+            self.address.clone(),
+            format!("{}{path}", self.address.base),
+            batch,
+        );
+        // The clock is the runtime's, too.
+        let posted = self
+            .runtime
+            .spawn(async { tokio::time::timeout(PATIENCE, exchange).await });
+        match posted.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err("it did not answer in time".to_owned()),
+            Err(_) => Err("the server is stopping".to_owned()),
+        }
+    }
+}
+
+async fn exchange(address: Address, path: String, batch: Vec<u8>) -> Result<Bytes, String> {
+    let stream = TcpStream::connect(&address.place)
+        .await
+        .map_err(|error| error.to_string())?;
+    let broken = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let request = Request::post(path)
+        .header(HOST, address.host)
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .header(CONNECTION, "close")
+        .header(USER_AGENT, concat!("ringfence/", env!("CARGO_PKG_VERSION")))
+        .body(Full::new(Bytes::from(batch)))
+        .map_err(|error| error.to_string())?;
+    let asked = async {
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        if !answer.status().is_success() {
+            return Err(format!("it answered {}", answer.status()));
+        }
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        body.map(|body| body.to_bytes())
+            .map_err(|error| error.to_string())
+    };
+    // The connection's end is told to whoever asked, and ends nothing by itself.
+    let carried = async {
+        drop(connection.await);
+        std::future::pending().await
+    };
+    tokio::select! {
+        answer = asked => answer,
+        never = carried => never,
+    }
+}
+
+/// Sends finished spans.
+#[derive(Debug)]
+pub(super) struct Spans {
+    pub(super) collector: Collector,
+    pub(super) resource: ResourceAttributesWithSchema,
+}
+
+impl SpanExporter for Spans {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let request = ExportTraceServiceRequest {
+            resource_spans: group_spans_by_resource_and_scope(batch, &self.resource),
+        };
+        let rejected = |answer: ExportTraceServiceResponse| {
+            answer.partial_success.map_or(0, |partial| partial.rejected_spans)
+        };
+        self.collector
+            .send("/v1/traces", request.encode_to_vec(), rejected)
+            .await
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.resource = resource.into();
+    }
+}
+
+/// Sends what was counted.
+pub(super) struct Points(pub(super) Collector);
+
+impl PushMetricExporter for Points {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let request = ExportMetricsServiceRequest::from(metrics);
+        let rejected = |answer: ExportMetricsServiceResponse| {
+            answer
+                .partial_success
+                .map_or(0, |partial| partial.rejected_data_points)
+        };
+        self.0
+            .send("/v1/metrics", request.encode_to_vec(), rejected)
+            .await
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _patience: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    #[test]
+    fn addresses_are_plain_http_with_a_host() {
+        let check = |url: &str, expect: Option<(&str, &str)>| {
+            let address = Address::read(url);
+            let parts = address.as_ref().map(|a| (a.place.as_str(), a.base.as_str()));
+            assert_eq!(parts, expect, "{url}");
+        };
+        check("http://127.0.0.1:4318", Some(("127.0.0.1:4318", "")));
+        check("http://collector/", Some(("collector:80", "")));
+        check("http://[::1]:4318/otlp/", Some(("[::1]:4318", "/otlp")));
+        check("https://collector", None);
+        check("http://user@collector", None);
+        check("http://collector?token=x", None);
+        check("http://:4318", None);
+        check("http://collector:port", None);
+        check("/v1", None);
+    }
+
+    /// A collector that reads a request and says this.
+    async fn answering(answer: &'static [u8]) -> Collector {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", socket.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = socket.accept().await.unwrap();
+                let mut head = [0; 1024];
+                assert!(stream.read(&mut head).await.unwrap() > 0);
+                stream.write_all(answer).await.unwrap();
+            }
+        });
+        Collector::at(Address::read(&address).unwrap())
+    }
+
+    async fn posted(answer: &'static [u8]) -> Result<Bytes, String> {
+        answering(answer).await.post("/v1/traces", b"x".to_vec()).await
+    }
+
+    #[tokio::test]
+    async fn what_a_collector_answers_is_read_and_bounded() {
+        let taken = posted(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        assert_eq!(taken.unwrap(), "ok");
+        let refused = posted(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await;
+        assert!(refused.unwrap_err().contains("503"));
+        assert!(posted(b"nonsense\r\n\r\n").await.is_err());
+        assert!(
+            posted(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+                .await
+                .is_err()
+        );
+        let endless = [
+            b"HTTP/1.1 200 OK\r\n\r\n".as_slice(),
+            &[b'x'; ANSWER_BYTES_MAX + 1],
+        ]
+        .concat();
+        assert!(posted(endless.leak()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_collector_that_says_nothing_is_not_waited_for() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", socket.local_addr().unwrap());
+        let silent = Collector::at(Address::read(&address).unwrap());
+        let error = silent.post("/v1/traces", Vec::new()).await.unwrap_err();
+        assert!(error.contains("in time"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn trouble_is_told_once_in_a_minute_with_what_was_lost() {
+        let collector = Collector::at(Address::read("http://127.0.0.1:1").unwrap());
+        let begun = Instant::now();
+        assert_eq!(collector.note_trouble(begun), Some(1));
+        assert_eq!(collector.note_trouble(begun + SILENCE / 2), None);
+        assert_eq!(collector.note_trouble(begun + SILENCE), Some(2));
+    }
+}
