@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod control;
 #[cfg(test)]
 mod golden;
 mod mcp;
@@ -10,6 +11,7 @@ mod nearest;
 #[cfg(test)]
 mod reference;
 mod settings;
+mod shown;
 mod terminal;
 mod utf8;
 

@@ -8,6 +8,7 @@
 mod client;
 mod display;
 mod limits;
+mod record;
 mod run;
 mod serve;
 mod warm;
