@@ -526,7 +526,7 @@ pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> St
 
 /// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces
 /// nothing, and is not hidden: what lies in `.git` or `.bashrc` is run by people's tools.
-fn create_below(directory: &Path, name: &str) -> io::Result<File> {
+pub fn create_below(directory: &Path, name: &str) -> io::Result<File> {
     let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
     if plain.as_str().split('/').any(|part| part.starts_with('.')) {
         return Err(io::Error::new(

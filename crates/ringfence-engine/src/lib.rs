@@ -24,7 +24,7 @@ mod store;
 mod warm;
 mod worker;
 
-pub use artifacts::artifact_uri;
+pub use artifacts::{artifact_uri, create_below};
 pub use engine::{
     Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };

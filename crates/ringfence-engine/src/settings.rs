@@ -47,6 +47,18 @@ pub struct RecordSettings {
     pub personal: Personal,
 }
 
+impl RecordSettings {
+    /// The key that signs the record and the artifacts.
+    pub fn signing_key(&self) -> PathBuf {
+        self.directory.join("signing.key")
+    }
+
+    /// The store of artifacts.
+    pub fn artifacts(&self) -> PathBuf {
+        self.directory.join("artifacts")
+    }
+}
+
 /// The audit record.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {

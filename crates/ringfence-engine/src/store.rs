@@ -11,13 +11,10 @@ use ringfence_store::{
     artifacts::ArtifactStore,
     audit::{Audit, Place},
     make_own_directory,
-    vault::Vault,
+    vault::{Vault, VaultSettings},
 };
 use ringfence_types::{ErrorCode, RequestError};
 use std::sync::Arc;
-
-const KEY_FILE: &str = "signing.key";
-const ARTIFACTS: &str = "artifacts";
 
 /// All of it.
 pub(crate) struct Opened {
@@ -33,15 +30,15 @@ pub(crate) fn open(settings: &RecordSettings, server_id: &str) -> Result<Opened,
             settings.directory.display()
         ))
     })?;
-    let signer = Signer::load_or_create(&settings.directory.join(KEY_FILE))
-        .map_err(|error| fault(error.to_string()))?;
+    let signer = Signer::load_or_create(&settings.signing_key()).map_err(|error| fault(error.to_string()))?;
     let record = open_record(settings, &signer, server_id)?;
     let vault = Vault::open(settings.vault.clone()).map_err(|error| fault(error.to_string()))?;
-    if !vault.is_empty() {
+    // Others put secrets into a file, too, while this server runs.
+    if !vault.is_empty() || matches!(settings.vault, VaultSettings::File { .. }) {
         ringfence_jail::hide_memory()
             .map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
     }
-    let artifacts = ArtifactStore::open(settings.directory.join(ARTIFACTS), signer, settings.retention)
+    let artifacts = ArtifactStore::open(settings.artifacts(), signer, settings.retention)
         .map_err(|error| fault(error.to_string()))?;
     Ok(Opened {
         record,

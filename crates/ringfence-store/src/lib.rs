@@ -9,4 +9,4 @@ mod signer;
 pub mod vault;
 
 pub use directory::make_own_directory;
-pub use signer::{Signer, SignerError, verify};
+pub use signer::{Signer, SignerError, public_key_of_pem, verify};

@@ -2,7 +2,9 @@
 
 use ed25519_dalek::{
     Signature, SigningKey, VerifyingKey,
-    pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey, spki::der::pem::LineEnding},
+    pkcs8::{
+        DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, spki::der::pem::LineEnding,
+    },
 };
 use rustix::fs::{Mode, OFlags};
 use std::{
@@ -73,6 +75,17 @@ impl Signer {
         }
     }
 
+    /// The same, where there is one already.
+    pub fn load_existing(path: &Path) -> Result<Option<Self>, SignerError> {
+        match Self::load(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            loaded => loaded.map(Some).map_err(|error| SignerError {
+                path: path.to_owned(),
+                what: error.to_string(),
+            }),
+        }
+    }
+
     fn load(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -121,6 +134,12 @@ impl Signer {
     }
 }
 
+/// The key that somebody noted with [`Signer::public_key_pem`]; none: this is no such text.
+pub fn public_key_of_pem(pem: &str) -> Option<[u8; 32]> {
+    let key = VerifyingKey::from_public_key_pem(pem).ok()?;
+    Some(key.to_bytes())
+}
+
 /// Is it this key's signature over these bytes.
 pub fn verify(public_key: &[u8; 32], bytes: &[u8], signature: &[u8]) -> bool {
     let (Ok(key), Ok(signature)) = (
@@ -141,8 +160,14 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("ringfence-signer-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("signing.key");
+        assert!(Signer::load_existing(&path).unwrap().is_none() && !path.exists());
         let first = Signer::load_or_create(&path).unwrap();
         let again = Signer::load_or_create(&path).unwrap();
+        let existing = Signer::load_existing(&path).unwrap().unwrap();
+        assert_eq!(existing.public_key(), first.public_key());
+        let pem = first.public_key_pem().unwrap();
+        assert_eq!(public_key_of_pem(&pem), Some(first.public_key()));
+        assert_eq!(public_key_of_pem(&fs::read_to_string(&path).unwrap()), None);
         let signature = first.sign(b"words");
         assert!(verify(&again.public_key(), b"words", &signature));
         assert!(!verify(&again.public_key(), b"other words", &signature));

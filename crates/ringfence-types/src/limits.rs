@@ -21,6 +21,7 @@ pub struct Limits {
 
 /// What a caller asked for; absent means the namespace's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LimitsRequest {
     /// MiB.
     pub max_ram_mb: Option<u64>,

@@ -32,6 +32,7 @@
 pub mod artifact;
 mod builder;
 mod cli;
+mod control;
 mod executable;
 mod footing;
 #[cfg(test)]
@@ -46,6 +47,7 @@ mod reference;
 mod reload;
 mod sandbox;
 mod settings;
+mod shown;
 mod telemetry;
 mod terminal;
 mod utf8;

@@ -46,8 +46,9 @@ const TABLE: &[Allowed] = &[
     Allowed { name: "ringfence",
         house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
         others: &["base64", "clap", "clap_complete", "http-body-util", "hyper", "hyper-util", "jiff", "opentelemetry*", "prost",
-            "rmcp", "serde", "serde-saphyr", "serde_json", "tokio", "tokio-util", "tracing", "tracing-subscriber"],
-        tests: &["proptest"] },
+            "rmcp", "rustix", "serde", "serde-saphyr", "serde_json", "tokio", "tokio-util", "tracing", "tracing-subscriber",
+            "zeroize"],
+        tests: &["proptest", "rusqlite"] },
     Allowed { name: "xtask", house: &[], others: &["serde_json"], tests: &[] },
 ];
 

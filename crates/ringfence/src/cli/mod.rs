@@ -1,20 +1,27 @@
 //! The command line: what may be typed, and which exit code each end has. Everything of ours that fails ends with 125,
 //! so that a script's own codes stay its own.
 
+mod artifacts;
+mod audit;
 mod below_floor;
 mod bench;
 mod completions;
 mod config;
 mod doctor;
+mod live;
 mod request;
 mod run;
+mod secret;
 mod serve;
+mod stored;
+mod vault;
+mod verify;
 
 use crate::{
     settings::{self, Environment, Flags, Layer, LogLevel, Origin},
     terminal::Terminal,
 };
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{path::PathBuf, process::ExitCode};
 
@@ -38,6 +45,22 @@ enum Command {
     Run(Box<run::RunArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
+    /// Show how many run and wait in the servers of this user
+    Queue(live::QueueArguments),
+    /// Show what the servers of this user have and take
+    Stats(live::StatsArguments),
+    /// Show what happens in a namespace, and what it may use
+    Inspect(live::InspectArguments),
+    /// Show or narrow what a namespace may use
+    Limits(live::LimitsArguments),
+    /// Add, list and delete secrets
+    Vault(vault::VaultArguments),
+    /// Show, check and export the audit record
+    Audit(audit::AuditArguments),
+    /// List or copy out the files that executions left
+    Artifacts(artifacts::ArtifactsArguments),
+    /// Say whether a file has a digest, or is what an execution left (exit code 1 if not)
+    Verify(verify::VerifyArguments),
     /// Try every layer of isolation on this host, and say what is missing and how to get it
     Doctor(doctor::DoctorArguments),
     /// Measure what a run costs on this host, beside the bare interpreter
@@ -55,8 +78,10 @@ pub fn main() -> ExitCode {
     }
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = definition().try_get_matches();
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, asks_for_json(&matches))));
+    let (cli, json) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return usage(&error),
     };
     let Cli { command, config } = cli;
@@ -68,15 +93,33 @@ pub fn main() -> ExitCode {
     let done = match command {
         Command::Run(arguments) => run::run(&context, *arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
+        Command::Queue(arguments) => live::queue(&context, &arguments),
+        Command::Stats(arguments) => live::stats(&context, &arguments),
+        Command::Inspect(arguments) => live::inspect(&context, arguments),
+        Command::Limits(arguments) => live::limits(&context, arguments),
+        Command::Vault(arguments) => vault::vault(&context, arguments),
+        Command::Audit(arguments) => audit::audit(&context, arguments),
+        Command::Artifacts(arguments) => artifacts::artifacts(&context, &arguments),
+        Command::Verify(arguments) => verify::verify(&context, &arguments),
         Command::Doctor(arguments) => doctor::doctor(&context, &arguments),
         Command::Bench(arguments) => bench::bench(&context, &arguments),
         Command::Config(arguments) => config::config(&context, &arguments),
         Command::Completions(arguments) => completions::completions(&context, &arguments),
     };
     done.unwrap_or_else(|error| {
-        terminal.error(&error);
+        let told = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
+        if !told {
+            terminal.error(&error);
+        }
         ExitCode::from(FAILED)
     })
+}
+
+/// Does the command have the flag `--json`, and was it given.
+fn asks_for_json(matches: &ArgMatches) -> bool {
+    let own = matches.try_get_one::<bool>("json").ok().flatten();
+    let inner = matches.subcommand();
+    own == Some(&true) || inner.is_some_and(|(_, inner)| asks_for_json(inner))
 }
 
 /// Help and version are answers; anything else is a command line that we do not understand.
@@ -134,17 +177,21 @@ fn fault(operation: &str, error: &std::io::Error) -> RequestError {
 pub(crate) fn helps() -> Vec<(String, String)> {
     let mut command = definition().term_width(100);
     command.build();
-    let mut helps = vec![("ringfence".to_owned(), command.render_long_help().to_string())];
-    for sub in command
-        .get_subcommands_mut()
-        .filter(|sub| sub.get_name() != "help")
-    {
-        helps.push((
-            format!("ringfence {}", sub.get_name()),
-            sub.render_long_help().to_string(),
-        ));
-    }
+    let mut helps = Vec::new();
+    add_help("ringfence", &mut command, &mut helps);
     helps
+}
+
+/// Of a command, and of those within it.
+#[cfg(test)]
+fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, String)>) {
+    helps.push((name.to_owned(), command.render_long_help().to_string()));
+    for inner in command
+        .get_subcommands_mut()
+        .filter(|inner| inner.get_name() != "help")
+    {
+        add_help(&format!("{name} {}", inner.get_name()), inner, helps);
+    }
 }
 
 /// The command line as a value: for completions and the reference.
@@ -159,6 +206,16 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn the_flag_for_json_is_found_in_any_command() {
+        let asks = |words: &[&str]| {
+            let matches = definition().try_get_matches_from([&["ringfence"], words].concat());
+            asks_for_json(&matches.unwrap())
+        };
+        assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
+        assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
     clippy::cast_sign_loss,
     reason = "checked to be within 0..1e12"
 )]
-fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
+pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     if !(seconds > 0.0 && seconds < 1e9) {
         return Err(RequestError::invalid(
             format!("--timeout: {seconds} is not a length of time."),

@@ -367,9 +367,20 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
         many => format!(" and {} more", many - NAMES_SHOWN),
     };
     let shown = lost.into_iter().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
-    Some(format!(
-        "left behind: {shown}{more} (keep such files with --artifacts DIR)"
-    ))
+    // Those that the store has are signed.
+    let is_stored = result
+        .artifacts
+        .iter()
+        .any(|artifact| artifact.signature.is_some());
+    let how = if is_stored {
+        format!(
+            "get them with `ringfence artifacts {} --out DIR`",
+            result.execution_id
+        )
+    } else {
+        "keep such files with --artifacts DIR".to_owned()
+    };
+    Some(format!("left behind: {shown}{more} ({how})"))
 }
 
 /// The script's standard input. When the script itself came from there, nothing is left of it.

@@ -58,7 +58,7 @@ const ABSENT: &[Absent] = &[
         hint: "Imports are not restricted; the kernel is the wall.",
     },
 ];
-pub(super) const LIMIT_NAMES: [&str; 6] = [
+pub(crate) const LIMIT_NAMES: [&str; 6] = [
     "max_ram_mb",
     "max_cpu_cores",
     "timeout_seconds",

@@ -1,8 +1,8 @@
 //! `list_runtimes` and `get_sandbox_info`: what this server has, truthfully.
 
 use super::{Answer, execute_code::LIMIT_NAMES};
+use crate::shown::in_words;
 use ringfence_engine::{Runtime, SandboxInfo};
-use ringfence_types::Limits;
 use serde_json::{Map, Value, json};
 
 /// Modules of the profiles of the contract. In this version a profile can be read about and not chosen.
@@ -100,26 +100,11 @@ pub(super) fn sandbox(info: &SandboxInfo) -> Answer {
     Answer::plain(text, structured)
 }
 
-const MEBIBYTE: u64 = 1 << 20;
-
-/// Limits under the names that requests use.
-#[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
-pub(super) fn in_words(limits: &Limits) -> Value {
-    json!({
-        "max_ram_mb": limits.memory_bytes / MEBIBYTE,
-        "max_cpu_cores": f64::from(limits.cpu_millicores) / 1000.0,
-        "timeout_seconds": limits.timeout_ms as f64 / 1000.0,
-        "max_processes": limits.processes,
-        "max_output_bytes": limits.output_bytes,
-        "max_disk_mb": limits.disk_bytes / MEBIBYTE,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mcp::schemas::{self, tests::conforms};
-    use ringfence_types::{Isolation, Language, LayerState, Tier};
+    use ringfence_types::{Isolation, Language, LayerState, Limits, Tier};
     use std::collections::BTreeMap;
 
     fn limits() -> Limits {

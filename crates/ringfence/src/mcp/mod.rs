@@ -10,14 +10,19 @@ mod changes;
 mod execute_code;
 mod listings;
 mod logging;
-pub(crate) mod observe;
+mod observe;
 mod progress;
 mod resources;
 mod schemas;
 mod tools;
 mod wires;
 
-use crate::settings::{Namespaces, Toolset};
+pub(crate) use execute_code::LIMIT_NAMES;
+
+use crate::{
+    control::{self, Socket},
+    settings::{Namespaces, Toolset},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use logging::{Before, Level};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
@@ -33,7 +38,13 @@ use rmcp::{
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
 };
 use serde_json::{Value, json};
-use std::{borrow::Cow, future::pending, time::Duration};
+use std::{
+    borrow::Cow,
+    future::pending,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -81,8 +92,16 @@ pub(crate) async fn serve_stdio(
 ) -> Result<(), RequestError> {
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let (started, engine) = watch::channel(None);
+    let control = Arc::new(Mutex::new(None));
+    let socket = control.clone();
     let starter = tokio::spawn(async move {
-        started.send_replace(Some(start(settings, attend).await));
+        let state_dir = settings.state_dir.clone();
+        let outcome = start(settings, attend).await;
+        if let Ok(engine) = &outcome {
+            let listening = listen(&state_dir, engine).await;
+            *lock(&socket) = listening;
+        }
+        started.send_replace(Some(outcome));
         // the value is read as long as the channel lives
         started.closed().await;
     });
@@ -102,6 +121,8 @@ pub(crate) async fn serve_stdio(
         () = told_to_stop() => { stop.cancel(); Ok(()) }
     };
     gone.cancel();
+    // Nothing new is begun, and the end of the server is the last on record.
+    drop(lock(&control).take());
     farewell(&engine, service).await;
     starter.abort();
     outcome
@@ -114,6 +135,17 @@ async fn start(settings: EngineSettings, attend: impl FnOnce(&Engine)) -> Result
     engine.prove().await?;
     engine.warm_up();
     Ok(engine)
+}
+
+/// The operator's way to this server. One that cannot be reached serves all the same, and the log says so.
+async fn listen(state_dir: &Path, engine: &Engine) -> Option<Socket> {
+    let opened = control::open(state_dir, engine.clone()).await;
+    let told = |error| tracing::error!(%error, "NO CONTROL SOCKET: the commands cannot reach this server");
+    opened.map_err(told).ok()
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The last answers leave while the runs of a client that is gone are killed.

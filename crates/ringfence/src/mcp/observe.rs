@@ -5,16 +5,14 @@ use super::{
     Answer, Offer,
     arguments::{Arguments, NAMESPACE, Name, invalid},
     execute_code::LIMIT_NAMES,
-    listings::in_words,
 };
-use crate::moment;
+use crate::{
+    moment,
+    shown::{self, Shown},
+};
 use ringfence_engine::{Caller, Engine};
-use ringfence_store::{
-    audit::{Action, Actions, Outcome, Query, Record},
-    vault::SecretEntry,
-};
-use ringfence_types::{EnvName, Limits, LimitsRequest, Namespace, RequestError};
-use serde::Serialize;
+use ringfence_store::audit::{Outcome, Query};
+use ringfence_types::{EnvName, LimitsRequest, Namespace, RequestError};
 use serde_json::{Map, Value, json};
 
 pub(super) const ID: Name = ("request_id", &["execution_id"]);
@@ -65,78 +63,17 @@ impl Call<'_> {
                 .lines
                 .retain(|line| line.namespace == namespace.as_str());
         }
-        let queue = &stats.queue;
-        let mut text = format!(
-            "running {} of {}, waiting {} of {}, refused {}\n",
-            queue.running, queue.concurrency, queue.waiting, queue.waiting_max, queue.refused
-        );
-        for warm in &stats.warm {
-            text += &format!(
-                "{}: {} sandboxes ready, {} MiB\n",
-                warm.language,
-                warm.ready,
-                warm.memory_bytes >> 20
-            );
-        }
-        text += &format!(
-            "vault: {}; artifacts: {} KiB; server: {} MiB\n",
-            stats.vault,
-            stats.artifacts_bytes >> 10,
-            stats.memory_bytes >> 20
-        );
-        Ok(Answer::plain(text, with_success(&stats)))
+        Ok(answer(shown::stats(&stats)))
     }
 
     pub(super) async fn metrics(&self, arguments: Object) -> Answered {
         self.look(arguments).await?;
-        let counts = self.engine.counts();
-        let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
-        for (language, outcomes) in &counts.executions {
-            let outcomes: Vec<String> = outcomes
-                .iter()
-                .map(|(outcome, count)| format!("{count} {outcome}"))
-                .collect();
-            text += &format!("{language}: {}\n", outcomes.join(", "));
-        }
-        for (language, duration) in &counts.duration_ms {
-            text += &format!(
-                "{language}: p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms of the last {}\n",
-                duration.p50, duration.p90, duration.p99, duration.count
-            );
-        }
-        for (code, count) in &counts.refusals {
-            text += &format!("refused, {code}: {count}\n");
-        }
-        text += &format!(
-            "processor time of programs: {:.1} s; secrets taken out: {}\n",
-            counts.cpu_seconds, counts.redactions
-        );
-        Ok(Answer::plain(text, with_success(&counts)))
+        Ok(answer(shown::counts(&self.engine.counts())))
     }
 
     pub(super) async fn inspect(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
-        let state = self.engine.inspect(&namespace)?;
-        let mut text = format!(
-            "{namespace}: {} on their way, {} waiting\n",
-            state.running.len(),
-            state.waiting
-        );
-        for run in &state.running {
-            text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
-        }
-        text += &limits_text(&state.defaults, &state.caps);
-        let structured = json!({
-            "success": true,
-            "namespace": state.namespace,
-            "running": state.running,
-            "waiting": state.waiting,
-            "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
-            "is_narrowed": state.is_narrowed,
-            "secrets": state.secrets,
-            "recent_events": state.recent,
-        });
-        Ok(Answer::plain(text, structured))
+        Ok(answer(shown::inspection(&self.engine.inspect(&namespace)?)))
     }
 
     pub(super) async fn set_limits(&self, arguments: Object) -> Answered {
@@ -162,16 +99,9 @@ impl Call<'_> {
         }
         self.engine.narrow_limits(self.caller, &namespace, &wish).await?;
         let (defaults, caps) = self.engine.limits_of(&namespace);
-        let structured = json!({
-            "success": true,
-            "namespace": namespace,
-            "limits": {"defaults": in_words(&defaults), "caps": in_words(&caps)},
-        });
-        let text = format!(
-            "the limits of {namespace} are narrower now\n{}",
-            limits_text(&defaults, &caps)
-        );
-        Ok(Answer::plain(text, structured))
+        let mut shown = shown::limits(&namespace, &defaults, &caps);
+        shown.text = format!("the limits of {namespace} are narrower now\n{}", shown.text);
+        Ok(answer(shown))
     }
 
     pub(super) async fn artifacts(&self, arguments: Object) -> Answered {
@@ -232,7 +162,7 @@ impl Call<'_> {
         let since = since.map(|text| moment::read(&text).map_err(word)).transpose()?;
         let action = arguments
             .text(ACTION)?
-            .map(|text| action(&text).map_err(word))
+            .map(|text| shown::action(&text).map_err(word))
             .transpose()?;
         let outcome = arguments.text(OUTCOME)?;
         let outcome = outcome.map(|text| text.parse::<Outcome>().map_err(|reason| word(reason.to_string())));
@@ -247,31 +177,17 @@ impl Call<'_> {
             ..Query::default()
         };
         let page = self.engine.audit(self.caller, query).await?;
-        let text: String = page.records.iter().map(line).collect();
-        let records: Vec<Value> = page.records.iter().map(shown).collect();
-        let next = page.next.and_then(|next| next.before_seq);
-        Ok(Answer::plain(
-            text,
-            json!({"success": true, "records": records, "next_before": next}),
-        ))
+        Ok(answer(shown::records(&page)))
     }
 
     pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
         let (_, namespace) = self.open(arguments, &[])?;
         let secrets = self.engine.secrets(self.caller, &namespace).await?;
-        let text: String = secrets
-            .iter()
-            .map(|entry| format!("{}\n", entry.key.as_str()))
-            .collect();
-        let text = if text.is_empty() {
-            format!("{namespace} has no secrets\n")
-        } else {
-            text
-        };
-        let secrets: Vec<Value> = secrets.iter().map(secret).collect();
-        let vault = self.engine.stats().vault;
-        let structured = json!({"success": true, "namespace": namespace, "vault": vault, "secrets": secrets});
-        Ok(Answer::plain(text, structured))
+        Ok(answer(shown::secrets(
+            &namespace,
+            self.engine.stats().vault,
+            &secrets,
+        )))
     }
 
     pub(super) async fn vault_delete(&self, arguments: Object) -> Answered {
@@ -293,79 +209,6 @@ impl Call<'_> {
     }
 }
 
-/// An action of the record, or a group of them, as `execution.`
-pub(crate) fn action(text: &str) -> Result<Actions, String> {
-    text.parse().map_err(|_| {
-        let names = Action::ALL.iter().map(|action| action.as_str());
-        let near = crate::nearest::suggestion(text, names.clone());
-        let shown: String = text.chars().take(64).collect();
-        format!(
-            "`{shown}` is no action of the record.{near} Known: {}",
-            names.collect::<Vec<_>>().join(", ")
-        )
-    })
-}
-
-/// A record on one line.
-pub(crate) fn line(record: &Record) -> String {
-    let id = record.execution_id.as_deref().unwrap_or("-");
-    format!(
-        "{} {} {} {} {} {id} {} {}\n",
-        record.seq,
-        moment::write(record.time_us),
-        record.action,
-        record.outcome,
-        if record.namespace.is_empty() {
-            "-"
-        } else {
-            &record.namespace
-        },
-        if record.caller.is_empty() {
-            "-"
-        } else {
-            &record.caller
-        },
-        record.details
-    )
-}
-
-pub(super) fn shown(record: &Record) -> Value {
-    json!({
-        "seq": record.seq,
-        "time": moment::write(record.time_us),
-        "action": record.action,
-        "outcome": record.outcome,
-        "namespace": record.namespace,
-        "execution_id": record.execution_id,
-        "caller": record.caller,
-        "details": serde_json::from_str(&record.details).unwrap_or(Value::Null),
-        "hash": hex(&record.hash),
-    })
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn secret(entry: &SecretEntry) -> Value {
-    let time = |seconds: Option<u64>| seconds.map(moment::write_seconds);
-    json!({
-        "key": entry.key.as_str(),
-        "bytes": entry.bytes,
-        "created": time(entry.created_unix_s),
-        "expires": time(entry.expires_unix_s),
-        "redactable": entry.bytes >= ringfence_engine::SHORTEST_SECRET,
-    })
-}
-
-fn limits_text(defaults: &Limits, caps: &Limits) -> String {
-    let (defaults, caps) = (in_words(defaults), in_words(caps));
-    LIMIT_NAMES
-        .iter()
-        .map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name]))
-        .collect()
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -383,8 +226,8 @@ fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     }
 }
 
-fn with_success(facts: &impl Serialize) -> Value {
-    let mut value = serde_json::to_value(facts).unwrap_or_else(|_| json!({}));
-    value["success"] = json!(true);
-    value
+/// What is shown, as the answer of a tool that succeeded.
+fn answer(Shown { text, mut facts }: Shown) -> Answer {
+    facts["success"] = json!(true);
+    Answer::plain(text, facts)
 }

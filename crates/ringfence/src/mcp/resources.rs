@@ -1,7 +1,7 @@
 //! What can be read by address: the server's state, its last events, the audit record, and the files that programs left.
 
-use super::{Offer, observe};
-use crate::settings::Namespaces;
+use super::Offer;
+use crate::{settings::Namespaces, shown};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
@@ -98,7 +98,7 @@ pub(super) async fn read(
                 ..Query::default()
             };
             let page = engine.audit(caller, query).await?;
-            written(&page.records.iter().map(observe::shown).collect::<Vec<_>>())
+            written(&page.records.iter().map(shown::record).collect::<Vec<_>>())
         }
         _ => return Err(unknown()),
     };

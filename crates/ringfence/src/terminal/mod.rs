@@ -120,6 +120,26 @@ impl Terminal {
         self.note_text(&format!("{}\n", self.err(&neutral::line(text), DIM)));
     }
 
+    /// Asks for a line of input.
+    pub(crate) fn prompt(self, text: &str) {
+        self.note_text(text);
+    }
+
+    /// How far long work is, in place of what was said before; nothing: it is over. Only a person is told.
+    pub(crate) fn progress(self, text: &str) {
+        if self.err == End::Person {
+            self.note_text(&format!("\r\x1b[K{text}"));
+        }
+    }
+
+    /// Stdout, for JSON that is written a whole line at a time.
+    pub(crate) fn json_lines(self) -> JsonLines<io::StdoutLock<'static>> {
+        JsonLines {
+            sink: io::stdout().lock(),
+            end: self.out,
+        }
+    }
+
     fn err(self, text: &str, colour: &str) -> String {
         self.paint(self.err, colour, text)
     }
@@ -142,6 +162,29 @@ impl Terminal {
                 neutral: neutral(self.err),
             },
         )
+    }
+}
+
+/// A stream of lines of JSON. A person sees them harmless.
+pub(crate) struct JsonLines<W> {
+    sink: W,
+    end: End,
+}
+
+impl<W: Write> Write for JsonLines<W> {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        match self.end {
+            End::Program => self.sink.write_all(lines)?,
+            End::Person => {
+                let text = String::from_utf8_lossy(lines);
+                self.sink.write_all(neutral::json(&text).as_bytes())?;
+            }
+        }
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
     }
 }
 
@@ -206,6 +249,21 @@ mod tests {
         terminal.write(hostile).await.unwrap();
         terminal.end().await.unwrap();
         assert!(!terminal.sink.contains(&0x1b) && !terminal.sink.contains(&0x07));
+    }
+
+    #[test]
+    fn lines_of_json_are_harmless_for_a_person_and_untouched_for_a_program() {
+        let line = "{\"caller\":\"a\u{9b}31m\u{202e}\"}\n";
+        let shown = |end| {
+            let mut lines = JsonLines {
+                sink: Vec::new(),
+                end,
+            };
+            lines.write_all(line.as_bytes()).unwrap();
+            String::from_utf8(lines.sink).unwrap()
+        };
+        assert_eq!(shown(End::Program), line);
+        assert_eq!(shown(End::Person), "{\"caller\":\"a\\u009b31m\\u202e\"}\n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,36 @@ pub fn binary() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_ringfence"))
 }
 
-/// `ringfence` with these words, an environment of nothing but a path.
+thread_local! {
+    /// Each test runs in a thread of its own, and with it goes what its servers and commands have kept.
+    static STATE: State = State::new();
+}
+
+struct State(PathBuf);
+
+impl State {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}-{number}", std::process::id()));
+        drop(fs::remove_dir_all(&path));
+        Self(path)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// The state directory of this test's servers and commands.
+pub fn state_dir() -> PathBuf {
+    STATE.with(|state| state.0.clone())
+}
+
+/// `ringfence` with these words, an environment of nothing but a path, and this test's state directory.
 pub fn ringfence(words: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command
@@ -21,6 +51,7 @@ pub fn ringfence(words: &[&str]) -> Command {
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/nonexistent")
+        .env("RINGFENCE_STATE_DIR", state_dir())
         .stdin(Stdio::null());
     command
 }

@@ -9,6 +9,7 @@ mod client;
 mod display;
 mod limits;
 mod operator;
+mod record;
 mod run;
 mod serve;
 mod warm;

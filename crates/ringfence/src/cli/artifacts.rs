@@ -1,0 +1,214 @@
+//! `ringfence artifacts`: what executions left, listed or copied out, with every signature and every byte checked. Names
+//! are the programs' words.
+
+use super::{Context, fault, live::namespace, stored};
+use crate::{
+    log::Log,
+    moment,
+    settings::{Layer, LogLevel},
+    terminal::{Terminal, neutral},
+};
+use clap::Args;
+use ringfence_engine::create_below;
+use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem, verify_manifest};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde_json::{Value, json};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct ArtifactsArguments {
+    /// The execution [default: list the latest ones]
+    id: Option<String>,
+    /// Namespace that it belongs to
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    namespace: Namespace,
+    /// Copy the files into this directory, where nothing is replaced (exit code 1 if one cannot be copied)
+    #[arg(long, value_name = "DIR", requires = "id")]
+    out: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit code of artifacts of which not all could be copied.
+const INCOMPLETE: u8 = 1;
+/// Executions of a list.
+const LATEST: usize = 50;
+
+pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    Log::begin(config.log);
+    let record = &config.engine.record;
+    let store = stored::artifacts(record)?;
+    let Some(id) = &arguments.id else {
+        return latest(context.terminal, store.as_ref(), arguments);
+    };
+    let none = || none(id, &arguments.namespace);
+    let store = store.ok_or_else(none)?;
+    let manifest = store
+        .manifest(id, &arguments.namespace)
+        .map_err(|error| stored::unread(&error))?;
+    let manifest = manifest.ok_or_else(none)?;
+    let public_key = stored::signer(record)?.public_key();
+    verify_manifest(&manifest, Some(&public_key)).map_err(|what| {
+        RequestError::new(
+            ErrorCode::StoreFault,
+            format!("the artifacts of {id} are not what was signed: {what}."),
+            "Do not use them.",
+        )
+    })?;
+    match &arguments.out {
+        None => show(context.terminal, arguments.json, &manifest),
+        Some(directory) => copy_all(context.terminal, arguments, &store, &manifest, directory),
+    }
+}
+
+/// Of an execution that has none, or belongs to others.
+pub(super) fn none(id: &str, namespace: &Namespace) -> RequestError {
+    let id: String = id.chars().take(64).collect();
+    RequestError::new(
+        ErrorCode::NotFound,
+        format!("there are no artifacts of `{id}` in the namespace {namespace}."),
+        "`ringfence artifacts` lists executions that have some; old ones are removed (`artifacts.keep_days`).",
+    )
+}
+
+fn latest(
+    terminal: Terminal,
+    store: Option<&ArtifactStore>,
+    arguments: &ArtifactsArguments,
+) -> Result<ExitCode, RequestError> {
+    let listed = store.map_or(Ok(Vec::new()), |store| {
+        store.executions(&arguments.namespace, LATEST)
+    });
+    let listed = listed.map_err(|error| stored::unread(&error))?;
+    let time = |unix_ms: u64| moment::write_seconds(unix_ms / 1000);
+    let printed = if arguments.json {
+        let executions: Vec<Value> = listed
+            .iter()
+            .map(|one| {
+                json!({
+                    "execution_id": one.execution_id,
+                    "created": time(one.created_unix_ms),
+                    "artifacts": one.artifacts,
+                    "size_bytes": one.size_bytes,
+                })
+            })
+            .collect();
+        terminal.print_json(&json!({"namespace": arguments.namespace, "executions": executions}))
+    } else if listed.is_empty() {
+        terminal.print(&format!(
+            "no execution of {} has left anything\n",
+            arguments.namespace
+        ))
+    } else {
+        let line = |one: &ringfence_store::artifacts::Listed| {
+            format!(
+                "{} {} {} files, {} bytes\n",
+                one.execution_id,
+                time(one.created_unix_ms),
+                one.artifacts,
+                one.size_bytes
+            )
+        };
+        terminal.print(&listed.iter().map(line).collect::<String>())
+    };
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(terminal: Terminal, json: bool, manifest: &Manifest) -> Result<ExitCode, RequestError> {
+    let printed = if json {
+        terminal.print_json(manifest)
+    } else {
+        terminal.print(&manifest.artifacts.iter().map(line).collect::<String>())
+    };
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(item: &SignedItem) -> String {
+    format!(
+        "{} {} bytes {} {}\n",
+        item.sha256,
+        item.size_bytes,
+        neutral::line(&item.mime),
+        neutral::line(&item.name)
+    )
+}
+
+/// One that cannot be copied keeps none of the others from it.
+fn copy_all(
+    terminal: Terminal,
+    arguments: &ArtifactsArguments,
+    store: &ArtifactStore,
+    manifest: &Manifest,
+    directory: &Path,
+) -> Result<ExitCode, RequestError> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        RequestError::invalid(
+            format!("cannot make {}: {error}.", directory.display()),
+            "Name a directory that you may write.",
+        )
+    })?;
+    let mut all_there = true;
+    let mut copies = Vec::new();
+    for item in &manifest.artifacts {
+        let why = copy(store, manifest, item, directory).err();
+        all_there &= why.is_none();
+        if !arguments.json {
+            let name = neutral::line(&item.name);
+            match &why {
+                None => terminal.print(&format!("{name} {} bytes\n", item.size_bytes)),
+                Some(why) => {
+                    terminal.complain(
+                        &format!("{name} was not copied: {why}."),
+                        "Nothing that is there is replaced; hidden names are not made.",
+                    );
+                    Ok(())
+                }
+            }
+            .map_err(|error| fault("print", &error))?;
+        }
+        copies.push(json!({
+            "name": item.name, "size_bytes": item.size_bytes, "sha256": item.sha256,
+            "copied": why.is_none(), "why": why,
+        }));
+    }
+    if arguments.json {
+        let document =
+            json!({"execution_id": manifest.execution_id, "directory": directory, "artifacts": copies});
+        terminal
+            .print_json(&document)
+            .map_err(|error| fault("print", &error))?;
+    }
+    Ok(if all_there {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INCOMPLETE)
+    })
+}
+
+/// The content is checked before a byte of it is copied.
+fn copy(
+    store: &ArtifactStore,
+    manifest: &Manifest,
+    item: &SignedItem,
+    directory: &Path,
+) -> Result<(), String> {
+    let found = store
+        .read(&manifest.execution_id, &manifest.namespace, &item.name)
+        .map_err(|error| error.to_string())?;
+    let (_, mut content) = found.ok_or_else(|| "it has gone meanwhile".to_owned())?;
+    let mut file = create_below(directory, &item.name).map_err(|error| error.to_string())?;
+    let copied = io::copy(&mut content, &mut file).map_err(|error| error.to_string())?;
+    if copied == item.size_bytes {
+        Ok(())
+    } else {
+        Err(format!("only {copied} bytes of it came"))
+    }
+}

@@ -1,0 +1,367 @@
+//! `ringfence audit`: the record, read from its file beside whatever server writes it, checked, and written out for other
+//! tools. A record in memory is a server's, and is asked for there.
+
+use super::{
+    Context, fault,
+    live::{self, Ask, namespace},
+    stored,
+};
+use crate::{
+    control::{Question, Request},
+    moment,
+    settings::{Layer, LogLevel},
+    shown,
+    terminal::{Mark, Terminal, neutral},
+};
+use clap::{Args, Subcommand, ValueEnum};
+use ringfence_engine::RecordSettings;
+use ringfence_store::{
+    audit::{self, ExportError, Format, Place, Query, Records, Verdict},
+    public_key_of_pem,
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde_json::{Value, json};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct AuditArguments {
+    #[command(subcommand)]
+    action: AuditAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum AuditAction {
+    /// Show records, the newest first
+    List(Box<ListArguments>),
+    /// Check every record, and name the first that is not what was written (exit code 1)
+    Verify(VerifyArguments),
+    /// Write records out as lines of JSON, the oldest first
+    Export(ExportArguments),
+    /// Print the public key that the record is signed with, in PEM
+    Key,
+}
+
+#[derive(Debug, Args)]
+struct ListArguments {
+    /// Of this namespace
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    namespace: Option<Namespace>,
+    /// At most so many
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    limit: u64,
+    /// Of this action, as vault.changed, or of a group, as `execution.`
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Not before this time, or not longer ago, as 2h
+    #[arg(long, value_name = "TIME", value_parser = moment::read)]
+    since: Option<i64>,
+    /// With this outcome: ok, failed, denied or pending
+    #[arg(long, value_name = "OUTCOME")]
+    outcome: Option<String>,
+    /// Of this execution
+    #[arg(long, value_name = "ID")]
+    execution: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Debug, Args)]
+struct VerifyArguments {
+    /// A head that was noted earlier, which must be in the chain
+    #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
+    head: Option<(u64, [u8; 32])>,
+    /// Public key in PEM [default: of the state directory's signing key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ExportArguments {
+    /// Form of a line
+    #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
+    format: Form,
+    /// Of this namespace
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    namespace: Option<Namespace>,
+    /// Not before this time, or not longer ago, as 2h
+    #[arg(long, value_name = "TIME", value_parser = moment::read)]
+    since: Option<i64>,
+    /// A new file to write into [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Form {
+    /// Everything that is needed to check hashes and signatures
+    Jsonl,
+    /// Events of the Open Cybersecurity Schema Framework 1.3
+    Ocsf,
+}
+
+/// Exit code of a record that is not what was written.
+const BAD: u8 = 1;
+/// Records that are read at once for an export.
+const PAGE: usize = 1000;
+/// How often progress is shown.
+const PROGRESS: Duration = Duration::from_millis(100);
+const KEY_BYTES_MAX: u64 = 16 << 10;
+
+/// `SEQ:HASH`, as `audit verify` prints it.
+fn head(text: &str) -> Result<(u64, [u8; 32]), String> {
+    let read = || {
+        let (seq, digits) = text.split_once(':')?;
+        let is_hash = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut hash = [0; 32];
+        for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+        }
+        Some((seq.parse().ok()?, hash)).filter(|_| is_hash)
+    };
+    read().ok_or_else(|| "write SEQ:HASH, as `ringfence audit verify` prints it".to_owned())
+}
+
+pub(super) fn audit(context: &Context, arguments: AuditArguments) -> Result<ExitCode, RequestError> {
+    match arguments.action {
+        AuditAction::List(arguments) => list(context, *arguments),
+        AuditAction::Verify(arguments) => verify(context, &arguments),
+        AuditAction::Export(arguments) => export(context, &arguments),
+        AuditAction::Key => key(context),
+    }
+}
+
+/// The record's file, if it is there.
+fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
+    match &record.audit.place {
+        Place::File(path) if path.exists() => Ok(path),
+        Place::File(path) => Err(RequestError::new(
+            ErrorCode::NotFound,
+            format!("there is no audit record at {}.", path.display()),
+            "A server makes it when it starts; `ringfence config show` says where.",
+        )),
+        Place::Memory => Err(RequestError::new(
+            ErrorCode::NotFound,
+            "the audit record is kept in a server's memory (`audit.store: memory`), where nothing can be checked from outside.",
+            "`ringfence audit list` asks the server; set `audit.store: sqlite` for a record that lasts.",
+        )),
+    }
+}
+
+fn unread(error: &dyn std::fmt::Display) -> RequestError {
+    RequestError::new(
+        ErrorCode::StoreFault,
+        format!("the audit record cannot be read: {error}."),
+        "Run the command as the user who runs the server.",
+    )
+}
+
+fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let question = Question {
+        namespace: arguments.namespace,
+        action: arguments.action,
+        outcome: arguments.outcome,
+        execution_id: arguments.execution,
+        since_us: arguments.since,
+        limit: usize::try_from(arguments.limit).unwrap_or(usize::MAX),
+    };
+    // What is wrong with it is told alike, whoever is asked.
+    let query = question.clone().query()?;
+    let ask = &arguments.ask;
+    if config.engine.record.audit.place == Place::Memory || ask.server.is_some() {
+        return live::one_of(
+            context,
+            &config.engine.state_dir,
+            ask,
+            &Request::Audit { query: question },
+        );
+    }
+    let page = audit::query(file(&config.engine.record)?, &query).map_err(|error| unread(&error))?;
+    let shown = shown::records(&page);
+    if ask.json {
+        context.terminal.print_json(&shown.facts)
+    } else {
+        context.terminal.print(&neutral::text(&shown.text))
+    }
+    .map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let record = &config.engine.record;
+    let path = file(record)?;
+    let key = match &arguments.key {
+        Some(path) => key_of(path)?,
+        None => stored::signer(record)?.public_key(),
+    };
+    let terminal = context.terminal;
+    let mut last = Instant::now();
+    let mut progress = |done: u64, all: u64| {
+        if last.elapsed() >= PROGRESS {
+            last = Instant::now();
+            terminal.progress(&format!("{done} of {all} records checked"));
+        }
+    };
+    let verdict = audit::verify(path, Some(&key), arguments.head, &mut progress);
+    terminal.progress("");
+    let verdict = verdict.map_err(|error| unread(&error))?;
+    let printed = if arguments.json {
+        terminal.print_json(&facts(&verdict, path))
+    } else {
+        terminal.print(&words(&verdict, terminal))
+    };
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(match verdict.bad {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::from(BAD),
+    })
+}
+
+/// For whoever checks the record elsewhere, where this host's own key proves nothing.
+fn key(context: &Context) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let signer = stored::signer(&config.engine.record)?;
+    let pem = signer.public_key_pem().map_err(|error| fault("write the key", &error))?;
+    context.terminal.print(&pem).map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn key_of(path: &Path) -> Result<[u8; 32], RequestError> {
+    let invalid = |what: &dyn std::fmt::Display| {
+        RequestError::invalid(
+            format!("--key {}: {what}.", path.display()),
+            "Give the Ed25519 public key in PEM.",
+        )
+    };
+    let mut pem = String::new();
+    File::open(path)
+        .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut pem))
+        .map_err(|error| invalid(&error))?;
+    public_key_of_pem(&pem).ok_or_else(|| invalid(&"it is no Ed25519 public key"))
+}
+
+fn noted(verdict: &Verdict) -> Option<String> {
+    let head = verdict.head?;
+    Some(format!("{}:{}", head.seq, shown::hex(&head.hash)))
+}
+
+fn facts(verdict: &Verdict, path: &Path) -> Value {
+    json!({
+        "ok": verdict.bad.is_none(),
+        "file": path,
+        "records": verdict.records,
+        "head": noted(verdict),
+        "bad": verdict.bad.as_ref().map(|bad| json!({"seq": bad.seq, "what": bad.what.to_string()})),
+        "breaks": verdict.breaks,
+        "set_back": verdict.set_back,
+    })
+}
+
+fn words(verdict: &Verdict, terminal: Terminal) -> String {
+    let mut text = match &verdict.bad {
+        None => format!(
+            "{}: {} records\n",
+            terminal.mark(Mark::Good, "good"),
+            verdict.records
+        ),
+        // The fault may repeat what stands in the file.
+        Some(bad) => format!(
+            "{}: {}\n{} good records before it\n",
+            terminal.mark(Mark::Bad, "BAD"),
+            neutral::line(&bad.to_string()),
+            verdict.records
+        ),
+    };
+    for seq in &verdict.breaks {
+        text += &format!("record {seq} begins anew after a break; `audit list` shows why\n");
+    }
+    if verdict.set_back > 0 {
+        text += &format!(
+            "{} records are dated before the one in front of them: the clock was set back\n",
+            verdict.set_back
+        );
+    }
+    if let Some(head) = noted(verdict) {
+        text += &format!("head {head}\n");
+    }
+    text
+}
+
+fn export(context: &Context, arguments: &ExportArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let path = file(&config.engine.record)?;
+    let query = Query {
+        namespace: arguments.namespace.as_ref().map(ToString::to_string),
+        since_us: arguments.since,
+        limit: PAGE,
+        ..Query::default()
+    };
+    let format = match arguments.format {
+        Form::Jsonl => Format::Json,
+        Form::Ocsf => Format::Ocsf,
+    };
+    let records = Records::of(path, query);
+    let written = match &arguments.output {
+        None => audit::export(records, format, &mut context.terminal.json_lines()),
+        Some(output) => {
+            let mut options = File::options();
+            options.write(true).create_new(true).mode(0o600);
+            let file = options.open(output).map_err(|error| {
+                RequestError::invalid(
+                    format!("cannot make {}: {error}.", output.display()),
+                    "Name a file that does not exist yet, in a directory that you may write.",
+                )
+            })?;
+            audit::export(records, format, &mut BufWriter::new(file))
+        }
+    };
+    match written {
+        Ok(lines) => {
+            if let Some(output) = &arguments.output {
+                context
+                    .terminal
+                    .dim(&format!("{lines} records in {}", output.display()));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        // Who reads has enough.
+        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(ExportError::Write(error)) => Err(fault("write the export", &error)),
+        Err(ExportError::Read(error)) => Err(unread(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_as_it_is_printed() {
+        let hash = [0xab; 32];
+        assert_eq!(head(&format!("7:{}", shown::hex(&hash))), Ok((7, hash)));
+        let digits = "ab".repeat(32);
+        for text in [
+            String::new(),
+            digits.clone(),
+            format!(":{digits}"),
+            format!("-1:{digits}"),
+            format!("7:{digits}0"),
+            format!("7:{}", &digits[2..]),
+            format!("7:{}+a", &digits[2..]),
+            format!("7:{}", "é".repeat(32)),
+        ] {
+            assert!(head(&text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
+
+use super::{
+    ANSWER_BYTES_MAX, PATIENCE, own_uid,
+    place::Place,
+    wire::{Answer, Request},
+};
+use crate::shown::Shown;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{io, path::Path, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::timeout,
+};
+
+/// How long a connection may take; the kernel's queue of one that lives is never full for long.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// What an answer begins with in memory.
+const ANSWER_BYTES: usize = 8 << 10;
+
+/// What one server said.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) pid: u32,
+    pub(crate) answer: Result<Shown, RequestError>,
+}
+
+/// Asks every server of this state directory, or the one with this process number.
+pub(crate) async fn ask_all(
+    state_dir: &Path,
+    only: Option<u32>,
+    request: &Request,
+) -> Result<Vec<Answered>, RequestError> {
+    let mut answers = Vec::new();
+    for Server { pid, stream } in find(state_dir, only).await? {
+        let answer = ask(stream, pid, request).await;
+        answers.push(Answered { pid, answer });
+    }
+    Ok(answers)
+}
+
+/// Asks the only server, or the one with this process number.
+pub(crate) async fn ask_one(
+    state_dir: &Path,
+    only: Option<u32>,
+    request: &Request,
+) -> Result<Answered, RequestError> {
+    let mut servers = find(state_dir, only).await?;
+    match (servers.pop(), servers.as_slice()) {
+        (Some(Server { pid, stream }), []) => {
+            let answer = ask(stream, pid, request).await;
+            Ok(Answered { pid, answer })
+        }
+        (last, others) => {
+            let pids: Vec<String> = others
+                .iter()
+                .chain(&last)
+                .map(|one| one.pid.to_string())
+                .collect();
+            Err(RequestError::invalid(
+                format!("several servers run: {}.", pids.join(", ")),
+                "Say which one is meant, with --server PID.",
+            ))
+        }
+    }
+}
+
+/// A server that has accepted us.
+struct Server {
+    pid: u32,
+    stream: UnixStream,
+}
+
+/// At least one. Sockets of servers that are dead are removed on the way.
+async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, RequestError> {
+    let unread = |error: io::Error| {
+        RequestError::new(
+            ErrorCode::StoreFault,
+            format!(
+                "the control sockets in {} cannot be used: {error}.",
+                state_dir.display()
+            ),
+            "Run the command as the user who runs the server.",
+        )
+    };
+    let mut servers = Vec::new();
+    if let Some(place) = Place::open(state_dir).map_err(unread)? {
+        let pids = place.servers().map_err(unread)?;
+        for pid in pids
+            .into_iter()
+            .filter(|pid| only.is_none_or(|only| only == *pid))
+        {
+            match connect(&place, pid).await {
+                Ok(stream) => servers.push(Server { pid, stream }),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => place.remove(pid),
+                // It has gone meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(unread(error)),
+            }
+        }
+    }
+    if servers.is_empty() {
+        return Err(no_server(state_dir, only));
+    }
+    Ok(servers)
+}
+
+fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
+    let which = only.map_or_else(String::new, |pid| format!(" with the process number {pid}"));
+    RequestError::new(
+        ErrorCode::NotFound,
+        format!(
+            "no server{which} runs on the state directory {}.",
+            state_dir.display()
+        ),
+        "Start one with `ringfence serve`, or name the directory of the one that is meant: RINGFENCE_STATE_DIR.",
+    )
+}
+
+async fn connect(place: &Place, pid: u32) -> io::Result<UnixStream> {
+    let stream = timeout(CONNECT_PATIENCE, UnixStream::connect(place.socket(pid))).await??;
+    if stream.peer_cred()?.uid() != own_uid() {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+    }
+    Ok(stream)
+}
+
+async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, RequestError> {
+    let failed = |what: &dyn std::fmt::Display| {
+        RequestError::new(
+            ErrorCode::StoreFault,
+            format!("the server {pid} did not answer: {what}."),
+            "Look at its log, and whether it is of this version.",
+        )
+    };
+    let exchanged = timeout(PATIENCE, exchange(stream, request)).await;
+    let line = exchanged
+        .map_err(|_| failed(&"its time was up"))?
+        .map_err(|error| failed(&error))?;
+    match serde_json::from_slice(&line) {
+        Ok(Answer::Ok(shown)) => Ok(shown),
+        Ok(Answer::Error(error)) => Err(error),
+        Err(_) => Err(failed(&"its answer is not understood")),
+    }
+}
+
+async fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+    let sent = stream.write_all(&request.write()?).await;
+    let mut line = Vec::with_capacity(ANSWER_BYTES);
+    let received = stream.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut line).await;
+    // One that refuses may answer and hang up before it has read everything.
+    if line.is_empty() {
+        sent?;
+        received?;
+    }
+    if line.last() != Some(&b'\n') {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    Ok(line)
+}

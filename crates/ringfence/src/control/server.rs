@@ -1,0 +1,237 @@
+//! The server's end: one request and one answer for each connection, and then it is closed.
+
+use super::{
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, own_uid,
+    place::Place,
+    wire::{Answer, Request},
+};
+use crate::shown::{self, Shown};
+use ringfence_engine::{Caller, Engine};
+use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
+use serde_json::json;
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+    task::{AbortHandle, JoinSet},
+    time::timeout,
+};
+use zeroize::Zeroizing;
+
+/// Who acts, on record.
+const CALLER: &str = "cli";
+/// Descriptors may be used up for a while; asking again at once would only take the processor, too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A piece of an answer.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A socket that is listened at, until this is dropped.
+pub(crate) struct Socket {
+    place: Place,
+    attending: AbortHandle,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.attending.abort();
+        self.place.remove(std::process::id());
+    }
+}
+
+/// Begins to answer for this engine.
+pub(crate) async fn open(state_dir: &Path, engine: Engine) -> io::Result<Socket> {
+    let (place, listener) = listen(state_dir).await?;
+    let attending = tokio::spawn(attend(listener, engine)).abort_handle();
+    Ok(Socket { place, attending })
+}
+
+/// The socket gets its name when somebody listens at it, so that one which refuses is a dead server's.
+async fn listen(state_dir: &Path) -> io::Result<(Place, UnixListener)> {
+    let place = Place::make(state_dir)?;
+    place.sweep_unfinished()?;
+    let pid = std::process::id();
+    for other in place.servers()? {
+        if is_dead(&place, other).await {
+            place.remove(other);
+        }
+    }
+    let unfinished = place.unfinished(pid);
+    let listener = UnixListener::bind(&unfinished)?;
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600))?;
+    let name = place.socket(pid);
+    if name.exists() {
+        // Of another process namespace, which shares the directory with us.
+        fs::remove_file(&unfinished)?;
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("a server with the process number {pid} listens there"),
+        ));
+    }
+    fs::rename(&unfinished, &name)?;
+    Ok((place, listener))
+}
+
+/// Does nobody listen at it any more.
+async fn is_dead(place: &Place, pid: u32) -> bool {
+    let connected = UnixStream::connect(place.socket(pid)).await;
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+async fn attend(listener: UnixListener, engine: Engine) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut calls = JoinSet::new();
+    while let Ok(place) = places.clone().acquire_owned().await {
+        while calls.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let engine = engine.clone();
+                calls.spawn(async move {
+                    if let Err(error) = serve(stream, &engine).await {
+                        tracing::debug!(%error, "a control connection ended early");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a control connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(mut stream: UnixStream, engine: &Engine) -> io::Result<()> {
+    let answer = match accept(&mut stream).await? {
+        Ok(request) => perform(engine, request).await,
+        Err(error) => Err(error),
+    };
+    let line = written(answer);
+    for piece in line.chunks(PIECE_BYTES) {
+        timeout(IDLE, stream.write_all(piece)).await??;
+    }
+    timeout(IDLE, stream.shutdown()).await?
+}
+
+/// A request of the same user. What was sent is wiped before anything is done with it.
+async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestError>> {
+    let uid = stream.peer_cred()?.uid();
+    if uid != own_uid() {
+        tracing::warn!(uid, "another user was refused at the control socket");
+        return Ok(Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            "the control socket is another user's.",
+            "Run the command as the user who runs the server.",
+        )));
+    }
+    let line = timeout(IDLE, read_line(stream)).await??;
+    Ok(match line.strip_suffix(b"\n") {
+        Some(line) => Request::read(line),
+        None => Err(RequestError::invalid(
+            format!("the request is not one line of at most {REQUEST_BYTES_MAX} bytes."),
+            "Use the `ringfence` command of the server's version.",
+        )),
+    })
+}
+
+/// Up to the end of the line, the end of what is sent, or the limit. The buffer is made once: one that grows leaves copies
+/// behind.
+async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES_MAX));
+    while line.len() < REQUEST_BYTES_MAX && line.last() != Some(&b'\n') {
+        let room = (REQUEST_BYTES_MAX - line.len()) as u64;
+        if (&mut *stream).take(room).read_buf(&mut *line).await? == 0 {
+            break;
+        }
+    }
+    Ok(line)
+}
+
+fn written(answer: Result<Shown, RequestError>) -> Vec<u8> {
+    let line = |answer: &Answer| serde_json::to_vec(answer).unwrap_or_default();
+    let mut bytes = line(&answer.map_or_else(Answer::Error, Answer::Ok));
+    if bytes.is_empty() || bytes.len() >= ANSWER_BYTES_MAX {
+        bytes = line(&Answer::Error(RequestError::invalid(
+            format!("the answer would have more than {ANSWER_BYTES_MAX} bytes."),
+            "Ask for less.",
+        )));
+    }
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Each question and each change goes on record: changes by the engine itself, questions here.
+async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestError> {
+    let caller = &Caller::new(CALLER);
+    let method = request.method();
+    let note = async |namespace: &str| engine.note_call(caller, namespace, method).await;
+    match request {
+        Request::Stats => {
+            note("").await?;
+            Ok(shown::stats(&engine.stats()))
+        }
+        Request::Queue => {
+            note("").await?;
+            Ok(shown::queue(&engine.stats().queue))
+        }
+        Request::Metrics => {
+            note("").await?;
+            Ok(Shown {
+                text: engine.metrics(),
+                facts: json!(engine.counts()),
+            })
+        }
+        Request::Inspect { namespace } => {
+            note(namespace.as_str()).await?;
+            Ok(shown::inspection(&engine.inspect(&namespace)?))
+        }
+        Request::LimitsGet { namespace } => {
+            note(namespace.as_str()).await?;
+            Ok(limits(engine, &namespace))
+        }
+        Request::LimitsSet {
+            namespace,
+            limits: wish,
+        } => {
+            engine.narrow_limits(caller, &namespace, &wish).await?;
+            Ok(limits(engine, &namespace))
+        }
+        Request::LimitsRestore { namespace } => {
+            engine.restore_limits(caller, &namespace).await?;
+            Ok(limits(engine, &namespace))
+        }
+        Request::VaultList { namespace } => {
+            let secrets = engine.secrets(caller, &namespace).await?;
+            Ok(shown::secrets(&namespace, engine.stats().vault, &secrets))
+        }
+        Request::VaultPut {
+            namespace,
+            key,
+            value,
+            ttl_seconds,
+        } => {
+            let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
+            let replaced = engine.put_secret(caller, &namespace, &key, value.0, ttl).await?;
+            Ok(shown::put(&namespace, &key, replaced))
+        }
+        Request::VaultDelete { namespace, key } => {
+            let key = name(key)?;
+            let existed = engine.delete_secret(caller, &namespace, &key).await?;
+            Ok(shown::deleted(&namespace, &key, existed))
+        }
+        Request::Audit { query } => {
+            let page = engine.audit(caller, query.query()?).await?;
+            Ok(shown::records(&page))
+        }
+    }
+}
+
+fn limits(engine: &Engine, namespace: &Namespace) -> Shown {
+    let (defaults, caps): (Limits, Limits) = engine.limits_of(namespace);
+    shown::limits(namespace, &defaults, &caps)
+}
+
+fn name(key: String) -> Result<EnvName, RequestError> {
+    EnvName::try_from(key)
+        .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
+}

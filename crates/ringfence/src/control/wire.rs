@@ -1,0 +1,324 @@
+//! The two lines of JSON that pass over a control socket. Bytes from either end are an attacker's until they are read.
+//!
+//! A request is `{"method":"...","params":{...}}`, the method first, so that nothing of the rest waits in a buffer that
+//! nobody wipes; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
+//! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
+
+use crate::shown::{self, Shown};
+use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
+use ringfence_store::{
+    audit::{Outcome, Query},
+    vault::{SECRET_BYTES_MAX, SecretValue},
+};
+use ringfence_types::{LimitsRequest, Namespace, RequestError};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Everything that a server can be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params", deny_unknown_fields)]
+pub(crate) enum Request {
+    #[serde(rename = "stats")]
+    Stats,
+    #[serde(rename = "queue")]
+    Queue,
+    /// OpenMetrics text.
+    #[serde(rename = "metrics")]
+    Metrics,
+    #[serde(rename = "inspect")]
+    Inspect { namespace: Namespace },
+    #[serde(rename = "limits.get")]
+    LimitsGet { namespace: Namespace },
+    #[serde(rename = "limits.set")]
+    LimitsSet {
+        namespace: Namespace,
+        limits: LimitsRequest,
+    },
+    #[serde(rename = "limits.restore")]
+    LimitsRestore { namespace: Namespace },
+    #[serde(rename = "vault.list")]
+    VaultList { namespace: Namespace },
+    #[serde(rename = "vault.put")]
+    VaultPut {
+        namespace: Namespace,
+        key: String,
+        value: Value,
+        ttl_seconds: Option<u64>,
+    },
+    #[serde(rename = "vault.delete")]
+    VaultDelete { namespace: Namespace, key: String },
+    #[serde(rename = "audit")]
+    Audit { query: Question },
+}
+
+/// How every request begins.
+const BEGINNING: &[u8] = b"{\"method\":\"";
+
+impl Request {
+    /// Reads one line, without its end.
+    pub(super) fn read(line: &[u8]) -> Result<Self, RequestError> {
+        let refused = |what: &str| {
+            RequestError::invalid(
+                format!("the request is not understood: {what}."),
+                "Use the `ringfence` command of the server's version.",
+            )
+        };
+        if !line.starts_with(BEGINNING) {
+            return Err(refused("it does not begin with its method"));
+        }
+        // The parser's own words may repeat what stands in the line, which may be a secret.
+        serde_json::from_slice(line).map_err(|_| refused("no such method, or other parameters"))
+    }
+
+    /// One line with its end, in a buffer that is large enough from the start: one that grows leaves copies behind.
+    pub(super) fn write(&self) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+        const REST_BYTES: usize = 8 << 10;
+        let secret = match self {
+            Self::VaultPut { value, .. } => value.0.len().div_ceil(3) * 4,
+            _ => 0,
+        };
+        let mut line = Zeroizing::new(Vec::with_capacity(secret + REST_BYTES));
+        serde_json::to_writer(&mut *line, self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// The method's name.
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Self::Stats => "stats",
+            Self::Queue => "queue",
+            Self::Metrics => "metrics",
+            Self::Inspect { .. } => "inspect",
+            Self::LimitsGet { .. } => "limits.get",
+            Self::LimitsSet { .. } => "limits.set",
+            Self::LimitsRestore { .. } => "limits.restore",
+            Self::VaultList { .. } => "vault.list",
+            Self::VaultPut { .. } => "vault.put",
+            Self::VaultDelete { .. } => "vault.delete",
+            Self::Audit { .. } => "audit",
+        }
+    }
+}
+
+/// The value of a secret on its way.
+pub(crate) struct Value(pub(crate) SecretValue);
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Value")
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0.expose().as_bytes(), &STANDARD))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = Value;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("base64")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+                decode(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+fn decode(text: &str) -> Result<Value, String> {
+    if text.len() > SECRET_BYTES_MAX.div_ceil(3) * 4 {
+        return Err("a secret is too long".to_owned());
+    }
+    let mut bytes = Zeroizing::new(vec![0; text.len().div_ceil(4) * 3]);
+    let length = STANDARD
+        .decode_slice(text, &mut bytes)
+        .map_err(|_| "it is no base64".to_owned())?;
+    bytes.truncate(length);
+    let text = String::from_utf8(std::mem::take(&mut *bytes)).map_err(|error| {
+        error.into_bytes().zeroize();
+        "a secret is text".to_owned()
+    })?;
+    SecretValue::new(text)
+        .map(Value)
+        .map_err(|error| error.to_string())
+}
+
+/// What is asked of the audit record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Question {
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) action: Option<String>,
+    pub(crate) outcome: Option<String>,
+    pub(crate) execution_id: Option<String>,
+    pub(crate) since_us: Option<i64>,
+    pub(crate) limit: usize,
+}
+
+impl Question {
+    /// The query that it means; the newest records first.
+    pub(crate) fn query(self) -> Result<Query, RequestError> {
+        let invalid = |reason: String| {
+            RequestError::invalid(format!("{reason}."), "See `ringfence audit list --help`.")
+        };
+        let actions = self.action.as_deref().map(shown::action).transpose();
+        let outcome = self.outcome.as_deref().map(str::parse::<Outcome>).transpose();
+        Ok(Query {
+            namespace: self.namespace.map(String::from),
+            actions: actions.map_err(invalid)?,
+            outcome: outcome.map_err(|error| {
+                let known = Outcome::ALL.map(Outcome::as_str).join(", ");
+                invalid(format!("{error}; known are {known}"))
+            })?,
+            execution_id: self.execution_id,
+            since_us: self.since_us,
+            limit: self.limit,
+            newest_first: true,
+            ..Query::default()
+        })
+    }
+}
+
+/// An answer as it stands on the wire.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Ok(Shown),
+    Error(RequestError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: &str) -> Request {
+        Request::VaultPut {
+            namespace: Namespace::default_name(),
+            key: "KEY".to_owned(),
+            value: Value(SecretValue::new(value.to_owned()).unwrap()),
+            ttl_seconds: Some(60),
+        }
+    }
+
+    #[test]
+    fn a_secret_comes_out_as_it_went_in_and_its_buffer_never_grew() {
+        for value in ["x", "a\"\\\n\u{1}é漢", &"s".repeat(SECRET_BYTES_MAX)] {
+            let line = put(value).write().unwrap();
+            let encoded = value.len().div_ceil(3) * 4;
+            assert!(line.capacity() >= encoded + (8 << 10) && line.len() < encoded + 200);
+            let Request::VaultPut {
+                value: Value(read), ..
+            } = Request::read(&line).unwrap()
+            else {
+                panic!("another request");
+            };
+            assert_eq!(read.expose(), value);
+        }
+    }
+
+    #[test]
+    fn every_method_is_read_as_it_is_written() {
+        let namespace = Namespace::default_name;
+        let limits = LimitsRequest {
+            max_cpu_cores: Some(0.5),
+            ..LimitsRequest::default()
+        };
+        let query = Question {
+            namespace: None,
+            action: Some("vault.".to_owned()),
+            outcome: None,
+            execution_id: None,
+            since_us: Some(-1),
+            limit: 5,
+        };
+        let requests = [
+            Request::Stats,
+            Request::Queue,
+            Request::Metrics,
+            Request::Inspect {
+                namespace: namespace(),
+            },
+            Request::LimitsGet {
+                namespace: namespace(),
+            },
+            Request::LimitsSet {
+                namespace: namespace(),
+                limits,
+            },
+            Request::LimitsRestore {
+                namespace: namespace(),
+            },
+            Request::VaultList {
+                namespace: namespace(),
+            },
+            put("value"),
+            Request::VaultDelete {
+                namespace: namespace(),
+                key: "K".to_owned(),
+            },
+            Request::Audit { query },
+        ];
+        for request in requests {
+            let line = request.write().unwrap();
+            let read = Request::read(&line).unwrap();
+            assert_eq!(*read.write().unwrap(), *line);
+            let begins = format!("{{\"method\":\"{}\"", request.method());
+            assert!(line.starts_with(begins.as_bytes()), "{begins}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_exactly_a_request_is_refused_and_not_repeated() {
+        for line in [
+            "",
+            "{}",
+            "null",
+            r#"{"method":"stats","params":{"x":1}}"#,
+            r#"{"method":"stats","hunter2":1}"#,
+            r#"{"method":"hunter2"}"#,
+            r#"{"params":{},"method":"stats"}"#,
+            r#" {"method":"stats"}"#,
+            r#"{"method":"inspect"}"#,
+            r#"{"method":"inspect","params":{"namespace":"../hunter2"}}"#,
+            r#"{"method":"inspect","params":{"namespace":"a","hunter2":1}}"#,
+            r#"{"method":"vault.put","params":{"namespace":"a","key":"K","value":"hunter2!","ttl_seconds":null}}"#,
+            r#"{"method":"vault.put","params":{"namespace":"a","key":"K","value":"","ttl_seconds":null}}"#,
+            r#"{"method":"vault.put","params":{"namespace":"a","key":"K","value":"/w==","ttl_seconds":null}}"#,
+            r#"{"method":"limits.set","params":{"namespace":"a","limits":{"hunter2":1}}}"#,
+            "{\"method\":\"stats\"}{\"method\":\"stats\"}",
+        ] {
+            let error = Request::read(line.as_bytes()).unwrap_err();
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+        let long = STANDARD.encode("x".repeat(SECRET_BYTES_MAX + 1));
+        assert!(decode(&long).is_err());
+    }
+
+    #[test]
+    fn questions_that_cannot_be_meant_say_what_can() {
+        let question = |action: Option<&str>, outcome: Option<&str>| Question {
+            namespace: None,
+            action: action.map(str::to_owned),
+            outcome: outcome.map(str::to_owned),
+            execution_id: None,
+            since_us: None,
+            limit: 1,
+        };
+        assert!(question(Some("vault."), Some("denied")).query().is_ok());
+        let error = question(Some("vault.acessed"), None).query().unwrap_err();
+        assert!(
+            error.message.contains("Did you mean `vault.accessed`?"),
+            "{error}"
+        );
+        let error = question(None, Some("maybe")).query().unwrap_err();
+        assert!(error.message.contains("ok, failed, denied, pending"), "{error}");
+    }
+}

@@ -1,0 +1,246 @@
+//! What a server knows, told twice: as words for a person and as facts for a program. The tools of the protocol and the
+//! control socket tell the same.
+
+use crate::{mcp::LIMIT_NAMES, moment};
+use ringfence_engine::{Counts, Inspection, QueueState, Stats};
+use ringfence_store::{
+    audit::{Action, Actions, Page, Record},
+    vault::SecretEntry,
+};
+use ringfence_types::{EnvName, Limits, Namespace};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The same, for both readers. Names in it may be a stranger's.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Shown {
+    pub(crate) text: String,
+    pub(crate) facts: Value,
+}
+
+pub(crate) fn stats(stats: &Stats) -> Shown {
+    let mut text = queue_line(&stats.queue);
+    for warm in &stats.warm {
+        text += &format!(
+            "{}: {} sandboxes ready, {} MiB\n",
+            warm.language,
+            warm.ready,
+            warm.memory_bytes >> 20
+        );
+    }
+    text += &format!(
+        "vault: {}; artifacts: {} KiB; server: {} MiB\n",
+        stats.vault,
+        stats.artifacts_bytes >> 10,
+        stats.memory_bytes >> 20
+    );
+    Shown {
+        text,
+        facts: json!(stats),
+    }
+}
+
+pub(crate) fn queue(queue: &QueueState) -> Shown {
+    let mut text = queue_line(queue);
+    for line in &queue.lines {
+        text += &format!("{}: {} waiting\n", line.namespace, line.waiting);
+    }
+    Shown {
+        text,
+        facts: json!(queue),
+    }
+}
+
+fn queue_line(queue: &QueueState) -> String {
+    format!(
+        "running {} of {}, waiting {} of {}, refused {}\n",
+        queue.running, queue.concurrency, queue.waiting, queue.waiting_max, queue.refused
+    )
+}
+
+pub(crate) fn counts(counts: &Counts) -> Shown {
+    let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
+    for (language, outcomes) in &counts.executions {
+        let outcomes: Vec<String> = outcomes
+            .iter()
+            .map(|(outcome, count)| format!("{count} {outcome}"))
+            .collect();
+        text += &format!("{language}: {}\n", outcomes.join(", "));
+    }
+    for (language, duration) in &counts.duration_ms {
+        text += &format!(
+            "{language}: p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms of the last {}\n",
+            duration.p50, duration.p90, duration.p99, duration.count
+        );
+    }
+    for (code, count) in &counts.refusals {
+        text += &format!("refused, {code}: {count}\n");
+    }
+    text += &format!(
+        "processor time of programs: {:.1} s; secrets taken out: {}\n",
+        counts.cpu_seconds, counts.redactions
+    );
+    Shown {
+        text,
+        facts: json!(counts),
+    }
+}
+
+pub(crate) fn inspection(state: &Inspection) -> Shown {
+    let mut text = format!(
+        "{}: {} on their way, {} waiting\n",
+        state.namespace,
+        state.running.len(),
+        state.waiting
+    );
+    for run in &state.running {
+        text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
+    }
+    text += &limits_text(&state.defaults, &state.caps);
+    let facts = json!({
+        "namespace": state.namespace,
+        "running": state.running,
+        "waiting": state.waiting,
+        "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
+        "is_narrowed": state.is_narrowed,
+        "secrets": state.secrets,
+        "recent_events": state.recent,
+    });
+    Shown { text, facts }
+}
+
+pub(crate) fn limits(namespace: &Namespace, defaults: &Limits, caps: &Limits) -> Shown {
+    Shown {
+        text: limits_text(defaults, caps),
+        facts: json!({
+            "namespace": namespace,
+            "limits": {"defaults": in_words(defaults), "caps": in_words(caps)},
+        }),
+    }
+}
+
+fn limits_text(defaults: &Limits, caps: &Limits) -> String {
+    let (defaults, caps) = (in_words(defaults), in_words(caps));
+    LIMIT_NAMES
+        .iter()
+        .map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name]))
+        .collect()
+}
+
+/// Limits under the names that requests use.
+#[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
+pub(crate) fn in_words(limits: &Limits) -> Value {
+    const MEBIBYTE: u64 = 1 << 20;
+    json!({
+        "max_ram_mb": limits.memory_bytes / MEBIBYTE,
+        "max_cpu_cores": f64::from(limits.cpu_millicores) / 1000.0,
+        "timeout_seconds": limits.timeout_ms as f64 / 1000.0,
+        "max_processes": limits.processes,
+        "max_output_bytes": limits.output_bytes,
+        "max_disk_mb": limits.disk_bytes / MEBIBYTE,
+    })
+}
+
+pub(crate) fn secrets(namespace: &Namespace, vault: &str, entries: &[SecretEntry]) -> Shown {
+    let mut text: String = entries.iter().map(secret_line).collect();
+    if text.is_empty() {
+        text = format!("{namespace} has no secrets\n");
+    }
+    let entries: Vec<Value> = entries.iter().map(secret).collect();
+    Shown {
+        text,
+        facts: json!({"namespace": namespace, "vault": vault, "secrets": entries}),
+    }
+}
+
+fn secret_line(entry: &SecretEntry) -> String {
+    let until = entry.expires_unix_s.map(moment::write_seconds);
+    let until = until.map_or_else(String::new, |time| format!(", until {time}"));
+    format!("{} ({} bytes{until})\n", entry.key.as_str(), entry.bytes)
+}
+
+fn secret(entry: &SecretEntry) -> Value {
+    json!({
+        "key": entry.key.as_str(),
+        "bytes": entry.bytes,
+        "created": entry.created_unix_s.map(moment::write_seconds),
+        "expires": entry.expires_unix_s.map(moment::write_seconds),
+        "redactable": entry.bytes >= ringfence_engine::SHORTEST_SECRET,
+    })
+}
+
+pub(crate) fn records(page: &Page) -> Shown {
+    let records: Vec<Value> = page.records.iter().map(record).collect();
+    let next = page.next.as_ref().and_then(|next| next.before_seq);
+    Shown {
+        text: page.records.iter().map(record_line).collect(),
+        facts: json!({"records": records, "next_before": next}),
+    }
+}
+
+/// A record on one line.
+fn record_line(record: &Record) -> String {
+    let or_dash = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();
+    format!(
+        "{} {} {} {} {} {} {} {}\n",
+        record.seq,
+        moment::write(record.time_us),
+        record.action,
+        record.outcome,
+        or_dash(&record.namespace),
+        record.execution_id.as_deref().unwrap_or("-"),
+        or_dash(&record.caller),
+        record.details
+    )
+}
+
+pub(crate) fn record(record: &Record) -> Value {
+    json!({
+        "seq": record.seq,
+        "time": moment::write(record.time_us),
+        "action": record.action,
+        "outcome": record.outcome,
+        "namespace": record.namespace,
+        "execution_id": record.execution_id,
+        "caller": record.caller,
+        "details": serde_json::from_str(&record.details).unwrap_or(Value::Null),
+        "hash": hex(&record.hash),
+    })
+}
+
+/// An action of the record, or a group of them, as `execution.`
+pub(crate) fn action(text: &str) -> Result<Actions, String> {
+    text.parse().map_err(|_| {
+        let names = Action::ALL.iter().map(|action| action.as_str());
+        let near = crate::nearest::suggestion(text, names.clone());
+        let shown: String = text.chars().take(64).collect();
+        format!(
+            "`{shown}` is no action of the record.{near} Known: {}",
+            names.collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn put(namespace: &Namespace, key: &EnvName, replaced: bool) -> Shown {
+    let what = if replaced { "replaced" } else { "added" };
+    Shown {
+        text: format!("{what} {} in {namespace}\n", key.as_str()),
+        facts: json!({"namespace": namespace, "key": key.as_str(), "replaced": replaced}),
+    }
+}
+
+pub(crate) fn deleted(namespace: &Namespace, key: &EnvName, existed: bool) -> Shown {
+    let text = match existed {
+        true => format!("deleted {} from {namespace}\n", key.as_str()),
+        false => format!("{namespace} has no {}\n", key.as_str()),
+    };
+    Shown {
+        text,
+        facts: json!({"namespace": namespace, "key": key.as_str(), "existed": existed}),
+    }
+}

@@ -1,0 +1,727 @@
+//! What outlives a request, by way of the command line: secrets, limits, the audit record and the files that programs left,
+//! with a server that runs and without one.
+
+use crate::client::{Server, TempDir, ringfence, run_code, run_json, state_dir, within};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        net::UnixStream,
+    },
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+const SECRET: &str = "correct-horse-battery-staple";
+
+/// A command that must succeed: what it prints.
+fn told(words: &[&str]) -> String {
+    text(&succeeded(ringfence(words)))
+}
+
+fn told_json(words: &[&str]) -> Value {
+    let output = succeeded(ringfence(&[words, &["--json"]].concat()));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn succeeded(mut command: Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A command that must fail in this way: what it says.
+fn refused(words: &[&str], status: i32) -> String {
+    let output = ringfence(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+    text(&output) + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The command with this on its standard input.
+fn fed(words: &[&str], input: &str) -> Output {
+    with_input(ringfence(words), input)
+}
+
+fn with_input(mut command: Command, input: &str) -> Output {
+    let command = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may refuse before it reads.
+    drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+    child.wait_with_output().unwrap()
+}
+
+/// A server that has answered, and can therefore be reached.
+fn ready() -> Server {
+    ready_with(&[])
+}
+
+fn ready_with(words: &[&str]) -> Server {
+    let mut server = Server::start_with(words);
+    assert_eq!(server.execute("shell", "echo up")["stdout"], "up\n");
+    server
+}
+
+fn socket(server: &Server) -> PathBuf {
+    state_dir()
+        .join("control")
+        .join(format!("{}.sock", server.child.id()))
+}
+
+#[test]
+fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
+    let mut server = ready();
+    let added = fed(&["vault", "add", "TOKEN"], &format!("{SECRET}\n"));
+    assert!(added.status.success(), "{added:?}");
+    assert_eq!(text(&added), "added TOKEN in default\n");
+    let code = "import os\nprint(len(os.environ['TOKEN']), os.environ['TOKEN'])";
+    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let printed = done["structuredContent"]["stdout"].as_str().unwrap();
+    assert_eq!(printed, format!("{} ***REDACTED***\n", SECRET.len()), "{done}");
+    let listed = told_json(&["vault", "list"]);
+    let entry = &listed["servers"][0]["secrets"][0];
+    assert_eq!(
+        (&entry["key"], &entry["bytes"]),
+        (&json!("TOKEN"), &json!(SECRET.len())),
+        "{listed}"
+    );
+    assert!(!listed.to_string().contains(SECRET));
+    assert_eq!(
+        told(&["vault", "list", "--namespace", "other"]),
+        "other has no secrets\n"
+    );
+    assert!(text(&fed(&["vault", "add", "TOKEN", "--ttl", "2h"], SECRET)).starts_with("replaced"));
+    assert!(told(&["vault", "list"]).contains(", until 2"));
+    assert_eq!(
+        told(&["vault", "delete", "TOKEN"]),
+        "deleted TOKEN from default\n"
+    );
+    assert_eq!(told(&["vault", "delete", "TOKEN"]), "default has no TOKEN\n");
+    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    assert_eq!(done["structuredContent"]["code"], "secret_unavailable", "{done}");
+    let changes = told_json(&["audit", "list", "--action", "vault.changed"]);
+    let changes = changes["records"].as_array().unwrap();
+    assert_eq!(changes.len(), 8, "two for each of two values and two deletions");
+    assert!(changes.iter().all(|change| change["caller"] == "cli"));
+    drop(server);
+    assert!(!contains(&state_dir().join("record/audit.db"), SECRET));
+}
+
+fn contains(file: &PathBuf, word: &str) -> bool {
+    let bytes = fs::read(file).unwrap();
+    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+#[test]
+fn a_value_on_the_command_line_is_refused_and_not_repeated() {
+    let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 125);
+    assert!(
+        said.contains("every process of this host") && !said.contains(SECRET),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_value_that_is_too_short_to_be_found_is_kept_with_a_warning() {
+    let _server = ready();
+    let added = fed(&["vault", "add", "PIN"], "123\n");
+    assert!(added.status.success());
+    assert!(
+        String::from_utf8_lossy(&added.stderr).contains("warning: PIN has fewer than"),
+        "{added:?}"
+    );
+}
+
+#[test]
+fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
+    let stored = |words: &[&str]| {
+        let mut command = ringfence(words);
+        command.env("RINGFENCE_VAULT_STORE", "file");
+        command
+    };
+    assert_eq!(
+        text(&succeeded(stored(&["vault", "list"]))),
+        "default has no secrets\n"
+    );
+    assert!(!state_dir().exists(), "looking made something");
+    let files = TempDir::new("vault-file");
+    let file = files.file("value", &format!("{SECRET}\n"));
+    assert_eq!(
+        text(&succeeded(stored(&["vault", "add", "TOKEN", "--file", &file]))),
+        "added TOKEN in default\n"
+    );
+    let config = files.file("config.yaml", "vault:\n  store: file\n");
+    let mut server = ready_with(&["--config", &config]);
+    let ask = |server: &mut Server, name: &str| {
+        let code = format!("import os\nprint(os.environ['{name}'])");
+        let done = server.call("execute_code", json!({"code": code, "secrets": [name]}));
+        done["structuredContent"]["stdout"].clone()
+    };
+    assert_eq!(ask(&mut server, "TOKEN"), "***REDACTED***\n");
+    assert!(
+        with_input(stored(&["vault", "add", "LATE"]), "another-long-value")
+            .status
+            .success()
+    );
+    assert_eq!(ask(&mut server, "LATE"), "***REDACTED***\n");
+    // by way of the server, too
+    let pid = server.child.id().to_string();
+    assert!(text(&succeeded(stored(&["vault", "delete", "LATE", "--server", &pid]))).starts_with("deleted"));
+    assert_eq!(
+        text(&succeeded(stored(&["vault", "list"]))),
+        format!("TOKEN ({} bytes)\n", SECRET.len())
+    );
+    assert!(!contains(&state_dir().join("record/vault"), SECRET));
+    drop(server);
+    let records = told_json(&["audit", "list", "--action", "vault.changed"]);
+    assert_eq!(records["records"].as_array().unwrap().len(), 6, "{records}");
+    assert!(told(&["audit", "verify"]).starts_with("good"));
+}
+
+#[test]
+fn a_vault_of_variables_is_not_changed() {
+    for words in [&["vault", "add", "KEY"][..], &["vault", "delete", "KEY"]] {
+        let mut command = ringfence(words);
+        let output = command.env("RINGFENCE_VAULT_STORE", "env").output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("cannot be changed"),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
+fn without_a_server_the_commands_that_need_one_say_so() {
+    for words in [
+        &["stats"][..],
+        &["queue", "status"],
+        &["inspect"],
+        &["limits"],
+        &["vault", "list"],
+        &["vault", "delete", "KEY"],
+    ] {
+        let said = refused(words, 125);
+        assert!(
+            said.contains("no server runs") && said.contains("ringfence serve"),
+            "{words:?}: {said}"
+        );
+        let output = ringfence(&[words, &["--json"]].concat()).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["error"]["code"], "not_found");
+    }
+    assert!(refused(&["audit", "verify"], 125).contains("no audit record"));
+    assert!(told(&["artifacts"]).contains("no execution of default"));
+    assert!(!state_dir().exists(), "looking made something");
+}
+
+#[test]
+fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
+    let mut server = ready();
+    let id = server.send(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 30.1416"}}),
+    );
+    assert!(within(Duration::from_secs(10), || {
+        let state = told_json(&["inspect"]);
+        state["servers"][0]["running"][0]["language"] == "shell"
+    }));
+    let stats = told_json(&["stats"]);
+    assert_eq!(stats["servers"][0]["pid"], server.child.id());
+    assert_eq!(stats["servers"][0]["queue"]["running"], 1);
+    assert_eq!(told_json(&["queue", "status"])["servers"][0]["running"], 1);
+    assert!(told(&["queue", "status"]).starts_with("running 1 of "));
+    assert!(told(&["stats"]).contains("vault: memory"));
+    assert!(told(&["inspect"]).contains("1 on their way"));
+    assert!(refused(&["inspect", "--namespace", "../x"], 125).contains("a namespace is"));
+    server.tell("notifications/cancelled", json!({"requestId": id}));
+}
+
+#[test]
+fn limits_are_narrowed_and_given_back() {
+    let mut server = ready();
+    let refused_by = |server: &mut Server| {
+        let wish = json!({"language": "shell", "code": "true", "resource_limits": {"max_processes": 20}});
+        server.call("execute_code", wish)["isError"] == true
+    };
+    assert!(!refused_by(&mut server));
+    let narrowed = told_json(&[
+        "limits",
+        "--processes",
+        "9",
+        "--timeout",
+        "2.5",
+        "--ram-mb",
+        "300",
+    ]);
+    let caps = &narrowed["limits"]["caps"];
+    assert_eq!(
+        (
+            &caps["max_processes"],
+            &caps["timeout_seconds"],
+            &caps["max_ram_mb"]
+        ),
+        (&json!(9), &json!(2.5), &json!(300)),
+        "{narrowed}"
+    );
+    assert!(refused_by(&mut server));
+    assert!(told(&["limits"]).contains("max_processes: 9 (at most 9)"));
+    assert!(
+        !refused(&["limits", "--processes", "10"], 125).is_empty(),
+        "wider than narrowed"
+    );
+    refused(&["limits", "--restore", "--processes", "5"], 125);
+    assert!(told(&["limits", "--restore"]).contains("(at most 1024)"));
+    assert!(!refused_by(&mut server));
+}
+
+#[test]
+fn of_two_servers_all_are_asked_and_one_is_meant() {
+    let (first, second) = (ready(), ready());
+    let (one, other) = (first.child.id().to_string(), second.child.id().to_string());
+    let pids = |document: &Value| -> Vec<u64> {
+        let servers = document["servers"].as_array().unwrap();
+        servers
+            .iter()
+            .map(|server| server["pid"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(pids(&told_json(&["stats"])).len(), 2);
+    assert_eq!(
+        pids(&told_json(&["stats", "--server", &one])),
+        [u64::from(first.child.id())]
+    );
+    let output = fed(&["vault", "add", "TOKEN"], SECRET);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        said.contains(&one) && said.contains(&other) && said.contains("--server PID"),
+        "{said}"
+    );
+    assert!(
+        fed(&["vault", "add", "TOKEN", "--server", &other], SECRET)
+            .status
+            .success()
+    );
+    assert!(told(&["vault", "list", "--server", &other]).starts_with("TOKEN"));
+    assert_eq!(
+        told(&["vault", "list", "--server", &one]),
+        "default has no secrets\n"
+    );
+    assert!(refused(&["stats", "--server", "1"], 125).contains("process number 1"));
+    // one record of both
+    drop(first);
+    drop(second);
+    assert!(told(&["audit", "verify"]).starts_with("good"));
+}
+
+#[test]
+fn the_socket_is_this_users_alone_and_goes_with_its_server() {
+    let mut server = ready();
+    let socket = socket(&server);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
+    server.hang_up();
+    assert!(server.ended_within(Duration::from_secs(3)));
+    assert!(!socket.exists());
+    // one that was killed leaves its socket, which the next who looks removes
+    let mut killed = ready();
+    let socket = self::socket(&killed);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert!(socket.exists());
+    assert!(refused(&["stats"], 125).contains("no server runs"));
+    assert!(!socket.exists());
+}
+
+/// claim: what stands at the top of `control`: the kernel says who is at the other end.
+#[test]
+fn another_user_is_refused_even_with_every_door_open() {
+    let server = ready();
+    let socket = socket(&server);
+    let open =
+        |path: &std::path::Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let files = TempDir::new("other-user");
+    open(&files.0, 0o755);
+    // By a short name, below directories that all may enter.
+    let name = files.0.join("sock");
+    fs::hard_link(&socket, &name).unwrap_or_else(|_| {
+        // On another file system.
+        std::os::unix::fs::symlink(&socket, &name).unwrap();
+    });
+    open(&socket, 0o666);
+    open(socket.parent().unwrap(), 0o755);
+    let code = format!(
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect({:?})\ns.sendall(b'{}\\n')\nprint(s.makefile().read())",
+        name.display().to_string(),
+        r#"{"method":"stats"}"#
+    );
+    let ask = |command: &mut Command| text(&command.args(["-c", &code]).env_clear().output().unwrap());
+    let own = ask(&mut Command::new("/usr/bin/python3"));
+    assert!(own.contains("\"ok\""), "the control: {own}");
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        eprintln!("not root: no other user can be tried");
+        return;
+    }
+    let mut other = Command::new("/usr/bin/setpriv");
+    other.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--",
+        "/usr/bin/python3",
+    ]);
+    let answer = ask(&mut other);
+    assert!(
+        answer.contains("policy_denied") && !answer.contains("\"ok\""),
+        "{answer}"
+    );
+}
+
+/// Sends these bytes and reads until the server hangs up.
+fn raw(socket: &PathBuf, bytes: &[u8]) -> String {
+    let mut stream = near(socket);
+    // A server that has heard enough hangs up.
+    drop(stream.write_all(bytes));
+    drop(stream.shutdown(std::net::Shutdown::Write));
+    let mut answer = String::new();
+    drop(BufReader::new(stream).read_line(&mut answer));
+    answer
+}
+
+/// The name may be longer than an address.
+fn near(socket: &PathBuf) -> UnixStream {
+    use std::os::fd::AsRawFd;
+    let directory = fs::File::open(socket.parent().unwrap()).unwrap();
+    let name = socket.file_name().unwrap().to_str().unwrap();
+    UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).unwrap()
+}
+
+#[test]
+fn bytes_that_are_no_request_are_refused_and_harm_nobody() {
+    let server = ready();
+    let socket = socket(&server);
+    let long = [b"{\"method\":\"".as_slice(), &vec![b'a'; 2 << 20], b"\"}\n"].concat();
+    let deep = [
+        b"{\"method\":\"inspect\",\"params\":".as_slice(),
+        &vec![b'['; 500_000],
+        b"\n",
+    ]
+    .concat();
+    for bytes in [
+        b"\n".as_slice(),
+        b"{}\n",
+        b"\xff\xfe\n",
+        b"{\"method\":\"stats\"}",
+        b"{\"method\":\"stats\"}\n{\"method\":\"stats\"}\n",
+        &long,
+        &deep,
+    ] {
+        let answer = raw(&socket, bytes);
+        // Two lines that come apart are one request and something that nobody reads.
+        let is_first_of_two = bytes.len() == 38 && answer.contains("\"ok\"");
+        assert!(
+            answer.contains("invalid_argument") || answer.is_empty() || is_first_of_two,
+            "{:?}: {answer}",
+            &bytes[..bytes.len().min(40)]
+        );
+    }
+    assert!(raw(&socket, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"));
+}
+
+#[test]
+fn silent_clients_are_hung_up_on_and_keep_nobody_out() {
+    let server = ready();
+    let socket = socket(&server);
+    let begun = Instant::now();
+    let mut silent: Vec<UnixStream> = (0..40).map(|_| near(&socket)).collect();
+    assert!(
+        told(&["stats"]).contains("vault: memory"),
+        "after {:?}",
+        begun.elapsed()
+    );
+    let mut first = silent.swap_remove(0);
+    first.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn records_are_listed_by_what_they_are() {
+    let mut server = ready();
+    let failed = server.execute("shell", "exit 3");
+    let id = failed["execution_id"].as_str().unwrap().to_owned();
+    let seen = |words: &[&str]| {
+        let document = told_json(&[&["audit", "list"], words].concat());
+        document["records"].as_array().unwrap().clone()
+    };
+    let actions = |records: &[Value]| -> Vec<String> {
+        records
+            .iter()
+            .map(|record| record["action"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        actions(&seen(&["--execution", &id])),
+        ["execution.failed", "execution.started"]
+    );
+    assert_eq!(seen(&["--outcome", "failed"]).len(), 1);
+    assert_eq!(seen(&["--limit", "1"]).len(), 1);
+    assert_eq!(seen(&["--action", "execution."]).len(), 4);
+    assert_eq!(seen(&["--namespace", "nobody"]).len(), 0);
+    assert_eq!(seen(&["--since", "2100-01-01"]).len(), 0);
+    assert!(seen(&["--since", "1h"]).len() >= 5);
+    assert!(told(&["audit", "list"]).contains(&id));
+    for (words, part) in [
+        (["--action", "execution.begun"], "no action of the record"),
+        (["--outcome", "maybe"], "known are ok"),
+        (["--since", "soon"], "no time"),
+        (["--limit", "0"], "not in"),
+    ] {
+        let said = refused(&[&["audit", "list"], words.as_slice()].concat(), 125);
+        assert!(said.contains(part), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_record_in_memory_is_asked_of_its_server() {
+    let files = TempDir::new("memory-audit");
+    let config = files.file("config.yaml", "audit:\n  store: memory\n");
+    let _server = ready_with(&["--config", &config]);
+    let records = told_json(&["audit", "list", "--config", &config, "--action", "server."]);
+    assert_eq!(records["records"][0]["action"], "server.started");
+    assert!(refused(&["audit", "verify", "--config", &config], 125).contains("in a server's memory"));
+    assert!(refused(&["audit", "export", "--config", &config], 125).contains("in a server's memory"));
+}
+
+#[test]
+fn an_export_is_whole_lines_and_replaces_nothing() {
+    assert!(run_code("shell", "true", &[]).status.success());
+    let count = told_json(&["audit", "verify"])["records"].as_u64().unwrap();
+    let lines = |text: &str| -> Vec<Value> {
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let exported = lines(&told(&["audit", "export"]));
+    assert_eq!(exported.len() as u64, count);
+    assert_eq!(
+        (&exported[0]["seq"], &exported[0]["action"]),
+        (&json!(1), &json!("audit.began"))
+    );
+    let events = lines(&told(&["audit", "export", "--format", "ocsf"]));
+    assert_eq!(events[0]["metadata"]["version"], "1.3.0");
+    assert!(told(&["audit", "export", "--since", "2100-01-01"]).is_empty());
+    let files = TempDir::new("export");
+    let file = files.0.join("record.jsonl").display().to_string();
+    told(&["audit", "export", "--output", &file]);
+    assert_eq!(lines(&fs::read_to_string(&file).unwrap()), exported);
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    assert!(refused(&["audit", "export", "--output", &file], 125).contains("exists"));
+}
+
+/// A record of a few runs, closed.
+fn some_runs() -> PathBuf {
+    for _ in 0..3 {
+        assert!(run_code("shell", "true", &[]).status.success());
+    }
+    state_dir().join("record/audit.db")
+}
+
+#[test]
+fn a_record_that_was_tampered_with_is_named() {
+    let database = some_runs();
+    let good = fs::read(&database).unwrap();
+    let said = told(&["audit", "verify"]);
+    assert!(said.starts_with("good: "), "{said}");
+    let head = said
+        .lines()
+        .find_map(|line| line.strip_prefix("head "))
+        .unwrap()
+        .to_owned();
+    let copy = "INSERT INTO record SELECT seq + 1, time_us, server_id, action, outcome, namespace, execution_id, caller, details, \
+        prev_hash, hash, signature FROM record WHERE seq = 5";
+    for (what, sql, named) in [
+        (
+            "edit",
+            "UPDATE record SET caller = 'other' WHERE seq = 6",
+            "record 6: its contents were edited",
+        ),
+        (
+            "delete",
+            "DELETE FROM record WHERE seq = 5",
+            "record 5: it is missing",
+        ),
+        (
+            "insert",
+            &format!(
+                "UPDATE record SET seq = -seq WHERE seq > 5; UPDATE record SET seq = 1 - seq WHERE seq < 0; {copy}"
+            ),
+            "record 6: its contents were edited",
+        ),
+        (
+            "reorder",
+            "UPDATE record SET seq = -1 WHERE seq = 5; UPDATE record SET seq = 5 WHERE seq = 6; UPDATE record SET seq = 6 WHERE seq = -1",
+            "record 5: its contents were edited",
+        ),
+        (
+            "truncate",
+            "DELETE FROM record WHERE seq > 7",
+            "record 8: the head says it was written, and it is gone",
+        ),
+    ] {
+        fs::write(&database, &good).unwrap();
+        drop(fs::remove_file(database.with_extension("db-wal")));
+        drop(fs::remove_file(database.with_extension("db-shm")));
+        let connection = Connection::open(&database).unwrap();
+        connection
+            .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+            .unwrap();
+        assert_eq!(told_json(&["audit", "verify"])["ok"], true, "{what}: the control");
+        connection
+            .execute_batch(sql)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        drop(connection);
+        let said = refused(&["audit", "verify"], 1);
+        assert!(said.contains(named), "{what}: {said}");
+        let output = ringfence(&["audit", "verify", "--json"]).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["ok"], false);
+        assert!(
+            named.starts_with(&format!("record {}:", document["bad"]["seq"])),
+            "{what}: {document}"
+        );
+    }
+    // a whole older copy is only seen by who noted a later head
+    fs::write(&database, &good).unwrap();
+    some_runs();
+    let later = told_json(&["audit", "verify"])["head"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    told(&["audit", "verify", "--head", &head]);
+    fs::write(&database, &good).unwrap();
+    drop(fs::remove_file(database.with_extension("db-wal")));
+    told(&["audit", "verify", "--head", &head]);
+    assert!(
+        refused(&["audit", "verify", "--head", &later], 1).contains("the expected head is not in the chain")
+    );
+    assert!(refused(&["audit", "verify", "--head", "7"], 125).contains("SEQ:HASH"));
+}
+
+#[test]
+fn a_record_that_another_key_signed_is_not_good() {
+    some_runs();
+    let (files, elsewhere) = (TempDir::new("keys"), TempDir::new("keys-state"));
+    let own = files.file("own.pem", &told(&["audit", "key"]));
+    told(&["audit", "verify", "--key", &own]);
+    let there = |words: &[&str]| {
+        let mut command = ringfence(words);
+        command.env("RINGFENCE_STATE_DIR", elsewhere.0.join("state"));
+        command
+    };
+    assert!(with_input(there(&["run", "-", "-l", "shell"]), "true").status.success());
+    let foreign = files.file("foreign.pem", &text(&succeeded(there(&["audit", "key"]))));
+    assert!(
+        refused(&["audit", "verify", "--key", &foreign], 1).contains("record 1: it is not signed with this key")
+    );
+    let key = state_dir().join("record/signing.key");
+    let secret = key.display().to_string();
+    assert!(refused(&["audit", "verify", "--key", &secret], 125).contains("no Ed25519 public key"));
+    fs::remove_file(&key).unwrap();
+    assert!(refused(&["audit", "verify"], 125).contains("no signing key"));
+    assert!(!key.exists(), "looking made a key");
+    told(&["audit", "verify", "--key", &own]);
+}
+
+#[test]
+fn what_a_run_left_is_listed_copied_out_and_verified() {
+    let run = run_code(
+        "shell",
+        "mkdir -p sub; echo one > sub/a.txt; printf two > b.txt; echo x > .hidden",
+        &[],
+    );
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let listed = told_json(&["artifacts"]);
+    let id = listed["executions"][0]["execution_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        said.contains(&format!("`ringfence artifacts {id} --out DIR`")),
+        "{said}"
+    );
+    assert!(told(&["artifacts", &id]).contains("sub/a.txt"));
+    assert_eq!(told_json(&["artifacts", &id])["execution_id"], json!(id));
+    let files = TempDir::new("artifacts-out");
+    let out = files.0.join("new").display().to_string();
+    let copied = refused(&["artifacts", &id, "--out", &out], 1);
+    assert!(copied.contains(".hidden was not copied"), "{copied}");
+    let at = |name: &str| files.0.join("new").join(name);
+    assert_eq!(fs::read_to_string(at("sub/a.txt")).unwrap(), "one\n");
+    assert!(!at(".hidden").exists());
+    // nothing is replaced
+    fs::write(at("b.txt"), "mine").unwrap();
+    let output = ringfence(&["artifacts", &id, "--out", &out, "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(at("b.txt")).unwrap(), "mine");
+    let (a, b) = (
+        at("sub/a.txt").display().to_string(),
+        at("b.txt").display().to_string(),
+    );
+    assert!(told(&["verify", &a, "--execution", &id]).contains("signed as sub/a.txt"));
+    assert!(refused(&["verify", &b, "--execution", &id], 1).contains("NO MATCH"));
+    let digest = told_json(&["verify", &a, "--execution", &id])["sha256"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(told(&["verify", &a, &digest.to_uppercase()]).starts_with("match"));
+    assert!(refused(&["verify", &b, &digest], 1).contains("sha256"));
+    refused(&["verify", &b, "123"], 125);
+    refused(&["verify", &b], 125);
+    for other in [
+        ["artifacts", &id, "--namespace", "other"],
+        ["artifacts", "../../x", "--namespace", "default"],
+    ] {
+        refused(&other, 125);
+    }
+}
+
+#[test]
+fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
+    let done = run_json("shell", "echo one > a.txt", &[]);
+    let id = done["execution_id"].as_str().unwrap();
+    let digest = done["artifacts"][0]["sha256"].as_str().unwrap();
+    let blob = state_dir()
+        .join("record/artifacts/blobs")
+        .join(&digest[..2])
+        .join(digest);
+    fs::set_permissions(&blob, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&blob, "two\n").unwrap();
+    let files = TempDir::new("artifacts-changed");
+    let out = files.0.display().to_string();
+    assert!(refused(&["artifacts", id, "--out", &out], 1).contains("is not what was signed"));
+    assert!(!files.0.join("a.txt").exists());
+    // nor a manifest
+    let manifest = state_dir()
+        .join("record/artifacts/executions")
+        .join(format!("{id}.json"));
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::remove_file(&manifest).unwrap();
+    fs::write(&manifest, text.replace("a.txt", "b.txt")).unwrap();
+    refused(&["artifacts", id], 125);
+    refused(&["verify", "/etc/hostname", "--execution", id], 125);
+}
