@@ -16,6 +16,7 @@ use ringfence_store::{
 use ringfence_types::{EnvName, Limits, LimitsRequest, Namespace, RequestError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const ID: Name = ("request_id", &["execution_id"]);
 pub(super) const KEY: Name = ("key", &[]);
@@ -33,13 +34,39 @@ type Answered = Result<Answer, RequestError>;
 
 /// One call of one of these tools.
 pub(super) struct Call<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) caller: &'a Caller,
-    pub(super) offer: &'a Offer,
+    engine: &'a Engine,
+    caller: &'a Caller,
+    offer: &'a Offer,
     pub(super) tool: &'static str,
+    has_asked: AtomicBool,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        caller: &'a Caller,
+        offer: &'a Offer,
+        tool: &'static str,
+    ) -> Self {
+        Self {
+            engine,
+            caller,
+            offer,
+            tool,
+            has_asked: AtomicBool::new(false),
+        }
+    }
+
+    /// Was the engine asked: it puts on record what it is asked for. What was refused before is for others to note.
+    pub(super) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.engine
+    }
+
     fn open(&self, arguments: Object, known: &[Name]) -> Result<(Arguments, Namespace), RequestError> {
         let names = [known, &[NAMESPACE]].concat();
         let mut arguments = Arguments::open(arguments, "", &names, &[])?;
@@ -48,9 +75,9 @@ impl Call<'_> {
     }
 
     /// Nothing but a namespace, and on record.
-    async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
+    pub(super) async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
         let (_, namespace) = self.open(arguments, &[])?;
-        self.engine
+        self.engine()
             .note_call(self.caller, namespace.as_str(), self.tool)
             .await?;
         Ok(namespace)
@@ -58,7 +85,7 @@ impl Call<'_> {
 
     pub(super) async fn stats(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
-        let mut stats = self.engine.stats();
+        let mut stats = self.engine().stats();
         if !self.offer.shows_others() {
             stats
                 .queue
@@ -89,7 +116,7 @@ impl Call<'_> {
 
     pub(super) async fn metrics(&self, arguments: Object) -> Answered {
         self.look(arguments).await?;
-        let counts = self.engine.counts();
+        let counts = self.engine().counts();
         let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
         for (language, outcomes) in &counts.executions {
             let outcomes: Vec<String> = outcomes
@@ -116,7 +143,7 @@ impl Call<'_> {
 
     pub(super) async fn inspect(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
-        let state = self.engine.inspect(&namespace)?;
+        let state = self.engine().inspect(&namespace)?;
         let mut text = format!(
             "{namespace}: {} on their way, {} waiting\n",
             state.running.len(),
@@ -160,8 +187,8 @@ impl Call<'_> {
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine.narrow_limits(self.caller, &namespace, &wish).await?;
-        let (defaults, caps) = self.engine.limits_of(&namespace);
+        self.engine().narrow_limits(self.caller, &namespace, &wish).await?;
+        let (defaults, caps) = self.engine().limits_of(&namespace);
         let structured = json!({
             "success": true,
             "namespace": namespace,
@@ -182,7 +209,7 @@ impl Call<'_> {
                 "Give the execution_id of a result.",
             )
         })?;
-        let manifest = self.engine.manifest(self.caller, &namespace, &id).await?;
+        let manifest = self.engine().manifest(self.caller, &namespace, &id).await?;
         let mut text = String::new();
         for item in &manifest.artifacts {
             text += &format!(
@@ -246,7 +273,7 @@ impl Call<'_> {
             newest_first: true,
             ..Query::default()
         };
-        let page = self.engine.audit(self.caller, query).await?;
+        let page = self.engine().audit(self.caller, query).await?;
         let text: String = page.records.iter().map(line).collect();
         let records: Vec<Value> = page.records.iter().map(shown).collect();
         let next = page.next.and_then(|next| next.before_seq);
@@ -258,7 +285,7 @@ impl Call<'_> {
 
     pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
         let (_, namespace) = self.open(arguments, &[])?;
-        let secrets = self.engine.secrets(self.caller, &namespace).await?;
+        let secrets = self.engine().secrets(self.caller, &namespace).await?;
         let text: String = secrets
             .iter()
             .map(|entry| format!("{}\n", entry.key.as_str()))
@@ -269,7 +296,7 @@ impl Call<'_> {
             text
         };
         let secrets: Vec<Value> = secrets.iter().map(secret).collect();
-        let vault = self.engine.stats().vault;
+        let vault = self.engine().stats().vault;
         let structured = json!({"success": true, "namespace": namespace, "vault": vault, "secrets": secrets});
         Ok(Answer::plain(text, structured))
     }
@@ -284,7 +311,7 @@ impl Call<'_> {
         })?;
         let key = EnvName::try_from(key)
             .map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
-        let existed = self.engine.delete_secret(self.caller, &namespace, &key).await?;
+        let existed = self.engine().delete_secret(self.caller, &namespace, &key).await?;
         let text = if existed { "deleted\n" } else { "there was none\n" };
         Ok(Answer::plain(
             text.to_owned(),
