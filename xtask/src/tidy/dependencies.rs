@@ -46,7 +46,7 @@ const TABLE: &[Allowed] = &[
         house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
         others: &["base64", "clap", "clap_complete", "rmcp", "serde", "serde-saphyr", "serde_json", "tokio",
             "tokio-util", "tracing", "tracing-subscriber"],
-        tests: &["proptest"] },
+        tests: &["proptest", "rusqlite"] },
     Allowed { name: "xtask", house: &[], others: &["serde_json"], tests: &[] },
 ];
 

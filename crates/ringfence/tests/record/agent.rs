@@ -73,6 +73,13 @@ impl Agent {
         }
     }
 
+    /// A server that ends by itself, although nobody has hung up.
+    pub fn refused(command: Command) -> Ended {
+        let ended = Self::start(command).end();
+        assert!(!ended.status.success());
+        ended
+    }
+
     /// The handshake, whose answer is waited for.
     pub fn greet(mut self) -> Self {
         let hello = self.send_hello();
@@ -173,6 +180,10 @@ impl Agent {
     /// `execute_code`: its structured result, or the structured refusal.
     pub fn execute(&mut self, arguments: Value) -> Value {
         self.call("execute_code", arguments)["structuredContent"].clone()
+    }
+
+    pub fn has_answer(&self, id: u64) -> bool {
+        self.answers.contains_key(&id)
     }
 
     pub fn answered(&self) -> usize {

@@ -22,6 +22,8 @@ use std::{
 pub struct State {
     _directory: Option<TempDir>,
     path: PathBuf,
+    /// The same as its servers call it.
+    theirs: PathBuf,
     variables: Vec<(String, String)>,
     /// What stands before the command, as `nsenter ...`.
     before: Vec<String>,
@@ -33,17 +35,19 @@ impl State {
         let path = directory.0.join("state");
         Self {
             _directory: Some(directory),
-            ..Self::at(path)
+            ..Self::behind(&[], path.clone(), path)
         }
     }
 
-    /// One that somebody else removes.
-    pub fn at(path: PathBuf) -> Self {
+    /// One that somebody else removes. Its servers are started through a command that takes another as its words, and
+    /// may call it by another name.
+    pub fn behind(before: &[&str], path: PathBuf, theirs: PathBuf) -> Self {
         Self {
             _directory: None,
             path,
+            theirs,
             variables: Vec::new(),
-            before: Vec::new(),
+            before: before.iter().map(|word| (*word).to_owned()).collect(),
         }
     }
 
@@ -60,18 +64,7 @@ impl State {
         })
     }
 
-    /// Commands are run through this one.
-    pub fn through(mut self, words: &[&str]) -> Self {
-        self.before = words.iter().map(|word| (*word).to_owned()).collect();
-        self
-    }
-
     pub fn command(&self, words: &[&str]) -> Command {
-        self.command_at(&self.path, words)
-    }
-
-    /// The same for a server to whom the directory has another name.
-    pub fn command_at(&self, path: &Path, words: &[&str]) -> Command {
         let plain = ringfence(words);
         let mut command = match self.before.split_first() {
             None => plain,
@@ -86,7 +79,7 @@ impl State {
             }
         };
         command
-            .env("RINGFENCE_STATE_DIR", path)
+            .env("RINGFENCE_STATE_DIR", &self.theirs)
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
