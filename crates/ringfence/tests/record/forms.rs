@@ -60,10 +60,15 @@ pub struct Haystack {
 
 impl Haystack {
     pub fn add(&mut self, whence: &str, bytes: &[u8]) {
+        if bytes.len() < SHORTEST {
+            return;
+        }
         let text = String::from_utf8_lossy(bytes).into_owned();
-        let joined = text.replace(['\r', '\n'], "");
+        if text.contains(['\r', '\n']) {
+            let joined = text.replace(['\r', '\n'], "");
+            self.texts.push((format!("{whence}, unwrapped"), joined));
+        }
         self.texts.push((whence.to_owned(), text));
-        self.texts.push((format!("{whence}, unwrapped"), joined));
     }
 
     /// Every string and every key of a message, and what is base64 in it.

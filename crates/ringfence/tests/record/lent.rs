@@ -114,3 +114,46 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
     }
     everything(&state, agent).assert_without(SECRET);
 }
+
+/// Of long texts the beginning is told. Where a secret stands at its end, the part before must not be left over.
+#[test]
+fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
+    const SECRET: &str = "first_half_of_it_and_the_second_half_4711";
+    const HALF: &str = "first_half_of_it";
+    const PYTHON: &str = "import os, sys\ns = os.environ['TOKEN']\ndef before(limit): return 'x' * (limit - 25)\n";
+    let long = long_secret(64 << 10);
+    let state = State::new("told").with_secrets([("TOKEN", SECRET), ("LONG", long.as_str())]);
+    let mut agent = state.serve();
+    let programs = [
+        ("repr", "python", "before(65536) + s"),
+        ("message", "python", "raise ValueError(before(65536) + s)"),
+        // Of its text before the error: the place, and the name of the error.
+        ("traceback", "python", "raise ValueError(before(262144 - 200) + s)"),
+        ("type", "python", "raise type(before(1024) + s, (Exception,), {})()"),
+        ("variable", "python", "globals()[before(256) + s] = 1"),
+        ("denial", "python", "d = ''\nfor part in range(5):\n    d += 'd' * 200 + '/'\nos.makedirs(d)\nos.symlink('x', d + s)"),
+        ("node message", "node", "throw new Error('x'.repeat(65536 - 25) + process.env.TOKEN)"),
+        ("node repr", "node", "'x'.repeat(65536 - 25) + process.env.TOKEN"),
+    ];
+    for (name, language, code) in programs {
+        let prelude = if language == "python" { PYTHON } else { "" };
+        // The control: the same with a variable in the secret's place shows its first half.
+        for (given, is_shown) in [(json!({"env": {"TOKEN": SECRET}}), true), (json!({"secrets": ["TOKEN"]}), false)] {
+            let mut arguments = json!({"language": language, "code": format!("{prelude}{code}")});
+            arguments.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
+            let mut result = agent.execute(arguments);
+            // Here it may stand whole; standard error has the whole traceback.
+            for whole in ["result", "stderr"] {
+                result[whole] = Value::Null;
+            }
+            assert!(result["execution_id"].is_string(), "{name}: {result}");
+            assert_eq!(result.to_string().contains(HALF), is_shown, "{name}, {is_shown}: {result}");
+        }
+    }
+    // Its repr is longer than what is told of a repr.
+    for (language, code) in [("python", "import os\nos.environ['LONG']"), ("node", "process.env.LONG")] {
+        let result = agent.execute(json!({"language": language, "code": code, "secrets": ["LONG"]}));
+        assert_eq!(result["result"], "***REDACTED***");
+        assert!(!result.to_string().contains(&long[..48]), "{result}");
+    }
+}

@@ -36,8 +36,6 @@ enum Shows {
     /// `hex`, because the route takes letters and digits only.
     Hex,
     Number,
-    /// Taken out for everybody.
-    Nothing,
 }
 
 struct Route {
@@ -119,8 +117,8 @@ const ROUTES: &[Route] = &[
     ),
     python(
         "artifact, across what is read at once",
-        Shows::All,
-        "open('edge.txt', 'w').write('\\n'.join('.' * (65536 - 20) + form for form in everything))",
+        Shows::Plain,
+        "open('edge.txt', 'w').write(''.join(text.rjust(65536 + 10, '.').ljust(131072, '.') for text in named))",
     ),
     python(
         "picture's comment",
@@ -265,6 +263,9 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         read_resources(&mut agent, &result);
     }
     assert!(silent.is_empty(), "the control does not show: {silent:#?}");
+    assert!(agent.messages().iter().any(|message| message["method"] == "notifications/message"));
+    let pictures = agent.messages().iter().filter(|message| message["result"]["content"][1]["type"] == "image");
+    assert_eq!(pictures.count(), 2, "the picture was shown, with and without a secret in it");
     for uri in ["sandbox://logs", "sandbox://audit", "sandbox://status"] {
         agent.ask("resources/read", json!({"uri": uri}));
     }
@@ -274,7 +275,9 @@ fn no_secret_leaves_by_any_route_in_any_form() {
     for (at, message) in agent.messages().iter().enumerate() {
         left.add_message(&format!("message {at}"), message);
     }
-    left.add("progress, joined", &progress(agent.messages()));
+    let joined = progress(agent.messages());
+    assert!(String::from_utf8_lossy(&joined).contains(CANARIES[0].1), "output came as progress");
+    left.add("progress, joined", &joined);
     let ended = agent.leave();
     left.add("standard output", &ended.said);
     left.add("the log", &ended.log);
@@ -306,7 +309,6 @@ fn wanted(shows: Shows) -> Vec<(&'static str, String)> {
         Shows::Plain => only("plain"),
         Shows::Hex => only("hex"),
         Shows::Number => vec![("number", number.to_owned())],
-        Shows::Nothing => Vec::new(),
     }
 }
 
