@@ -148,12 +148,16 @@ fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError
 /// Names only: a value would stand in the process list.
 fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
     let name = |name: &String| EnvName::try_from(name.clone());
-    names.iter().map(name).collect::<Result<_, _>>().map_err(|reason| {
-        RequestError::invalid(
-            format!("--secret: {reason}."),
-            "Name a secret of the vault; the value is never given here.",
-        )
-    })
+    names
+        .iter()
+        .map(name)
+        .collect::<Result<_, _>>()
+        .map_err(|reason| {
+            RequestError::invalid(
+                format!("--secret: {reason}."),
+                "Name a secret of the vault; the value is never given here.",
+            )
+        })
 }
 
 fn limits(arguments: &RunArguments) -> Result<LimitsRequest, RequestError> {

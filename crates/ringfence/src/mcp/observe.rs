@@ -42,12 +42,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(
-        engine: &'a Engine,
-        caller: &'a Caller,
-        offer: &'a Offer,
-        tool: &'static str,
-    ) -> Self {
+    pub(super) fn new(engine: &'a Engine, caller: &'a Caller, offer: &'a Offer, tool: &'static str) -> Self {
         Self {
             engine,
             caller,
@@ -187,7 +182,9 @@ impl<'a> Call<'a> {
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine().narrow_limits(self.caller, &namespace, &wish).await?;
+        self.engine()
+            .narrow_limits(self.caller, &namespace, &wish)
+            .await?;
         let (defaults, caps) = self.engine().limits_of(&namespace);
         let structured = json!({
             "success": true,

@@ -99,7 +99,15 @@ fn executions_leave_a_beginning_and_one_end() {
     }
     // The out of memory one is told apart by its end.
     let is_oom = |record: &Record| details(record)["exit"] == "out_of_memory";
-    assert_eq!(watch.state.records().iter().filter(|record| is_oom(record)).count(), 1);
+    assert_eq!(
+        watch
+            .state
+            .records()
+            .iter()
+            .filter(|record| is_oom(record))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -116,8 +124,16 @@ fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
 fn a_cancelled_program_has_an_end() {
     let mut watch = Watch::new(State::new("cancelled"));
     let records = watch.left(|agent| {
-        let id = agent.send_call("execute_code", json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
-        let begun = |agent: &Agent| agent.messages().iter().any(|m| m["params"]["message"].to_string().contains("begun"));
+        let id = agent.send_call(
+            "execute_code",
+            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
+        );
+        let begun = |agent: &Agent| {
+            agent
+                .messages()
+                .iter()
+                .any(|m| m["params"]["message"].to_string().contains("begun"))
+        };
         assert!(agent.read_until(PATIENCE, begun));
         agent.tell("notifications/cancelled", json!({"requestId": id}));
     });
@@ -135,9 +151,17 @@ fn who_is_turned_away_is_on_record() {
         .with("RINGFENCE_QUEUE_CONCURRENCY", "1")
         .with("RINGFENCE_QUEUE_WAITING", "0");
     let mut watch = Watch::new(state);
-    let begun = |agent: &Agent| agent.messages().iter().any(|m| m["params"]["message"].to_string().contains("begun"));
+    let begun = |agent: &Agent| {
+        agent
+            .messages()
+            .iter()
+            .any(|m| m["params"]["message"].to_string().contains("begun"))
+    };
     let records = watch.left(|agent| {
-        let first = agent.send_call("execute_code", json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
+        let first = agent.send_call(
+            "execute_code",
+            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
+        );
         assert!(agent.read_until(PATIENCE, begun));
         let refused = agent.execute(json!({"code": "1"}));
         assert_eq!(refused["code"], "busy");
@@ -152,10 +176,22 @@ fn who_is_turned_away_is_on_record() {
 fn calls_that_are_not_understood_are_on_record() {
     let mut watch = Watch::new(State::new("refused"));
     for (tool, arguments, code) in [
-        ("execute_code", json!({"code": "1", "colour": "red"}), "unknown_argument"),
+        (
+            "execute_code",
+            json!({"code": "1", "colour": "red"}),
+            "unknown_argument",
+        ),
         ("execute_code", json!({"code": 1}), "invalid_argument"),
-        ("execute_code", json!({"code": "1", "session_id": "s"}), "unsupported_argument"),
-        ("execute_code", json!({"code": "1", "namespace": "../x"}), "invalid_argument"),
+        (
+            "execute_code",
+            json!({"code": "1", "session_id": "s"}),
+            "unsupported_argument",
+        ),
+        (
+            "execute_code",
+            json!({"code": "1", "namespace": "../x"}),
+            "invalid_argument",
+        ),
         ("sandbox_stats", json!({"colour": "red"}), "unknown_argument"),
         ("list_runtimes", json!({"colour": "red"}), "unknown_argument"),
         ("get_sandbox_info", json!({"colour": "red"}), "unknown_argument"),
@@ -179,14 +215,20 @@ fn calls_that_are_not_understood_are_on_record() {
         ["tool.called denied", "tool.called denied"]
     );
     // What a stranger made up does not stand in it.
-    assert!(records.iter().all(|record| !record.to_json().contains("hunter22")));
+    assert!(
+        records
+            .iter()
+            .all(|record| !record.to_json().contains("hunter22"))
+    );
 }
 
 #[test]
 fn every_other_tool_and_resource_leaves_one_record() {
     let state = State::new("tools").with("RINGFENCE_VAULT_STORE", "memory");
     let mut watch = Watch::new(state);
-    let result = watch.agent.execute(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
+    let result = watch
+        .agent
+        .execute(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
     let (id, uri) = (&result["execution_id"], &result["artifacts"][0]["uri"]);
     watch.left(|_| {});
     for (tool, arguments, expect) in [
@@ -197,10 +239,26 @@ fn every_other_tool_and_resource_leaves_one_record() {
         ("audit_execution", json!({"limit": 3}), "tool.called ok"),
         ("vault_list", json!({}), "vault.accessed ok"),
         ("get_artifacts", json!({"request_id": id}), "artifact.read ok"),
-        ("get_artifacts", json!({"request_id": id, "namespace": "other"}), "artifact.read denied"),
-        ("get_artifacts", json!({"request_id": "absent"}), "artifact.read denied"),
-        ("set_resource_limits", json!({"max_ram_mb": 64}), "limits.changed ok"),
-        ("set_resource_limits", json!({"max_ram_mb": 128}), "limits.changed denied"),
+        (
+            "get_artifacts",
+            json!({"request_id": id, "namespace": "other"}),
+            "artifact.read denied",
+        ),
+        (
+            "get_artifacts",
+            json!({"request_id": "absent"}),
+            "artifact.read denied",
+        ),
+        (
+            "set_resource_limits",
+            json!({"max_ram_mb": 64}),
+            "limits.changed ok",
+        ),
+        (
+            "set_resource_limits",
+            json!({"max_ram_mb": 128}),
+            "limits.changed denied",
+        ),
     ] {
         watch.check(tool, arguments, &[expect]);
     }
@@ -227,9 +285,15 @@ fn what_the_server_runs_for_itself_is_on_record_as_its_own() {
     let mut watch = Watch::new(State::new("runtimes"));
     let records = watch.left(|agent| drop(agent.call("list_runtimes", json!({}))));
     assert_eq!(words(&records[0]), "tool.called ok");
-    let own: Vec<&Record> = records.iter().filter(|record| record.caller == "ringfence").collect();
+    let own: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.caller == "ringfence")
+        .collect();
     assert_eq!(own.len(), records.len() - 1);
-    let begun = own.iter().filter(|record| record.action == "execution.started").count();
+    let begun = own
+        .iter()
+        .filter(|record| record.action == "execution.started")
+        .count();
     assert_eq!(2 * begun, own.len());
     watch.check("list_runtimes", json!({}), &["tool.called ok"]);
 }

@@ -33,7 +33,10 @@ fn a_clock_that_is_set_back_is_told_and_loses_nothing() {
     let source = library.with_extension("c");
     fs::write(&source, YESTERDAY).unwrap();
     let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-O1", "-o"]).args([&library, &source]).arg("-ldl");
+    compile
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl");
     assert!(compile.status().unwrap().success());
     let state = state.with("LD_PRELOAD", library.to_str().unwrap());
     let mut agent = state.serve();
@@ -41,11 +44,17 @@ fn a_clock_that_is_set_back_is_told_and_loses_nothing() {
     assert_eq!(result["success"], true, "{result}");
     state.assert_artifact(&result, &result["artifacts"][0]);
     let since = agent.call("audit_execution", json!({"limit": 1}))["structuredContent"].clone();
-    assert_eq!(since["records"][0]["action"], "tool.called", "newest first is by number, not by clock");
+    assert_eq!(
+        since["records"][0]["action"], "tool.called",
+        "newest first is by number, not by clock"
+    );
     assert!(agent.leave().status.success());
     let verdict = state.assert_verifies();
     assert_eq!((verdict.set_back, verdict.breaks.len()), (1, 0));
     let times: Vec<i64> = state.records().iter().map(|record| record.time_us).collect();
     let (first, last) = (times[0], times[times.len() - 1]);
-    assert!(first - last > DAY_US / 2, "the clock was set back: {first} {last}");
+    assert!(
+        first - last > DAY_US / 2,
+        "the clock was set back: {first} {last}"
+    );
 }

@@ -43,13 +43,23 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     assert!(!agent.read_until(Duration::from_secs(1), |agent| agent.has_answer(id)));
     other.execute_batch("COMMIT").unwrap();
     let answer = agent.wait_for(id);
-    assert_eq!(answer["result"]["structuredContent"]["stdout"], "42\n", "{answer}");
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"], "42\n",
+        "{answer}"
+    );
     let other = hold(&state);
     let begun = Instant::now();
     let refused = execute(&mut agent);
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
-    assert!(refused["message"].as_str().unwrap().contains("another process"), "{refused}");
-    assert!((4..15).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!(
+        refused["message"].as_str().unwrap().contains("another process"),
+        "{refused}"
+    );
+    assert!(
+        (4..15).contains(&begun.elapsed().as_secs()),
+        "{:?}",
+        begun.elapsed()
+    );
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
     assert!(agent.leave().status.success());
@@ -74,9 +84,16 @@ fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
     let verdict = state.assert_verifies();
     assert_eq!(verdict.breaks, [1]);
     let first = &state.records()[0];
-    assert_eq!((words(first).as_str(), &details(first)["reason"]), ("audit.began ok", &json!("damaged")));
+    assert_eq!(
+        (words(first).as_str(), &details(first)["reason"]),
+        ("audit.began ok", &json!("damaged"))
+    );
     let moved = PathBuf::from(details(first)["moved_to"].as_str().unwrap());
-    assert_eq!(fs::read(moved).unwrap(), garbage, "what was there is kept as it was");
+    assert_eq!(
+        fs::read(moved).unwrap(),
+        garbage,
+        "what was there is kept as it was"
+    );
 }
 
 #[test]
@@ -113,10 +130,15 @@ fn two_servers_on_one_directory_make_one_chain() {
     const CALLS: usize = 8;
     let state = State::new("two").with_secrets([("TOKEN", "a-value-4711")]);
     let mut agents = [state.serve(), state.serve()];
-    let arguments = json!({"code": "print(6 * 7)\nopen('a.txt', 'w').write('a' * 5000)", "secrets": ["TOKEN"]});
+    let arguments =
+        json!({"code": "print(6 * 7)\nopen('a.txt', 'w').write('a' * 5000)", "secrets": ["TOKEN"]});
     let ids: Vec<Vec<u64>> = agents
         .iter_mut()
-        .map(|agent| (0..CALLS).map(|_| agent.send_call("execute_code", arguments.clone())).collect())
+        .map(|agent| {
+            (0..CALLS)
+                .map(|_| agent.send_call("execute_code", arguments.clone()))
+                .collect()
+        })
         .collect();
     for (agent, ids) in agents.iter_mut().zip(ids) {
         for id in ids {
@@ -132,8 +154,16 @@ fn two_servers_on_one_directory_make_one_chain() {
     let verdict = state.assert_verifies();
     assert!(verdict.breaks.is_empty());
     let records = state.records();
-    let of = |action: &str| records.iter().filter(|record| record.action == action).collect::<Vec<&Record>>();
-    let servers: BTreeSet<&str> = of("server.started").iter().map(|record| record.server_id.as_str()).collect();
+    let of = |action: &str| {
+        records
+            .iter()
+            .filter(|record| record.action == action)
+            .collect::<Vec<&Record>>()
+    };
+    let servers: BTreeSet<&str> = of("server.started")
+        .iter()
+        .map(|record| record.server_id.as_str())
+        .collect();
     assert_eq!((servers.len(), of("server.stopped").len()), (2, 2));
     assert_eq!(of("execution.completed").len(), 2 * CALLS);
     assert_eq!(of("audit.began").len(), 1);

@@ -121,7 +121,9 @@ fn assert_unavailable(refused: &Value) {
 
 #[test]
 fn a_full_disk_refuses_every_call_until_there_is_room() {
-    let Some(disk) = SmallDisk::make("full") else { return };
+    let Some(disk) = SmallDisk::make("full") else {
+        return;
+    };
     let state = disk.state();
     let mut agent = state.serve();
     assert_eq!(execute(&mut agent)["stdout"], "the-canary\n");
@@ -133,7 +135,11 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
     // Looking is a call, too.
     assert_unavailable(&agent.call("sandbox_stats", json!({}))["structuredContent"]);
     assert_unavailable(&agent.execute(json!({"colour": "red"})));
-    assert_eq!(disk.copy().records().len(), before, "nothing began that cannot be told");
+    assert_eq!(
+        disk.copy().records().len(),
+        before,
+        "nothing began that cannot be told"
+    );
     disk.make_room();
     assert_eq!(execute(&mut agent)["stdout"], "the-canary\n");
     let ended = agent.leave();
@@ -146,7 +152,9 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
 
 #[test]
 fn nothing_runs_where_its_beginning_cannot_be_told() {
-    let Some(disk) = SmallDisk::make("canary") else { return };
+    let Some(disk) = SmallDisk::make("canary") else {
+        return;
+    };
     let state = disk.state();
     let workspace = TempDir::new("record-canary");
     let script = TempDir::new("record-canary-script");
@@ -155,7 +163,11 @@ fn nothing_runs_where_its_beginning_cannot_be_told() {
     let mut run = state.command(&["run", &file, "--workspace", &mounted, "--json"]);
     let canary = || fs::read_to_string(workspace.0.join("canary")).unwrap_or_default();
     let first = run.output().unwrap();
-    assert_eq!((canary().as_str(), first.status.code()), ("ran\n", Some(0)), "{first:?}");
+    assert_eq!(
+        (canary().as_str(), first.status.code()),
+        ("ran\n", Some(0)),
+        "{first:?}"
+    );
     disk.fill();
     let refused = run.output().unwrap();
     assert_eq!(refused.status.code(), Some(125));
@@ -170,7 +182,9 @@ fn nothing_runs_where_its_beginning_cannot_be_told() {
 
 #[test]
 fn a_result_whose_end_cannot_be_told_does_not_leave() {
-    let Some(disk) = SmallDisk::make("result") else { return };
+    let Some(disk) = SmallDisk::make("result") else {
+        return;
+    };
     let state = disk.state();
     let workspace = TempDir::new("record-result");
     let script = TempDir::new("record-result-script");
@@ -204,22 +218,34 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     let said = format!("{output:?}");
-    assert!(said.contains("audit_unavailable") && !said.contains("the-canary"), "{said}");
+    assert!(
+        said.contains("audit_unavailable") && !said.contains("the-canary"),
+        "{said}"
+    );
     disk.make_room();
     disk.copy().assert_verifies();
     let begun = disk.copy().records().last().map(words);
-    assert_eq!(begun.as_deref(), Some("execution.started pending"), "a beginning without an end");
+    assert_eq!(
+        begun.as_deref(),
+        Some("execution.started pending"),
+        "a beginning without an end"
+    );
 }
 
 #[test]
 fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
-    let Some(disk) = SmallDisk::make("warn") else { return };
+    let Some(disk) = SmallDisk::make("warn") else {
+        return;
+    };
     let state = disk.state().with("RINGFENCE_AUDIT_ON_FAILURE", "warn");
     let mut agent = state.serve();
     let rules = |result: &Value| -> Vec<String> {
         assert_eq!(result["stdout"], "the-canary\n", "{result}");
         let events = result["security_events"].as_array().unwrap();
-        events.iter().map(|event| event["rule"].as_str().unwrap().to_owned()).collect()
+        events
+            .iter()
+            .map(|event| event["rule"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert!(rules(&execute(&mut agent)).is_empty());
     disk.fill();
@@ -235,7 +261,9 @@ fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
 
 #[test]
 fn a_directory_that_cannot_be_written_refuses_to_serve() {
-    let Some(disk) = SmallDisk::make("read-only") else { return };
+    let Some(disk) = SmallDisk::make("read-only") else {
+        return;
+    };
     let state = disk.state();
     let mut agent = state.serve();
     execute(&mut agent);
@@ -244,7 +272,10 @@ fn a_directory_that_cannot_be_written_refuses_to_serve() {
     disk.remount("ro");
     let ended = Agent::refused(state.command(&["serve"]));
     let said = String::from_utf8_lossy(&ended.log).into_owned();
-    assert!(said.contains("hint") && said.contains("cannot be written"), "{said}");
+    assert!(
+        said.contains("hint") && said.contains("cannot be written"),
+        "{said}"
+    );
     disk.remount("rw");
     assert_eq!(disk.copy().records().len(), before);
     let mut agent = state.serve();

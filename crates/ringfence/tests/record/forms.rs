@@ -27,8 +27,14 @@ pub fn of(secret: &str) -> Vec<(&'static str, String)> {
         let shifted = [&b"xyz"[..offset], bytes].concat();
         // The characters that the secret alone decides.
         let decided = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
-        forms.push(("base64", BASE64_STANDARD_NO_PAD.encode(&shifted)[decided.clone()].to_owned()));
-        forms.push(("base64 for URLs", BASE64_URL_SAFE_NO_PAD.encode(&shifted)[decided].to_owned()));
+        forms.push((
+            "base64",
+            BASE64_STANDARD_NO_PAD.encode(&shifted)[decided.clone()].to_owned(),
+        ));
+        forms.push((
+            "base64 for URLs",
+            BASE64_URL_SAFE_NO_PAD.encode(&shifted)[decided].to_owned(),
+        ));
     }
     for (_, text) in &mut forms {
         text.retain(|c| !matches!(c, '\r' | '\n'));
@@ -81,7 +87,9 @@ impl Haystack {
                     self.add(whence, name.as_bytes());
                     self.add_message(&format!("{whence}.{name}"), value);
                     if ["content_b64", "blob", "data"].contains(&name.as_str())
-                        && let Some(Ok(bytes)) = value.as_str().map(|text| base64::prelude::BASE64_STANDARD.decode(text))
+                        && let Some(Ok(bytes)) = value
+                            .as_str()
+                            .map(|text| base64::prelude::BASE64_STANDARD.decode(text))
                     {
                         self.add(&format!("{whence}.{name}, decoded"), &bytes);
                     }

@@ -74,7 +74,11 @@ fn rounds_of(rounds: u64, durability: &str) {
     let mut tally = Tally::default();
     let mut kept: Vec<Value> = Vec::new();
     for round in 0..rounds {
-        let ended = one_round(&state, &mut dice, &format!("{}.{seed}{round:03}", durability.len()));
+        let ended = one_round(
+            &state,
+            &mut dice,
+            &format!("{}.{seed}{round:03}", durability.len()),
+        );
         tally.rounds += 1;
         kept.extend(check(&state, &ended, &mut tally));
     }
@@ -133,7 +137,9 @@ fn program(kind: u64, mark: &str) -> Value {
         0 => json!({"code": "print(6 * 7)"}),
         1 => json!({"language": "node", "code": "console.log(6 * 7)"}),
         2 => json!({"language": "shell", "code": "echo $TOKEN > kept.txt; echo done", "secrets": ["TOKEN"]}),
-        3 => json!({"code": "import os\nopen('a.txt', 'w').write('a' * 40000)\nopen('b.bin', 'wb').write(os.urandom(70000))"}),
+        3 => {
+            json!({"code": "import os\nopen('a.txt', 'w').write('a' * 40000)\nopen('b.bin', 'wb').write(os.urandom(70000))"})
+        }
         4 => json!({"code": "1 / 0", "secrets": ["TOKEN"]}),
         5 => json!({"language": "shell", "code": format!("sleep {mark}"), "timeout_seconds": 20}),
         6 => json!({"language": "typescript", "code": "const n: number = 42; console.log(n)"}),
@@ -187,7 +193,10 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
         tally.wrong += u64::from(is_there && !is_right);
         let artifacts = answer["artifacts"].as_array().into_iter().flatten();
         artifacts.for_each(|artifact| state.assert_artifact(&answer, artifact));
-        if answer["artifacts"].as_array().is_some_and(|list| !list.is_empty()) {
+        if answer["artifacts"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty())
+        {
             kept.push(answer);
         }
     }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 fn long_secret(bytes: usize) -> String {
     let mut state: u64 = 4711;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let at = usize::try_from(state >> 58).unwrap();
         char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789ab"[at])
     };
@@ -19,7 +21,10 @@ fn long_secret(bytes: usize) -> String {
 
 fn everything(state: &State, agent: crate::agent::Agent) -> Haystack {
     let mut left = Haystack::default();
-    agent.messages().iter().for_each(|message| left.add_message("messages", message));
+    agent
+        .messages()
+        .iter()
+        .for_each(|message| left.add_message("messages", message));
     let ended = agent.leave();
     left.add("standard output", &ended.said);
     left.add("the log", &ended.log);
@@ -61,10 +66,18 @@ open('a.txt', 'w').write('\\n'.join(forms)); open('a.bin', 'wb').write(b'\\0'.jo
 print('the end')";
     let result = agent.execute(json!({"code": code, "secrets": ["LONG"]}));
     assert_eq!(result["success"], true, "{}", result["stderr"]);
-    assert_eq!(result["stdout"], format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str());
+    assert_eq!(
+        result["stdout"],
+        format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()
+    );
     let left = everything(&state, agent);
     // A part of it would be one, too.
-    let parts = |form: &str| (0..form.len() - 48).step_by(1021).map(|at| form[at..at + 48].to_owned()).collect::<Vec<_>>();
+    let parts = |form: &str| {
+        (0..form.len() - 48)
+            .step_by(1021)
+            .map(|at| form[at..at + 48].to_owned())
+            .collect::<Vec<_>>()
+    };
     for (name, form) in crate::forms::of(&secret) {
         for part in parts(&form) {
             assert_eq!(left.place_of(&part), None, "a part as {name}");
@@ -77,7 +90,8 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
     let secrets: Vec<(String, String)> = (0..1000)
         .map(|number| (format!("S{number}"), format!("secret-number-{number:04}-of-many")))
         .collect();
-    let state = State::new("many").with_secrets(secrets.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let state =
+        State::new("many").with_secrets(secrets.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     let mut agent = state.serve();
     let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
     let code = "import os\nprint(sum(name.startswith('S') and name[1:].isdigit() for name in os.environ))\nfor name, text in os.environ.items(): print(name, text, text.encode().hex())";
@@ -107,7 +121,10 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
         let result = agent.execute(json!({"code": code, "secrets": ["TOKEN"], "resource_limits": limits}));
         let clean = |text: &Value| {
             let rest = text.as_str().unwrap().trim_matches('.').to_owned();
-            assert!("***REDACTED***".starts_with(&rest) || rest.starts_with("***REDACTED***"), "{before}: {rest}");
+            assert!(
+                "***REDACTED***".starts_with(&rest) || rest.starts_with("***REDACTED***"),
+                "{before}: {rest}"
+            );
         };
         clean(&result["stdout"]);
         clean(&result["stderr"]);
@@ -120,7 +137,8 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
 fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
     const SECRET: &str = "first_half_of_it_and_the_second_half_4711";
     const HALF: &str = "first_half_of_it";
-    const PYTHON: &str = "import os, sys\ns = os.environ['TOKEN']\ndef before(limit): return 'x' * (limit - 25)\n";
+    const PYTHON: &str =
+        "import os, sys\ns = os.environ['TOKEN']\ndef before(limit): return 'x' * (limit - 25)\n";
     let long = long_secret(64 << 10);
     let state = State::new("told").with_secrets([("TOKEN", SECRET), ("LONG", long.as_str())]);
     let mut agent = state.serve();
@@ -128,30 +146,59 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
         ("repr", "python", "before(65536) + s"),
         ("message", "python", "raise ValueError(before(65536) + s)"),
         // Of its text before the error: the place, and the name of the error.
-        ("traceback", "python", "raise ValueError(before(262144 - 200) + s)"),
-        ("type", "python", "raise type(before(1024) + s, (Exception,), {})()"),
+        (
+            "traceback",
+            "python",
+            "raise ValueError(before(262144 - 200) + s)",
+        ),
+        (
+            "type",
+            "python",
+            "raise type(before(1024) + s, (Exception,), {})()",
+        ),
         ("variable", "python", "globals()[before(256) + s] = 1"),
-        ("denial", "python", "d = ''\nfor part in range(5):\n    d += 'd' * 200 + '/'\nos.makedirs(d)\nos.symlink('x', d + s)"),
-        ("node message", "node", "throw new Error('x'.repeat(65536 - 25) + process.env.TOKEN)"),
+        (
+            "denial",
+            "python",
+            "d = ''\nfor part in range(5):\n    d += 'd' * 200 + '/'\nos.makedirs(d)\nos.symlink('x', d + s)",
+        ),
+        (
+            "node message",
+            "node",
+            "throw new Error('x'.repeat(65536 - 25) + process.env.TOKEN)",
+        ),
         ("node repr", "node", "'x'.repeat(65536 - 25) + process.env.TOKEN"),
     ];
     for (name, language, code) in programs {
         let prelude = if language == "python" { PYTHON } else { "" };
         // The control: the same with a variable in the secret's place shows its first half.
-        for (given, is_shown) in [(json!({"env": {"TOKEN": SECRET}}), true), (json!({"secrets": ["TOKEN"]}), false)] {
+        for (given, is_shown) in [
+            (json!({"env": {"TOKEN": SECRET}}), true),
+            (json!({"secrets": ["TOKEN"]}), false),
+        ] {
             let mut arguments = json!({"language": language, "code": format!("{prelude}{code}")});
-            arguments.as_object_mut().unwrap().extend(given.as_object().unwrap().clone());
+            arguments
+                .as_object_mut()
+                .unwrap()
+                .extend(given.as_object().unwrap().clone());
             let mut result = agent.execute(arguments);
             // Here it may stand whole; standard error has the whole traceback.
             for whole in ["result", "stderr"] {
                 result[whole] = Value::Null;
             }
             assert!(result["execution_id"].is_string(), "{name}: {result}");
-            assert_eq!(result.to_string().contains(HALF), is_shown, "{name}, {is_shown}: {result}");
+            assert_eq!(
+                result.to_string().contains(HALF),
+                is_shown,
+                "{name}, {is_shown}: {result}"
+            );
         }
     }
     // Its repr is longer than what is told of a repr.
-    for (language, code) in [("python", "import os\nos.environ['LONG']"), ("node", "process.env.LONG")] {
+    for (language, code) in [
+        ("python", "import os\nos.environ['LONG']"),
+        ("node", "process.env.LONG"),
+    ] {
         let result = agent.execute(json!({"language": language, "code": code, "secrets": ["LONG"]}));
         assert_eq!(result["result"], "***REDACTED***");
         assert!(!result.to_string().contains(&long[..48]), "{result}");

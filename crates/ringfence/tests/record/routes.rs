@@ -67,6 +67,16 @@ const ROUTES: &[Route] = &[
         Shows::All,
         "for form in everything:\n    half = len(form) // 2\n    os.write(1, form[:half].encode()); os.write(2, form[:half].encode())\n    time.sleep(0.001)\n    os.write(1, form[half:].encode() + b'\\n'); os.write(2, form[half:].encode() + b'\\n')",
     ),
+    python(
+        "stdout, slower than progress",
+        Shows::Plain,
+        "for text in named:\n    for part in (text[:len(text) // 2], text[len(text) // 2:] + '\\n'):\n        os.write(1, part.encode()); os.write(2, part.encode())\n        time.sleep(0.2)",
+    ),
+    python(
+        "result, fraction",
+        Shows::Number,
+        "[float(text) for text in named if text.isdigit()]",
+    ),
     python("traceback", Shows::All, "raise ValueError('|'.join(everything))"),
     python(
         "chained traceback",
@@ -254,7 +264,9 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         read_resources(&mut agent, &result);
         let mut shown = Haystack::default();
         let messages = &agent.messages()[from..];
-        messages.iter().for_each(|message| shown.add_message(route.name, message));
+        messages
+            .iter()
+            .for_each(|message| shown.add_message(route.name, message));
         let wanted = wanted(route.shows);
         let missing = wanted.iter().filter(|(_, text)| shown.place_of(text).is_none());
         silent.extend(missing.map(|(form, _)| format!("{}: {form}", route.name)));
@@ -263,9 +275,21 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         read_resources(&mut agent, &result);
     }
     assert!(silent.is_empty(), "the control does not show: {silent:#?}");
-    assert!(agent.messages().iter().any(|message| message["method"] == "notifications/message"));
-    let pictures = agent.messages().iter().filter(|message| message["result"]["content"][1]["type"] == "image");
-    assert_eq!(pictures.count(), 2, "the picture was shown, with and without a secret in it");
+    assert!(
+        agent
+            .messages()
+            .iter()
+            .any(|message| message["method"] == "notifications/message")
+    );
+    let pictures = agent
+        .messages()
+        .iter()
+        .filter(|message| message["result"]["content"][1]["type"] == "image");
+    assert_eq!(
+        pictures.count(),
+        2,
+        "the picture was shown, with and without a secret in it"
+    );
     for uri in ["sandbox://logs", "sandbox://audit", "sandbox://status"] {
         agent.ask("resources/read", json!({"uri": uri}));
     }
@@ -276,7 +300,10 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         left.add_message(&format!("message {at}"), message);
     }
     let joined = progress(agent.messages());
-    assert!(String::from_utf8_lossy(&joined).contains(CANARIES[0].1), "output came as progress");
+    assert!(
+        String::from_utf8_lossy(&joined).contains(CANARIES[0].1),
+        "output came as progress"
+    );
     left.add("progress, joined", &joined);
     let ended = agent.leave();
     left.add("standard output", &ended.said);
@@ -296,7 +323,9 @@ fn no_secret_leaves_by_any_route_in_any_form() {
 
 /// What clients that join pieces see.
 fn progress(messages: &[Value]) -> Vec<u8> {
-    let texts = messages.iter().filter_map(|message| message["params"]["message"].as_str());
+    let texts = messages
+        .iter()
+        .filter_map(|message| message["params"]["message"].as_str());
     texts.collect::<String>().into_bytes()
 }
 
@@ -315,7 +344,9 @@ fn wanted(shows: Shows) -> Vec<(&'static str, String)> {
 /// The command line: what it prints, and the copies that it makes.
 #[test]
 fn no_secret_leaves_by_the_command_line_either() {
-    let state = State::new("routes-cli").with_secrets(SECRETS).with("RINGFENCE_LOG", "trace");
+    let state = State::new("routes-cli")
+        .with_secrets(SECRETS)
+        .with("RINGFENCE_LOG", "trace");
     let scripts = TempDir::new("record-routes-cli");
     let code = format!(
         "{PYTHON}for form in everything:\n    print(form); print(form, file=sys.stderr)\n    try: open(form.replace('/', '_') + '.txt', 'w').write(form)\n    except OSError: pass\nopen('all.txt', 'w').write('\\n'.join(everything))\n'|'.join(everything)"
@@ -325,7 +356,9 @@ fn no_secret_leaves_by_the_command_line_either() {
         let copies = scripts.0.join(copies);
         let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
         let mut command = state.command(&["run", &script, "--artifacts"]);
-        command.arg(&copies).args(["--env", &format!("NAMES={}", names.join(","))]);
+        command
+            .arg(&copies)
+            .args(["--env", &format!("NAMES={}", names.join(","))]);
         if json {
             command.arg("--json");
         }
@@ -352,7 +385,10 @@ fn no_secret_leaves_by_the_command_line_either() {
     for (at, json) in [false, true].into_iter().enumerate() {
         let shown = run(&CANARIES, &format!("open{at}"), json, false);
         for (form, text) in forms::of(CANARIES[0].1) {
-            assert!(shown.place_of(&text).is_some(), "the control does not show {form}");
+            assert!(
+                shown.place_of(&text).is_some(),
+                "the control does not show {form}"
+            );
         }
         let left = run(&SECRETS, &format!("secret{at}"), json, true);
         for (_, secret) in SECRETS {

@@ -43,14 +43,21 @@ fn a_namespace_has_no_secret_of_another() {
         let refused = agent.execute(arguments.clone());
         assert_eq!(refused["code"], "secret_unavailable", "{arguments}: {refused}");
     }
-    for name in ["TEAMA_TOKEN", "RINGFENCE_SECRET_TEAMA_TOKEN", "../teama/TOKEN", "teama/TOKEN"] {
+    for name in [
+        "TEAMA_TOKEN",
+        "RINGFENCE_SECRET_TEAMA_TOKEN",
+        "../teama/TOKEN",
+        "teama/TOKEN",
+    ] {
         let refused = agent.execute(json!({"code": "1", "secrets": [name]}));
         assert!(refused["code"].is_string(), "{name}: {refused}");
     }
     let names = |agent: &mut Agent, namespace: &str| -> Vec<String> {
         let list = agent.call("vault_list", json!({"namespace": namespace}))["structuredContent"].clone();
         let secrets = list["secrets"].as_array().unwrap().iter();
-        secrets.map(|secret| secret["key"].as_str().unwrap().to_owned()).collect()
+        secrets
+            .map(|secret| secret["key"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(names(&mut agent, "default"), ["TOKEN"]);
     assert_eq!(names(&mut agent, "teama"), ["ONLY", "TOKEN"]);
@@ -65,7 +72,10 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
         let result = agent.execute(json!({"code": look, "secrets": secrets}));
         let stdout = result["stdout"].as_str().unwrap_or_else(|| panic!("{result}"));
         let (read, rest) = stdout.split_once('\n').unwrap();
-        assert!(read.parse::<u32>().is_ok_and(|count| count > 1), "it could look: {stdout}");
+        assert!(
+            read.parse::<u32>().is_ok_and(|count| count > 1),
+            "it could look: {stdout}"
+        );
         assert!(rest.starts_with(expect), "{stdout}");
     }
     let shell = agent.execute(json!({"code": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true", "language": "shell"}));
@@ -88,7 +98,18 @@ fn the_policy_gives_secrets_by_name() {
 /// `cat` as another process of the user who serves; what it said, if it could.
 fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
     let mut cat = Command::new("setpriv");
-    cat.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", "head", "-c", "4096", path]);
+    cat.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--",
+        "head",
+        "-c",
+        "4096",
+        path,
+    ]);
     let output = cat.output().unwrap();
     output.status.success().then_some(output.stdout)
 }
@@ -138,10 +159,14 @@ fn another_process_of_the_same_user_cannot_look_into_the_server() {
         let read = read_as_nobody(&file(&closed, name));
         assert_eq!(read, None, "{name}");
     }
-    let result = closed.execute(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
+    let result =
+        closed.execute(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
     assert_eq!(result["stdout"], "True\n", "{result}");
     // Nor does it leave a core: the kernel dumps nothing of it.
-    let abort = Command::new("kill").args(["-ABRT", &closed.pid().to_string()]).status().unwrap();
+    let abort = Command::new("kill")
+        .args(["-ABRT", &closed.pid().to_string()])
+        .status()
+        .unwrap();
     assert!(abort.success());
     let ended = closed.leave();
     use std::os::unix::process::ExitStatusExt;
