@@ -8,7 +8,7 @@ use crate::{
     events::{EventKind, now_ms},
 };
 use base64::Engine as _;
-use ringfence_jail::harvest::{self, Bounds, Found, Stamp, Walk};
+use ringfence_jail::harvest::{self, Bounds, Found, Stamp};
 use ringfence_redact::{Redactor, Stream};
 use ringfence_store::artifacts::{Content, Incoming, Item, Published};
 use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
@@ -85,8 +85,17 @@ pub(crate) struct Shelf {
     pub(crate) total_max: u64,
     /// The operator wants copies here.
     pub(crate) copy_to: Option<PathBuf>,
-    /// False: what is in the workspace stays there, and needs no second place.
-    pub(crate) keeps_workspace: bool,
+    /// What is left in the workspace.
+    pub(crate) workspace: Kept,
+}
+
+/// Where a file goes that a program has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Into the store.
+    InStore,
+    /// Nowhere: it lies in a directory that the operator shared for writing, and stays there.
+    WhereItIs,
 }
 
 /// Are there no files at all.
@@ -108,17 +117,29 @@ pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
         inline: 0,
         shelf,
     };
-    let changes = harvest::walk(doors.changes.as_fd(), BOUNDS);
-    let keeps = staging.shelf.keeps_workspace;
-    staging.add(doors.changes.as_fd(), &changes, ("", keeps), before);
-    let output = harvest::walk(doors.output.as_fd(), BOUNDS);
-    staging.add(
-        doors.output.as_fd(),
-        &output,
-        ("output/", true),
-        &Before::default(),
-    );
+    let kept = staging.shelf.workspace;
+    staging.add(&Source {
+        directory: doors.changes.as_fd(),
+        prefix: "",
+        kept,
+        before,
+    });
+    staging.add(&Source {
+        directory: doors.output.as_fd(),
+        prefix: "output/",
+        kept: Kept::InStore,
+        before: &Before::default(),
+    });
     staging.conclude()
+}
+
+/// A directory in which a program has left files.
+struct Source<'a> {
+    directory: BorrowedFd<'a>,
+    /// Of their names.
+    prefix: &'static str,
+    kept: Kept,
+    before: &'a Before,
 }
 
 struct Staging {
@@ -196,7 +217,9 @@ impl Passage {
 }
 
 impl Staging {
-    fn add(&mut self, directory: BorrowedFd<'_>, walk: &Walk, (prefix, keep): (&str, bool), before: &Before) {
+    fn add(&mut self, source: &Source<'_>) {
+        let walk = harvest::walk(source.directory, BOUNDS);
+        let prefix = source.prefix;
         for (path, what) in &walk.refused {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
@@ -210,7 +233,7 @@ impl Staging {
             );
         }
         for found in &walk.files {
-            if before.stamps.get(&found.path) == Some(&found.stamp) {
+            if source.before.stamps.get(&found.path) == Some(&found.stamp) {
                 continue;
             }
             self.names += found.path.as_os_str().len();
@@ -221,18 +244,12 @@ impl Staging {
                 );
                 return;
             }
-            self.take(directory, found, (prefix, keep), before);
+            self.take(source, found);
         }
     }
 
-    fn take(
-        &mut self,
-        directory: BorrowedFd<'_>,
-        found: &Found,
-        (prefix, keep): (&str, bool),
-        before: &Before,
-    ) {
-        let name = self.name(&format!("{prefix}{}", found.path.to_string_lossy()));
+    fn take(&mut self, source: &Source<'_>, found: &Found) {
+        let name = self.name(&format!("{}{}", source.prefix, found.path.to_string_lossy()));
         let total_max = self.shelf.total_max.min(TOTAL_BYTES_MAX);
         if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > total_max {
             self.refuse(
@@ -241,8 +258,7 @@ impl Staging {
             );
             return;
         }
-        let same = before.inputs.get(&found.path);
-        match self.read(directory, found, &name, keep, same) {
+        match self.read(source, found, &name) {
             Ok(Some((artifact, content))) => {
                 self.total += artifact.size_bytes;
                 if let Some(content) = content {
@@ -259,39 +275,38 @@ impl Staging {
         }
     }
 
-    /// The name as it may be seen; of two that become the same, the second gets a number.
+    /// The name as it may be seen. Of two that are the same then (a secret taken out of both, or bytes that are no text),
+    /// the second gets a number.
     fn name(&mut self, name: &str) -> String {
-        let Cow::Owned(clean) = self.shelf.redactor.text(name) else {
-            return name.to_owned();
-        };
-        self.staged.found += 1;
-        let numbered = |number: usize| format!("{clean}~{number}");
-        if self.taken.contains(&clean) {
-            (2..)
-                .map(numbered)
-                .find(|name| !self.taken.contains(name))
-                .unwrap_or(clean)
-        } else {
-            clean
+        let clean = self.shelf.redactor.text(name);
+        self.staged.found += u64::from(matches!(clean, Cow::Owned(_)));
+        let mut unique = clean.clone().into_owned();
+        let mut number = 2;
+        while self.taken.contains(&unique) {
+            unique = format!("{clean}~{number}");
+            number += 1;
         }
+        unique
     }
 
     /// Reads one file to its end, once. `None`: it is an input that nobody has changed.
     fn read(
         &mut self,
-        directory: BorrowedFd<'_>,
+        source: &Source<'_>,
         found: &Found,
         name: &str,
-        keep: bool,
-        input: Option<&[u8; 32]>,
     ) -> io::Result<Option<(Artifact, Option<Content>)>> {
-        let mut file = harvest::open(directory, found)?.take(ARTIFACT_BYTES_MAX);
+        let input = source.before.inputs.get(&found.path);
+        let mut file = harvest::open(source.directory, found)?.take(ARTIFACT_BYTES_MAX);
         let mut buffer = vec![0; READ_BYTES];
         let mut count = file.read(&mut buffer)?;
-        let is_text = std::str::from_utf8(&buffer[..count])
-            .map_or_else(|error| error.error_len().is_none(), |_| true)
-            && !buffer[..count].contains(&0);
-        let mut passage = self.passage(name, keep, is_text);
+        let redactor = if is_text(&buffer[..count]) {
+            self.shelf.redactor.clone()
+        } else {
+            // Its parts lie at places that other parts name.
+            self.shelf.redactor.filled()
+        };
+        let mut passage = self.passage(source, name, &redactor);
         passage.raw = input.is_some().then(Sha256::new);
         while count > 0 {
             passage.push(&buffer[..count]);
@@ -326,13 +341,9 @@ impl Staging {
         Ok(Some((artifact, content)))
     }
 
-    fn passage(&mut self, name: &str, keep: bool, is_text: bool) -> Passage {
+    fn passage(&mut self, source: &Source<'_>, name: &str, redactor: &Redactor) -> Passage {
         let shelf = &self.shelf;
-        let redactor = match is_text {
-            true => shelf.redactor.clone(),
-            // Its parts lie at places that other parts name.
-            false => shelf.redactor.filled(),
-        };
+        let keep = source.kept == Kept::InStore;
         let redaction = (!redactor.is_idle()).then(|| redactor.stream());
         let incoming = keep.then(|| shelf.house.artifacts.receive()).transpose();
         let copy = shelf
@@ -474,6 +485,12 @@ impl Staging {
             hint: hint.to_owned(),
         });
     }
+}
+
+/// As far as its beginning tells.
+fn is_text(head: &[u8]) -> bool {
+    let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
+    std::str::from_utf8(head).map_or_else(is_cut, |_| true) && !head.contains(&0)
 }
 
 /// By content first, since a name is only the program's word.

@@ -44,6 +44,7 @@ pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
 pub(crate) struct Native {
     binary: PathBuf,
     state_dir: PathBuf,
+    /// None: it has been shut down.
     helper: Mutex<Option<Helper>>,
     pub(crate) host: Host,
 }
@@ -118,16 +119,15 @@ impl Native {
 
     fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::Place, RequestError> {
         let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(living) = helper.as_ref() {
-            match living.place(plan, template) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    tracing::error!(pid = living.pid(), "the helper is gone; starting another");
-                    if template.is_some() {
-                        return Err(gone()); // the template is gone too
-                    }
+        let living = helper.as_ref().ok_or_else(closed)?;
+        match living.place(plan, template) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                tracing::error!(pid = living.pid(), "the helper is gone; starting another");
+                if template.is_some() {
+                    return Err(gone()); // the template is gone too
                 }
-                placed => return placed.map_err(|error| fault("start a sandbox", &error)),
             }
+            placed => return placed.map_err(|error| fault("start a sandbox", &error)),
         }
         let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
         let placed = next
@@ -158,18 +158,48 @@ impl Native {
         });
     }
 
-    /// Hangs up on the helper, which then ends by itself.
-    pub(crate) fn leave(&self) {
-        drop(self.helper.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// Hangs up on the helper, which then ends by itself, and is buried when it has. False: that was done before.
+    pub(crate) fn leave(&self) -> bool {
+        let Some(helper) = self.take() else { return false };
+        // Without a thread it stays a zombie until this process ends.
+        let buried = std::thread::Builder::new()
+            .name("ringfence-end".to_owned())
+            .spawn(move || end(helper));
+        if let Err(error) = buried {
+            tracing::warn!(%error, "the helper ends, and nobody waits for it");
+        }
+        true
     }
 
-    /// Ends the helper and with it everything that still runs.
-    pub(crate) fn stop(&self) {
-        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(error)) = helper.map(Helper::stop) {
-            tracing::warn!(%error, "waiting for the helper");
-        }
+    /// Ends the helper and with it everything that still runs. False: that was done before.
+    pub(crate) fn stop(&self) -> bool {
+        self.take().map(end).is_some()
     }
+
+    /// From now on nothing is started any more.
+    fn take(&self) -> Option<Helper> {
+        self.helper.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn end(helper: Helper) {
+    if let Err(error) = helper.stop() {
+        tracing::warn!(%error, "waiting for the helper");
+    }
+}
+
+fn closed() -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        "Ringfence has been shut down here.",
+        "Start it anew.",
+    )
 }
 
 fn fault(operation: &str, error: &io::Error) -> RequestError {

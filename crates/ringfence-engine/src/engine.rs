@@ -390,10 +390,24 @@ impl Engine {
     }
 
     /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For a
-    /// program that is about to exit.
-    pub fn leave(self) {
-        self.house.native.leave();
-        self.house.say_goodbye();
+    /// program that is about to exit, or that cannot wait.
+    pub fn leave(&self) {
+        self.cancel_all();
+        self.house.pools.close();
+        if self.house.native.leave() {
+            self.house.say_goodbye();
+        }
+    }
+
+    fn cancel_all(&self) {
+        for run in self.house.running().values() {
+            run.cancel.send_replace(true);
+        }
+    }
+
+    /// The key with which artifacts are signed here, for whoever checks them.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.house.artifacts.public_key()
     }
 
     /// Hears what happens from now on.
@@ -408,9 +422,7 @@ impl Engine {
 
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
-        for run in self.house.running().values() {
-            run.cancel.send_replace(true);
-        }
+        self.cancel_all();
         let ended = async {
             loop {
                 let one_ended = self.house.one_ended.notified();
@@ -427,8 +439,10 @@ impl Engine {
         // Off this thread: tasks that still hold a sandbox have yet to let it go.
         let house = self.house.clone();
         let stopped = tokio::task::spawn_blocking(move || house.native.stop());
-        if tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await.is_err() {
-            tracing::warn!("sandboxes were still ending at shutdown");
+        match tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await {
+            Ok(Ok(false)) => return, // it was shut down before
+            Ok(_) => {}
+            Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.house.say_goodbye();
     }

@@ -154,7 +154,7 @@ impl EventKind {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         if self.hears == Hears::Everything {
-            self.shared.output_wanted.fetch_sub(1, Ordering::Relaxed);
+            self.output_wanted.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -170,7 +170,7 @@ struct Shared {
     recent: Mutex<VecDeque<Arc<Event>>>,
     numbers: AtomicU64,
     /// Subscribers who want to hear of output.
-    output_wanted: AtomicUsize,
+    output_wanted: Arc<AtomicUsize>,
 }
 
 /// Does a subscriber want to hear of every piece of output.
@@ -187,7 +187,8 @@ pub struct Subscriber {
     receiver: broadcast::Receiver<Arc<Event>>,
     missed: u64,
     hears: Hears,
-    shared: Arc<Shared>,
+    /// Not the whole: whoever holds that keeps the events coming.
+    output_wanted: Arc<AtomicUsize>,
 }
 
 impl Bus {
@@ -197,7 +198,7 @@ impl Bus {
                 sender: broadcast::channel(WAITING_MAX).0,
                 recent: Mutex::new(VecDeque::with_capacity(RECENT_MAX)),
                 numbers: AtomicU64::new(1),
-                output_wanted: AtomicUsize::new(0),
+                output_wanted: Arc::default(),
             }),
         }
     }
@@ -234,7 +235,7 @@ impl Bus {
             receiver: self.shared.sender.subscribe(),
             missed: 0,
             hears,
-            shared: self.shared.clone(),
+            output_wanted: self.shared.output_wanted.clone(),
         }
     }
 

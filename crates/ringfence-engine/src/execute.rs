@@ -3,7 +3,7 @@
 //! error, panic and cancellation.
 
 use crate::{
-    artifacts::{self, Before, Shelf, Staged},
+    artifacts::{self, Before, Kept, Shelf, Staged},
     backend::{Doors, Hold, Place, RawOutcome, Running, Started, Teller, Wires},
     engine::{House, OutputChunk, Submission},
     events::{Ended, EventKind},
@@ -304,7 +304,7 @@ async fn finish(
                     u64::MAX
                 },
                 copy_to,
-                keeps_workspace: !is_shared_rw(&grant.request().workspace),
+                workspace: kept(&grant.request().workspace),
             };
             stage(doors, before, shelf).await?
         }
@@ -324,15 +324,15 @@ async fn finish(
     Ok((report, raw.hold))
 }
 
-/// What a program leaves there stays there.
-fn is_shared_rw(workspace: &WorkspaceSource) -> bool {
-    matches!(
-        workspace,
+/// What a program leaves in a directory that the operator shared for writing stays there.
+fn kept(workspace: &WorkspaceSource) -> Kept {
+    match workspace {
         WorkspaceSource::Host {
             mode: WorkspaceMode::Rw,
             ..
-        }
-    )
+        } => Kept::WhereItIs,
+        WorkspaceSource::Host { .. } | WorkspaceSource::Private => Kept::InStore,
+    }
 }
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.

@@ -16,7 +16,7 @@ use base64::Engine as _;
 use ringfence_store::{
     artifacts::{Manifest, Retention},
     audit::{Action, Outcome, Page, Query},
-    vault::{SecretEntry, SecretValue},
+    vault::{SecretEntry, SecretValue, VaultError},
 };
 use ringfence_types::{
     Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError,
@@ -295,7 +295,8 @@ impl Engine {
         ringfence_jail::hide_memory()
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
         let put = self.house().vault.put(namespace, key, value, ttl);
-        self.note_end(caller, namespace, details, put.is_ok()).await?;
+        self.note_end(caller, namespace, details, put.as_ref().err())
+            .await?;
         put.map(|put| put.replaced)
             .map_err(|error| secrets::refusal(namespace, &error))
     }
@@ -317,7 +318,8 @@ impl Engine {
         )
         .await?;
         let deleted = self.house().vault.delete(namespace, key);
-        self.note_end(caller, namespace, details, deleted.is_ok()).await?;
+        self.note_end(caller, namespace, details, deleted.as_ref().err())
+            .await?;
         deleted.map_err(|error| secrets::refusal(namespace, &error))
     }
 
@@ -326,9 +328,13 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         details: Value,
-        is_done: bool,
+        error: Option<&VaultError>,
     ) -> Result<(), RequestError> {
-        let outcome = if is_done { Outcome::Ok } else { Outcome::Failed };
+        let outcome = if error.is_none() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        };
         self.note(caller, Action::VaultChanged, outcome, namespace, details)
             .await
     }

@@ -124,8 +124,11 @@ impl Helper {
     pub fn stop(self) -> io::Result<()> {
         let Self { mut child, control } = self;
         drop(control);
-        child.wait()?;
-        Ok(())
+        match child.wait() {
+            // Where the process ignores SIGCHLD nobody can be waited for; the kernel has told its end all the same.
+            Err(error) if error.raw_os_error() != Some(NO_CHILD) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The helper's pid.
@@ -154,6 +157,8 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
 /// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets before
 /// its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
+
+const NO_CHILD: i32 = libc::ECHILD;
 
 /// Room for a plan or claim.
 const ENCODED_BYTES: usize = 64 << 10;

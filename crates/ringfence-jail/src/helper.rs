@@ -38,6 +38,13 @@ pub fn run(workers: Workers) -> i32 {
 }
 
 fn serve(workers: Workers) -> io::Result<()> {
+    match process::thread_count()? {
+        1 => {}
+        threads => {
+            let what = format!("it has {threads} threads; `ringfence::init()` comes first in `main`");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+    }
     process::set_name("ringfence-help")?;
     // No session of its own: the kernel's scheduler shares processors between sessions, and lets those that are new and
     // seldom run wait for seconds on a busy machine (sched(7), autogroup).

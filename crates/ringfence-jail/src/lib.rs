@@ -32,6 +32,16 @@ pub use plan::{Claim, Plan, PlanError};
 pub use spec::{ClaimSpec, JailSpec, Part, Program, Run};
 pub use sweep::{RUNS, sweep};
 
+/// Threads of this process. With more than one it cannot be a helper.
+pub fn thread_count() -> std::io::Result<usize> {
+    ringfence_sys::process::thread_count()
+}
+
+/// Sees to it that no descriptor of ours gets a number from 0 to 2, into which this process may print.
+pub fn fill_standard_descriptors() -> std::io::Result<()> {
+    ringfence_sys::file::fill_standard_descriptors()
+}
+
 /// Hides the memory and the environment of this process from others of its user, and forbids its core dumps.
 pub fn hide_memory() -> std::io::Result<()> {
     ringfence_sys::process::refuse_dumps()

@@ -37,11 +37,11 @@ fn is_word(byte: u8) -> bool {
 /// Not in the middle of a word, a version, an identifier or a longer number.
 fn opens(text: &[u8], start: usize) -> bool {
     let before = |count: usize| start.checked_sub(count).map_or(0, |index| text[index]);
-    !is_word(before(1)) && !(matches!(before(1), b'.' | b'-') && is_word(before(2)))
+    !(is_word(before(1)) || matches!(before(1), b'.' | b'-') && is_word(before(2)))
 }
 
 fn closes(text: &[u8], end: usize) -> bool {
-    !is_word(at(text, end)) && !(matches!(at(text, end), b'.' | b'-') && at(text, end + 1).is_ascii_digit())
+    !(is_word(at(text, end)) || matches!(at(text, end), b'.' | b'-') && at(text, end + 1).is_ascii_digit())
 }
 
 /// `count` digits, the first not below `first`.
@@ -150,7 +150,7 @@ fn luhn(number: &[u8]) -> bool {
             value / 10 + value % 10
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 /// `ddd-dd-dddd`, without the ranges that are never given out.

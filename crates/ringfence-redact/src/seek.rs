@@ -172,7 +172,6 @@ impl Seek {
             hit |= self.automaton.may_begin(window);
         }
         if !hit {
-            #[expect(clippy::cast_possible_truncation, reason = "the four highest bytes are left")]
             let last = (block >> 32) as u32;
             self.window = last;
             self.breaks = 0;

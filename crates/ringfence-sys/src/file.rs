@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::{
-        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -33,6 +33,19 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     taken.push(number);
     // SAFETY: the descriptor is open (checked) and no other owner was made by this function (remembered).
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Puts the null device on those of the descriptors 0 to 2 that are closed, for as long as the process lives. What is opened
+/// after this has another number, so that nobody writes into it who means to print.
+pub fn fill_standard_descriptors() -> io::Result<()> {
+    loop {
+        // The kernel gives the lowest number that is free.
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if null.as_raw_fd() > 2 {
+            return Ok(());
+        }
+        std::mem::forget(null);
+    }
 }
 
 /// Opens a directory as a handle only (`O_PATH`).

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    str::FromStr,
 };
 
 /// The longest code, in bytes.
@@ -293,6 +294,12 @@ macro_rules! text_of {
             /// The checked text.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+        impl FromStr for $word {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::try_from(text.to_owned())
             }
         }
     )*};

@@ -1,7 +1,7 @@
 //! Names that a stranger gives, checked once: a value of these types is safe to use as what it says.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// A tenant's name: 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot or a dash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,6 +103,12 @@ macro_rules! text_word {
         impl From<$word> for String {
             fn from(word: $word) -> String {
                 word.0
+            }
+        }
+        impl FromStr for $word {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::try_from(text.to_owned())
             }
         }
         impl fmt::Display for $word {

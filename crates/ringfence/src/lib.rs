@@ -1,7 +1,39 @@
-//! The binary's inside: command line, MCP server and configuration, in front of the engine.
+//! Runs code that nobody has read yet behind walls that the Linux kernel enforces.
+//!
+//! ```no_run
+//! use ringfence::{ExecuteRequest, Sandbox};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     ringfence::init(); // first of all: this program is also the helper that makes sandboxes
+//!     tokio::runtime::Runtime::new()?.block_on(async {
+//!         let sandbox = Sandbox::local().await?;
+//!         let result = sandbox
+//!             .execute(ExecuteRequest::python("print('hello sandbox')"))
+//!             .await?;
+//!         println!("{}", result.stdout);
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! - [`Sandbox::execute`] runs a program to its end; [`Sandbox::start`] gives its output as it comes, and a handle that
+//!   stops it. A program that fails is an [`ExecutionResult`]; a [`RequestError`] is a refusal, and says what to do.
+//! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a [`Namespace`] is a
+//!   tenant with a queue, secrets, limits and artifacts of its own.
+//! - [`Sandbox::secrets`] keeps what programs may use and nobody may print. [`Sandbox::artifacts`] and [`artifact`] give the
+//!   files that they left, signed. [`Sandbox::audit`] is the record of everything, [`Sandbox::events`] tells it as it happens.
+//! - [`Sandbox::warm_up`] keeps sandboxes ready, so that a run starts in about a millisecond.
+//! - Settings are those of the command line and the server: [`Sandbox::local`] has the defaults, [`Sandbox::from_env`] and
+//!   [`Sandbox::from_yaml`] read them, [`Sandbox::builder`] is told them. `docs/reference.md` has them all.
+//!
+//! Every wall that a run had stands in its [`ExecutionResult::isolation`]. SECURITY.md says what is claimed.
 #![forbid(unsafe_code)]
 
+pub mod artifact;
+mod builder;
 mod cli;
+mod executable;
+mod footing;
 #[cfg(test)]
 mod golden;
 mod mcp;
@@ -9,9 +41,37 @@ mod moment;
 mod nearest;
 #[cfg(test)]
 mod reference;
+mod sandbox;
 mod settings;
 mod terminal;
 mod utf8;
 
+pub use builder::SandboxBuilder;
+pub use executable::init;
+pub use ringfence_engine::{
+    Canceller, Counts, Ended, Event, EventKind, Execution, Hears, LineState, OutputChunk, OutputStream,
+    Percentiles, QueueState, Runtime, SandboxInfo, Stats, Subscriber, Warm,
+};
+pub use ringfence_types::{
+    Argument, Artifact, Denial, Display, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, Exit,
+    ExitKind, InputFile, Isolation, Language, LayerState, Limits, LimitsRequest, Lossy, Namespace, Phases,
+    Priority, ProgramError, RequestError, ResourceUsage, ScriptName, Tier, Truncated, WorkspaceMode,
+    WorkspacePath, WorkspaceSource,
+};
+pub use sandbox::{Artifacts, Sandbox, Secrets};
+
+/// The words of the audit record.
+pub mod audit {
+    pub use ringfence_store::audit::{Action, Actions, Outcome, Page, Query, Record, UnknownWord};
+}
+
+/// What is known of a secret but its value.
+pub mod vault {
+    pub use ringfence_store::vault::SecretEntry;
+}
+
+// For the binary and for fuzzing.
+#[doc(hidden)]
 pub use cli::main;
-pub use settings::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, Environment, parse_config};
+#[doc(hidden)]
+pub use settings::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, parse_config};

@@ -3,11 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == ringfence_jail::helper::HELPER_WORD)
-    {
-        std::process::exit(ringfence_jail::helper::run(ringfence_engine::workers()));
-    }
+    ringfence::init();
     ringfence::main()
 }

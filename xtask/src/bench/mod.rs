@@ -3,6 +3,9 @@
 
 mod calls;
 mod cold;
+mod parts;
+
+pub use parts::{audit, redact};
 
 use crate::{command::show, stats::Samples, workspace::Workspace};
 use serde_json::{Value, json};

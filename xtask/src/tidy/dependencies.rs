@@ -44,7 +44,7 @@ const TABLE: &[Allowed] = &[
     // rmcp, clap, YAML and the log's printer: nobody else knows the protocol, the command line or the files
     Allowed { name: "ringfence",
         house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
-        others: &["base64", "clap", "clap_complete", "rmcp", "serde", "serde-saphyr", "serde_json", "tokio",
+        others: &["base64", "clap", "clap_complete", "jiff", "rmcp", "serde", "serde-saphyr", "serde_json", "tokio",
             "tokio-util", "tracing", "tracing-subscriber"],
         tests: &["proptest", "rusqlite"] },
     Allowed { name: "xtask", house: &[], others: &["serde_json"], tests: &[] },

@@ -99,13 +99,16 @@ const AT_ROOT: [&str; 14] = [
     "rustfmt.toml",
 ];
 
+/// What fuzzing begins with, which may be pictures.
+const SEEDS: &str = "fuzz/seeds/";
+
 /// What a tool has dropped here: a file at the root that nobody expects, or one that is not text.
 fn strays(paths: &[String], files: &[TextFile]) -> Vec<Finding> {
     let is_text = |path: &str| files.iter().any(|file| file.path == path);
     let found = paths.iter().filter_map(|path| {
         if !path.contains('/') && !AT_ROOT.contains(&path.as_str()) {
             Some(Finding::new(path, 1, "stray", "is not known at the root"))
-        } else if !is_text(path) {
+        } else if !is_text(path) && !path.starts_with(SEEDS) {
             Some(Finding::new(path, 1, "stray", "is not text"))
         } else {
             None

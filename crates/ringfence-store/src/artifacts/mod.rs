@@ -19,6 +19,8 @@ mod layout;
 mod listing;
 mod manifest;
 mod sweep;
+#[cfg(test)]
+mod sweep_tests;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -96,6 +98,11 @@ impl ArtifactStore {
             signer,
             tally: Arc::new(Mutex::new(tally)),
         })
+    }
+
+    /// Checks what it has signed.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.signer.public_key()
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {

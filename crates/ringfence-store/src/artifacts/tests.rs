@@ -5,43 +5,42 @@ use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     io::Read,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, symlink},
     path::Path,
     sync::atomic::{AtomicU32, Ordering},
-    thread,
 };
 
-const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(24 * 3600);
-const LARGE: Retention = Retention {
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LARGE: Retention = Retention {
     age: Duration::from_secs(30 * 24 * 3600),
     bytes: 1 << 30,
 };
-const NOTHING: Retention = Retention {
+pub(super) const NOTHING: Retention = Retention {
     age: Duration::ZERO,
     bytes: 0,
 };
 
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ringfence-artifacts-{}-{number}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 
-    fn open(&self, signer: &Signer, retention: Retention) -> ArtifactStore {
+    pub(super) fn open(&self, signer: &Signer, retention: Retention) -> ArtifactStore {
         ArtifactStore::open(self.0.clone(), signer.clone(), retention).unwrap()
     }
 
-    fn store(&self) -> ArtifactStore {
+    pub(super) fn store(&self) -> ArtifactStore {
         self.open(&Signer::in_memory().unwrap(), LARGE)
     }
 
     /// Every file, relative to the store.
-    fn files(&self) -> Vec<String> {
+    pub(super) fn files(&self) -> Vec<String> {
         fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
@@ -60,12 +59,12 @@ impl Scratch {
         files
     }
 
-    fn blob(&self, bytes: &[u8]) -> PathBuf {
+    pub(super) fn blob(&self, bytes: &[u8]) -> PathBuf {
         let hex = digest(bytes).unwrap().0;
         self.0.join("blobs").join(&hex[..2]).join(hex)
     }
 
-    fn manifest(&self, execution_id: &str) -> PathBuf {
+    pub(super) fn manifest(&self, execution_id: &str) -> PathBuf {
         self.0.join("executions").join(format!("{execution_id}.json"))
     }
 }
@@ -76,22 +75,22 @@ impl Drop for Scratch {
     }
 }
 
-fn namespace(name: &str) -> Namespace {
+pub(super) fn namespace(name: &str) -> Namespace {
     Namespace::try_from(name.to_owned()).unwrap()
 }
 
-fn unix_ms(time: SystemTime) -> u64 {
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
     u64::try_from(since.as_millis()).unwrap()
 }
 
-fn put(store: &ArtifactStore, bytes: &[u8]) -> Content {
+pub(super) fn put(store: &ArtifactStore, bytes: &[u8]) -> Content {
     let mut incoming = store.receive().unwrap();
     incoming.write_all(bytes).unwrap();
     incoming.finish().unwrap()
 }
 
-fn item(store: &ArtifactStore, name: &str, bytes: &[u8]) -> Item {
+pub(super) fn item(store: &ArtifactStore, name: &str, bytes: &[u8]) -> Item {
     Item {
         name: name.to_owned(),
         mime: "text/plain".to_owned(),
@@ -99,7 +98,7 @@ fn item(store: &ArtifactStore, name: &str, bytes: &[u8]) -> Item {
     }
 }
 
-fn published(execution_id: &str, time: SystemTime) -> Published {
+pub(super) fn published(execution_id: &str, time: SystemTime) -> Published {
     Published {
         execution_id: execution_id.to_owned(),
         namespace: namespace("ours"),
@@ -107,16 +106,21 @@ fn published(execution_id: &str, time: SystemTime) -> Published {
     }
 }
 
-fn publish_at(store: &ArtifactStore, execution_id: &str, bytes: &[u8], time: SystemTime) -> Manifest {
+pub(super) fn publish_at(
+    store: &ArtifactStore,
+    execution_id: &str,
+    bytes: &[u8],
+    time: SystemTime,
+) -> Manifest {
     let items = vec![item(store, "out.txt", bytes)];
     store.publish(published(execution_id, time), items).unwrap()
 }
 
-fn publish(store: &ArtifactStore, execution_id: &str, bytes: &[u8]) -> Manifest {
+pub(super) fn publish(store: &ArtifactStore, execution_id: &str, bytes: &[u8]) -> Manifest {
     publish_at(store, execution_id, bytes, SystemTime::now())
 }
 
-fn read(store: &ArtifactStore, execution_id: &str) -> Result<Option<Vec<u8>>, ArtifactError> {
+pub(super) fn read(store: &ArtifactStore, execution_id: &str) -> Result<Option<Vec<u8>>, ArtifactError> {
     let found = store.read(execution_id, &namespace("ours"), "out.txt")?;
     Ok(found.map(|(item, mut file)| {
         let mut bytes = Vec::new();
@@ -126,12 +130,12 @@ fn read(store: &ArtifactStore, execution_id: &str) -> Result<Option<Vec<u8>>, Ar
     }))
 }
 
-fn is_damaged<T>(result: Result<T, ArtifactError>) -> bool {
+pub(super) fn is_damaged<T>(result: Result<T, ArtifactError>) -> bool {
     matches!(result, Err(ArtifactError::Damaged { .. }))
 }
 
 /// What was read-only is another file now, as after an editor or a restored backup.
-fn overwrite(path: &Path, bytes: &[u8]) {
+pub(super) fn overwrite(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();
 }
@@ -455,350 +459,4 @@ fn what_goes_beyond_the_bound_is_never_a_content() {
     longer.write_all(b"r").unwrap();
     assert!(matches!(longer.finish(), Err(ArtifactError::Incomplete)));
     assert!(!scratch.blob(b"morer").exists());
-}
-
-#[test]
-fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let held = put(&store, b"held");
-    drop(put(&store, b"dropped"));
-    // The process dies: its pin stays.
-    std::mem::forget(put(&store, b"crashed"));
-    store.set_retention(NOTHING);
-    let swept = store.sweep().unwrap();
-    assert_eq!((swept.blobs, swept.bytes, swept.held_bytes), (1, 4096, 2 * 4096));
-    let item = Item {
-        name: "out.txt".to_owned(),
-        mime: String::new(),
-        content: held,
-    };
-    store.set_retention(LARGE);
-    store
-        .publish(published("one", SystemTime::now()), vec![item])
-        .unwrap();
-    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
-    assert!(!scratch.blob(b"crashed").exists());
-    assert_eq!(read(&store, "one").unwrap().unwrap(), b"held");
-    assert_eq!(scratch.files().len(), 3);
-}
-
-#[test]
-fn a_pin_that_was_too_old_is_told_at_publish() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let items = vec![item(&store, "out.txt", b"words")];
-    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
-    let late = store.publish(published("one", SystemTime::now()), items);
-    assert!(matches!(late, Err(ArtifactError::Gone(name)) if name == "out.txt"));
-    assert_eq!(scratch.files(), ["lock"]);
-}
-
-#[test]
-fn the_same_content_from_many_at_once_is_kept_once() {
-    let scratch = Scratch::new();
-    let signer = Signer::in_memory().unwrap();
-    let stores = [scratch.open(&signer, LARGE), scratch.open(&signer, LARGE)];
-    thread::scope(|scope| {
-        for worker in 0..8 {
-            let store = &stores[worker % 2];
-            scope.spawn(move || {
-                for round in 0..25 {
-                    publish(
-                        store,
-                        &format!("{worker}-{round}"),
-                        format!("words {round}").as_bytes(),
-                    );
-                }
-            });
-        }
-    });
-    for round in 0..25 {
-        let blob = fs::metadata(scratch.blob(format!("words {round}").as_bytes())).unwrap();
-        assert_eq!(blob.nlink(), 1);
-    }
-    assert_eq!(scratch.files().len(), 25 + 8 * 25 + 1);
-    assert_eq!(read(&stores[0], "7-24").unwrap().unwrap(), b"words 24");
-}
-
-#[test]
-fn a_sweep_of_everything_never_hurts_a_publish() {
-    let scratch = Scratch::new();
-    let signer = Signer::in_memory().unwrap();
-    let adding = scratch.open(&signer, NOTHING);
-    let sweeping = scratch.open(&signer, NOTHING);
-    let swept = thread::scope(|scope| {
-        let workers: Vec<_> = (0..3)
-            .map(|worker| {
-                let adding = &adding;
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        let execution_id = format!("{worker}-{round}");
-                        publish(adding, &execution_id, b"shared words");
-                        // Whole, or swept since; never half.
-                        let bytes = read(adding, &execution_id).unwrap();
-                        assert!(bytes.is_none_or(|bytes| bytes == b"shared words"));
-                    }
-                })
-            })
-            .collect();
-        let mut swept = 0;
-        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            swept += sweeping.sweep().unwrap().executions;
-        }
-        swept
-    });
-    assert!(swept > 0, "no sweep found its moment");
-    let last = sweeping.sweep().unwrap();
-    assert_eq!(swept + last.executions, 150);
-    assert_eq!(last.held_bytes, 0);
-    assert_eq!(scratch.files(), ["lock"]);
-}
-
-#[test]
-fn older_and_beyond_go_oldest_first() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let now = SystemTime::now();
-    publish_at(&store, "ancient", b"a", now - 31 * DAY);
-    publish_at(&store, "b-older", b"b", now - 3 * DAY);
-    publish_at(&store, "a-newer", b"c", now - 2 * DAY);
-    publish_at(&store, "shared", b"b", now - DAY);
-    let ids = || -> Vec<String> {
-        let listed = store.executions(&namespace("ours"), 10).unwrap();
-        listed.into_iter().map(|one| one.execution_id).collect()
-    };
-    assert_eq!(store.sweep().unwrap().executions, 1);
-    assert_eq!(ids(), ["shared", "a-newer", "b-older"]);
-    // Two blobs and three manifests. Without the oldest manifest it fits, and its content is the newest's too.
-    store.set_retention(Retention {
-        bytes: 4 * 4096,
-        ..LARGE
-    });
-    let swept = store.sweep().unwrap();
-    assert_eq!((swept.executions, swept.blobs, swept.bytes), (1, 0, 4096));
-    assert_eq!(swept.held_bytes, 4 * 4096);
-    store.set_retention(Retention {
-        bytes: 4 * 4096 - 1,
-        ..LARGE
-    });
-    let swept = store.sweep().unwrap();
-    assert_eq!(
-        (swept.executions, swept.blobs, swept.held_bytes),
-        (1, 1, 2 * 4096)
-    );
-    assert_eq!(ids(), ["shared"]);
-    assert_eq!(read(&store, "shared").unwrap().unwrap(), b"b");
-}
-
-#[test]
-fn no_date_makes_immortal_and_none_panics() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let now = SystemTime::now();
-    publish_at(&store, "soon", b"a", now + HOUR);
-    publish_at(&store, "far", b"b", now + 31 * DAY);
-    for (execution_id, time_unix_ms) in [("end", u64::MAX), ("start", 0)] {
-        let published = Published {
-            time_unix_ms,
-            ..published(execution_id, now)
-        };
-        store
-            .publish(published, vec![item(&store, "out.txt", b"c")])
-            .unwrap();
-    }
-    assert_eq!(
-        store.executions(&namespace("ours"), 10).unwrap()[0].execution_id,
-        "end"
-    );
-    assert_eq!(store.sweep().unwrap().executions, 3);
-    assert!(read(&store, "soon").unwrap().is_some());
-    // The clock is set back, then very far back.
-    assert_eq!(store.sweep_at(now - 10 * DAY).unwrap().executions, 0);
-    assert_eq!(store.sweep_at(SystemTime::UNIX_EPOCH).unwrap().executions, 1);
-}
-
-#[test]
-fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    publish(&store, "one", b"words");
-    publish(&store, "two", b"others");
-    overwrite(&scratch.manifest("two"), b"{");
-    let outside = Scratch::new();
-    fs::create_dir(&outside.0).unwrap();
-    let hex = digest(&b"outside"[..]).unwrap().0;
-    fs::write(outside.0.join(&hex), b"outside").unwrap();
-    symlink(&outside.0, scratch.0.join("blobs/zz")).unwrap();
-    symlink(outside.0.join(&hex), scratch.blob(b"words").with_file_name(&hex)).unwrap();
-    fs::create_dir(scratch.0.join("executions/three.json")).unwrap();
-    fs::write(scratch.0.join("executions/note"), b"").unwrap();
-
-    let swept = store.sweep().unwrap();
-    assert_eq!(
-        (swept.executions, swept.blobs),
-        (0, 1),
-        "its content is named by nobody"
-    );
-    assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
-    let old = File::open(scratch.manifest("two")).unwrap();
-    old.set_modified(SystemTime::now() - 31 * DAY).unwrap();
-    assert_eq!(store.sweep().unwrap().executions, 1);
-    assert!(!scratch.manifest("two").exists());
-    assert_eq!(fs::read(outside.0.join(&hex)).unwrap(), b"outside");
-    assert!(scratch.0.join("executions/note").exists());
-}
-
-#[test]
-fn a_sweep_waits_for_nobody_and_says_so() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    publish(&store, "one", b"words");
-    store.set_retention(NOTHING);
-    let adding = store.layout.lock_shared().unwrap();
-    let swept = store.sweep().unwrap();
-    assert_eq!(
-        swept,
-        Swept {
-            busy: true,
-            ..Swept::default()
-        }
-    );
-    assert!(store.sweep_is_due(), "it comes back");
-    drop(adding);
-    assert_eq!(store.sweep().unwrap().executions, 1);
-}
-
-#[test]
-fn a_directory_that_others_may_enter_is_refused() {
-    let scratch = Scratch::new();
-    fs::create_dir(&scratch.0).unwrap();
-    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o750)).unwrap();
-    let signer = Signer::in_memory().unwrap();
-    let refused = ArtifactStore::open(scratch.0.clone(), signer.clone(), LARGE).unwrap_err();
-    assert!(refused.to_string().contains("chmod"), "{refused}");
-    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o700)).unwrap();
-    ArtifactStore::open(scratch.0.clone(), signer, LARGE).unwrap();
-}
-
-#[test]
-fn a_sweep_is_due_when_it_pays_off() {
-    let scratch = Scratch::new();
-    let signer = Signer::in_memory().unwrap();
-    let retention = Retention {
-        bytes: 4 * 4096,
-        ..LARGE
-    };
-    let store = scratch.open(&signer, retention);
-    assert!(!store.sweep_is_due(), "a new store holds nothing");
-    for execution_id in ["one", "two"] {
-        publish(&store, execution_id, execution_id.as_bytes());
-    }
-    assert!(!store.sweep_is_due(), "not beyond");
-    publish(&store, "three", b"three");
-    assert!(store.sweep_is_due());
-    assert_eq!(store.sweep().unwrap().executions, 1);
-    assert!(!store.sweep_is_due());
-    let other = scratch.open(&signer, retention);
-    assert_eq!((other.bytes(), other.sweep_is_due()), (4 * 4096, false));
-    other.set_retention(Retention { bytes: 4096, ..LARGE });
-    assert!(other.sweep_is_due());
-    assert_eq!(other.sweep().unwrap().executions, 2);
-    assert!(!store.sweep_is_due());
-    assert_eq!(store.bytes(), 0, "what another process counted");
-    let lock = File::open(scratch.0.join("lock")).unwrap();
-    for off in [SystemTime::now() - 2 * HOUR, SystemTime::now() + 2 * HOUR] {
-        lock.set_modified(off).unwrap();
-        assert!(store.sweep_is_due());
-    }
-    overwrite(&scratch.0.join("lock"), b"no count");
-    assert!(store.sweep_is_due());
-    assert!(!store.sweep().unwrap().busy);
-    assert!(!store.sweep_is_due());
-}
-
-#[test]
-fn a_list_is_newest_first_bounded_and_leaves_out_the_damaged() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let now = SystemTime::now();
-    for (execution_id, age) in [("b", 2), ("a", 1), ("c", 3), ("d", 0)] {
-        publish_at(&store, execution_id, b"words", now - age * HOUR);
-    }
-    overwrite(&scratch.manifest("d"), b"[]");
-    let listed = store.executions(&namespace("ours"), 2).unwrap();
-    let ids: Vec<&str> = listed.iter().map(|one| one.execution_id.as_str()).collect();
-    assert_eq!(ids, ["a", "b"]);
-    assert_eq!((listed[0].artifacts, listed[0].size_bytes), (1, 5));
-    assert_eq!(listed[0].created_unix_ms, unix_ms(now - HOUR));
-}
-
-#[test]
-fn a_process_that_is_killed_leaves_whole_executions_or_none() {
-    #![expect(clippy::disallowed_methods, reason = "a test starts itself, to kill it")]
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let mut survived = 0;
-    for round in 0..6 {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "artifacts::tests::publishes_until_killed"])
-            .current_dir(&scratch.0)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = std::time::Instant::now();
-        let executions = || fs::read_dir(scratch.0.join("executions")).unwrap().count();
-        while executions() < survived + 3 + round {
-            assert!(
-                begun.elapsed() < Duration::from_secs(30),
-                "the child publishes nothing"
-            );
-            assert!(child.try_wait().unwrap().is_none(), "the child ended by itself");
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        survived = executions();
-    }
-    for entry in fs::read_dir(scratch.0.join("executions")).unwrap() {
-        let manifest: Manifest = serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
-        verify_manifest(&manifest, None).unwrap();
-        assert_eq!(manifest.artifacts.len(), 3);
-        for item in manifest.artifacts {
-            let blob = scratch.0.join("blobs").join(&item.sha256[..2]).join(&item.sha256);
-            assert_eq!(
-                digest(File::open(blob).unwrap()).unwrap(),
-                (item.sha256, item.size_bytes)
-            );
-        }
-    }
-    let swept = store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap();
-    assert_eq!(
-        (swept.busy, swept.executions),
-        (false, 0),
-        "the dead hold no lock"
-    );
-    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
-}
-
-/// The other half of the test above; its directory is the store. Bounded, should nobody be left to kill it.
-#[test]
-#[ignore = "is started and killed by the test above"]
-fn publishes_until_killed() {
-    let here = std::env::current_dir().unwrap();
-    assert!(here.join("lock").exists(), "only as the child of the test above");
-    let store = ArtifactStore::open(here, Signer::in_memory().unwrap(), LARGE).unwrap();
-    for round in 0..5000 {
-        let execution_id = format!("{}-{round}", std::process::id());
-        let mut items = vec![item(&store, "shared", b"shared words")];
-        for name in ["a", "b"] {
-            items.push(item(
-                &store,
-                name,
-                format!("{execution_id} {name}").repeat(1000).as_bytes(),
-            ));
-        }
-        store
-            .publish(published(&execution_id, SystemTime::now()), items)
-            .unwrap();
-    }
 }

@@ -5,14 +5,14 @@ use super::{
     entry::Fitted,
     place::{self, Opening},
     record::{COLUMNS, hex, seq_of},
-    schema,
+    schema::{self, LOCKED_MS_MAX},
 };
 use crate::Signer;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::{Map, Value};
 use std::{
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Who writes: what every record of this server has in common.
@@ -103,6 +103,25 @@ impl Chain {
         let (head, receipts) = appended?;
         self.head = head;
         Ok(receipts)
+    }
+
+    /// The same for one entry, without waiting for another process that writes. None: there is one.
+    pub(super) fn append_unless_locked(&mut self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
+        let waits = |chain: &Self, time| chain.connection().map(|connection| connection.busy_timeout(time));
+        if !matches!(waits(self, Duration::ZERO), Some(Ok(()))) {
+            return None;
+        }
+        let appended = self.append(std::slice::from_ref(entry));
+        let restored = waits(self, Duration::from_millis(LOCKED_MS_MAX));
+        match (appended, restored) {
+            (Err(AuditError::Locked(_)), _) => None,
+            (_, Some(Err(error))) => Some(Err(
+                Broken::from(error).told(&self.place.shown(), "waiting for others")
+            )),
+            (appended, _) => {
+                Some(appended.and_then(|mut receipts| receipts.pop().ok_or(AuditError::Stopped)))
+            }
+        }
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -324,7 +343,7 @@ fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
 
 /// A clock before 1970 is recorded as it is.
 fn now_us() -> i64 {
-    let us = |span: std::time::Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+    let us = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => us(since),
         Err(before) => -us(before.duration()),

@@ -513,7 +513,8 @@ fn servers_that_start_at_once_on_a_damaged_file_move_it_aside_once() {
     }
 }
 
-/// Holds the writer inside a callback until the sender is dropped.
+/// Holds the writer inside a callback until the sender is dropped. The record is one of [`Durability::Power`], which leaves
+/// all writing to the writer.
 fn hold(audit: &Audit) -> mpsc::Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
@@ -528,7 +529,7 @@ fn hold(audit: &Audit) -> mpsc::Sender<()> {
 #[test]
 fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
+    let audit = directory.open(Durability::Power);
     let release = hold(&audit);
     let (tell, told) = mpsc::channel();
     for number in 0..1030 {
@@ -554,7 +555,7 @@ fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
 #[test]
 fn dropping_the_last_clone_writes_what_waits() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
+    let audit = directory.open(Durability::Power);
     let release = hold(&audit);
     for number in 0..300 {
         audit.append(fixture::entry(number), |result| assert!(result.is_ok()));
@@ -568,7 +569,7 @@ fn dropping_the_last_clone_writes_what_waits() {
 #[test]
 fn a_callback_may_panic_append_and_drop_the_last_clone() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
+    let audit = directory.open(Durability::Power);
     audit.append(fixture::entry(0), |_| panic!("a caller's fault"));
     let (tell, told) = mpsc::channel();
     let last = Arc::new(audit);
@@ -593,7 +594,7 @@ fn a_callback_may_panic_append_and_drop_the_last_clone() {
 #[test]
 fn an_entry_that_is_too_large_is_refused_and_the_others_are_not() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
+    let audit = directory.open(Durability::Power);
     let mut large = fixture::entry(0);
     large.caller = "x".repeat(513);
     assert!(matches!(
@@ -619,7 +620,7 @@ fn an_entry_that_is_too_large_is_refused_and_the_others_are_not() {
 #[test]
 fn a_chain_is_whole_as_it_lies_on_disk_after_each_commit() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
+    let audit = directory.open(Durability::Power);
     let copy = Directory::new();
     for number in 0..20 {
         let receipt = audit.append_and_wait(fixture::entry(number)).unwrap();

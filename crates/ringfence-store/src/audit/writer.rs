@@ -1,5 +1,6 @@
 //! The writer's thread and the queue before it. It takes everything that waits into one transaction, so that under load
-//! many entries share one commit.
+//! many entries share one commit. An entry that comes when nobody writes is written by the caller, because two changes of
+//! thread take longer than a commit.
 
 use super::{
     AuditError, Durability, Entry, Head, Opened, Page, Place, Query, Receipt,
@@ -11,7 +12,11 @@ use crate::Signer;
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
 };
 
@@ -42,6 +47,8 @@ struct Shared {
     thread: Option<JoinHandle<()>>,
     opened: Opened,
     place: Place,
+    durability: Durability,
+    unmoved: Arc<AtomicUsize>,
 }
 
 impl Audit {
@@ -64,10 +71,11 @@ impl Audit {
         let chain = Arc::new(Mutex::new(chain));
         let queue = Arc::new(Queue::default());
         let closing = Closing(queue.clone());
-        let chain_of_thread = chain.clone();
+        let unmoved = Arc::new(AtomicUsize::new(0));
+        let (chain_of_thread, unmoved_of_thread) = (chain.clone(), unmoved.clone());
         let thread = thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write(&closing.0, &chain_of_thread))
+            .spawn(move || write(&closing.0, &chain_of_thread, &unmoved_of_thread))
             .map_err(|error| AuditError::of_io(&place.shown(), "starting its writer", &error))?;
         let shared = Shared {
             queue,
@@ -75,25 +83,28 @@ impl Audit {
             thread: Some(thread),
             opened,
             place,
+            durability,
+            unmoved,
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
     }
 
-    /// Hands the entry to the writer. `done` is called once: after the commit on the writer's thread, or at once, here,
-    /// when the entry is refused. It must be short; everybody's entries wait for it.
+    /// Writes the entry here, or hands it to the writer. `done` is called once: here, when it is written or refused at once,
+    /// or after the commit on the writer's thread. It must be short; everybody's entries wait for it.
     pub fn append(&self, entry: Entry, done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static) {
-        let refused = match entry.fitted() {
-            Ok(entry) => self.shared.queue.push(Waiting {
-                entry,
-                done: Box::new(done),
-            }),
-            Err(error) => {
-                done(Err(error));
-                return;
-            }
+        let entry = match entry.fitted() {
+            Ok(entry) => entry,
+            Err(error) => return done(Err(error)),
         };
+        if let Some(written) = self.shared.write_at_once(&entry) {
+            return done(written);
+        }
+        let refused = self.shared.queue.push(Waiting {
+            entry,
+            done: Box::new(done),
+        });
         if let Some((waiting, error)) = refused {
             (waiting.done)(Err(error));
         }
@@ -139,6 +150,21 @@ impl Audit {
 }
 
 impl Shared {
+    /// None: somebody else writes, here or in another process, or the disk has to be waited for.
+    fn write_at_once(&self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
+        if self.durability == Durability::Power || self.unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS
+        {
+            return None;
+        }
+        let mut chain = self.chain.try_lock().ok()?;
+        if !self.queue.is_idle() {
+            return None;
+        }
+        let written = chain.append_unless_locked(entry)?;
+        self.unmoved.fetch_add(1, Ordering::Relaxed);
+        Some(written)
+    }
+
     fn is_writer(&self) -> bool {
         let writer = self.thread.as_ref().map(|thread| thread.thread().id());
         writer == Some(thread::current().id())
@@ -161,8 +187,7 @@ impl Drop for Shared {
 }
 
 /// What the writer's thread does until the queue is closed and empty.
-fn write(queue: &Queue, chain: &Mutex<Chain>) {
-    let mut unmoved = 0;
+fn write(queue: &Queue, chain: &Mutex<Chain>, unmoved: &AtomicUsize) {
     while let Some(batch) = queue.take() {
         let (entries, dones): (Vec<Fitted>, Vec<Done>) = batch
             .into_iter()
@@ -171,7 +196,7 @@ fn write(queue: &Queue, chain: &Mutex<Chain>) {
         let appended = lock(chain).append(&entries);
         match appended {
             Ok(receipts) => {
-                unmoved += receipts.len();
+                unmoved.fetch_add(receipts.len(), Ordering::Relaxed);
                 dones
                     .into_iter()
                     .zip(receipts)
@@ -180,9 +205,9 @@ fn write(queue: &Queue, chain: &Mutex<Chain>) {
             Err(error) => dones.into_iter().for_each(|done| call(done, Err(error.clone()))),
         }
         // after the callers were told, so that nobody's commit waits for it
-        if unmoved >= CHECKPOINT_RECORDS {
+        if unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
             lock(chain).checkpoint();
-            unmoved = 0;
+            unmoved.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -248,6 +273,12 @@ impl Queue {
         line.asleep = false;
         let count = line.waiting.len().min(BATCH_MAX);
         Some(line.waiting.drain(..count).collect())
+    }
+
+    /// Nothing waits, and it is open.
+    fn is_idle(&self) -> bool {
+        let line = self.line();
+        line.waiting.is_empty() && !line.closed
     }
 
     fn close(&self) {

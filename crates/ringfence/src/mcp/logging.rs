@@ -21,9 +21,21 @@ use std::sync::{
 #[derive(Clone, Default)]
 pub(super) struct Level(Arc<AtomicU8>);
 
+/// Was a level set before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// No: nobody tells the client anything yet.
+    Unset,
+    /// Yes.
+    Set,
+}
+
 impl Level {
-    pub(super) fn set(&self, level: LoggingLevel) {
-        self.0.store(severity(level), Ordering::Relaxed);
+    pub(super) fn set(&self, level: LoggingLevel) -> Before {
+        match self.0.swap(severity(level), Ordering::Relaxed) {
+            0 => Before::Unset,
+            _ => Before::Set,
+        }
     }
 
     fn takes(&self, level: LoggingLevel) -> bool {
@@ -34,9 +46,7 @@ impl Level {
 
 impl From<LoggingLevel> for Level {
     fn from(level: LoggingLevel) -> Self {
-        let new = Self::default();
-        new.set(level);
-        new
+        Self(Arc::new(AtomicU8::new(severity(level))))
     }
 }
 
@@ -122,7 +132,8 @@ mod tests {
     fn nothing_is_sent_before_a_level_is_set_and_nothing_below_it_after() {
         let level = Level::default();
         assert!(!level.takes(LoggingLevel::Emergency));
-        level.set(LoggingLevel::Warning);
+        assert_eq!(level.set(LoggingLevel::Warning), Before::Unset);
+        assert_eq!(level.set(LoggingLevel::Warning), Before::Set);
         assert!(!level.takes(LoggingLevel::Notice));
         assert!(level.takes(LoggingLevel::Warning) && level.takes(LoggingLevel::Alert));
     }

@@ -18,7 +18,7 @@ mod wires;
 
 use crate::settings::{Namespaces, Toolset};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use logging::Level;
+use logging::{Before, Level};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
@@ -29,7 +29,7 @@ use rmcp::{
         ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
         ServerConfig, Tool,
     },
-    service::{NotificationContext, RequestContext, ServerInitializeError},
+    service::{RequestContext, ServerInitializeError},
 };
 use serde_json::{Value, json};
 use std::{future::pending, sync::Arc, time::Duration};
@@ -322,20 +322,6 @@ impl ServerHandler for Server {
             .with_instructions(INSTRUCTIONS)
     }
 
-    /// A client that sets a level later hears from then on.
-    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let Ok(engine) = self.engine().await else { return };
-        let events = engine.subscribe(Hears::AllButOutput);
-        let forward = logging::forward(events, context.peer, self.level.clone(), None);
-        let gone = self.gone.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = forward => {}
-                () = gone.cancelled() => {}
-            }
-        });
-    }
-
     #[expect(
         deprecated,
         reason = "clients of the handshake revisions have no other way to ask for it"
@@ -343,9 +329,22 @@ impl ServerHandler for Server {
     async fn set_level(
         &self,
         request: rmcp::model::SetLevelRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.level.set(request.level);
+        if self.level.set(request.level) == Before::Unset {
+            let events = match self.engine().await {
+                Ok(engine) => engine.subscribe(Hears::AllButOutput),
+                Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
+            };
+            let forward = logging::forward(events, context.peer, self.level.clone(), None);
+            let gone = self.gone.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = forward => {}
+                    () = gone.cancelled() => {}
+                }
+            });
+        }
         Ok(())
     }
 

@@ -372,7 +372,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn secret(entry: &SecretEntry) -> Value {
-    let time = |seconds: Option<u64>| seconds.map(|seconds| moment::write_seconds(seconds));
+    let time = |seconds: Option<u64>| seconds.map(moment::write_seconds);
     json!({
         "key": entry.key.as_str(),
         "bytes": entry.bytes,

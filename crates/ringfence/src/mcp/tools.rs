@@ -90,7 +90,7 @@ fn observe(offer: &Offer) -> Vec<Tool> {
             reads(),
         )
         .with_schemas(schemas::get_artifacts(offer), schemas::artifacts()),
-        tool(SET_RESOURCE_LIMITS, "Narrow limits", ABOUT_LIMITS, changes(false))
+        tool(SET_RESOURCE_LIMITS, "Narrow limits", ABOUT_LIMITS, changes())
             .with_schemas(schemas::set_limits(offer), schemas::limits_now()),
         tool(SANDBOX_STATS, "Describe the server's state", ABOUT_STATS, reads())
             .with_schemas(schemas::nothing(offer), schemas::stats()),
@@ -107,18 +107,19 @@ fn vault(offer: &Offer) -> Vec<Tool> {
     vec![
         tool(VAULT_LIST, "List secrets", ABOUT_VAULT_LIST, reads())
             .with_schemas(schemas::nothing(offer), schemas::secrets()),
-        tool(VAULT_DELETE, "Forget a secret", ABOUT_VAULT_DELETE, changes(true))
-            .with_schemas(schemas::vault_delete(offer), schemas::deleted()),
+        tool(
+            VAULT_DELETE,
+            "Forget a secret",
+            ABOUT_VAULT_DELETE,
+            changes().destructive(true),
+        )
+        .with_schemas(schemas::vault_delete(offer), schemas::deleted()),
     ]
 }
 
 /// The same again changes nothing more.
-fn changes(is_destructive: bool) -> ToolAnnotations {
-    ToolAnnotations::new()
-        .read_only(false)
-        .destructive(is_destructive)
-        .idempotent(true)
-        .open_world(false)
+fn changes() -> ToolAnnotations {
+    reads().read_only(false)
 }
 
 fn execute_code(offer: &Offer) -> Tool {

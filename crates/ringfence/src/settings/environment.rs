@@ -31,6 +31,7 @@ pub struct Environment {
     /// Variables whose values nobody may see.
     secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
     is_root: bool,
+    places_only: bool,
 }
 
 impl Environment {
@@ -45,6 +46,19 @@ impl Environment {
             is_root: std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0),
             ..Self::of(all.filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
         }
+    }
+
+    /// The same without settings: where interpreters and state are, and secrets for a vault that says it takes them.
+    pub(crate) fn places_only(mut self) -> Self {
+        let is_place = |name: &str| matches!(name, "HOME" | "PATH" | "XDG_STATE_HOME");
+        self.variables.retain(|name, _| is_place(name));
+        self.places_only = true;
+        self
+    }
+
+    /// Do its variables count as settings, and may it say where the configuration is.
+    pub(crate) fn configures(&self) -> bool {
+        !self.places_only
     }
 
     pub(crate) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
@@ -121,6 +135,9 @@ impl Environment {
 
     /// Where a configuration file is looked for when none is named.
     pub(crate) fn usual_config(&self) -> Option<PathBuf> {
+        if self.places_only {
+            return None;
+        }
         let base = self.absolute("XDG_CONFIG_HOME").map(Path::to_owned);
         let base = base.or_else(|| self.home().map(|home| home.join(".config")))?;
         Some(base.join("ringfence/config.yaml"))

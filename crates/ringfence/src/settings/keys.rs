@@ -47,6 +47,7 @@ pub(crate) enum Origin {
     File { path: Arc<Path>, line: u64 },
     Environment(String),
     Flag(&'static str),
+    Builder,
 }
 
 impl fmt::Display for Origin {
@@ -56,6 +57,7 @@ impl fmt::Display for Origin {
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(name) => write!(f, "flag {name}"),
+            Self::Builder => f.write_str("builder"),
         }
     }
 }

@@ -78,8 +78,6 @@ pub(crate) struct Config {
     effective: Effective,
 }
 
-/// The binary of this process, whatever has been done to its path since.
-const SELF: &str = "/proc/self/exe";
 const MEBIBYTE: u64 = 1 << 20;
 /// Below the state directory.
 const RECORD: &str = "record";
@@ -238,7 +236,7 @@ fn mean(
     };
     let state_dir = expand(&effective.state_dir.value, &effective.state_dir.origin)?;
     let engine = EngineSettings {
-        helper: PathBuf::from(SELF),
+        helper: PathBuf::from(crate::executable::SELF),
         tier: effective.floor.value.tier(),
         record: record(environment, &effective, &state_dir, at)?,
         state_dir,
@@ -313,7 +311,7 @@ fn record(
     let secrets = environment.secrets()?;
     let vault = match settings.vault_store.value {
         VaultStore::Environment => VaultSettings::Environment(secrets),
-        _ if !secrets.is_empty() => {
+        _ if environment.configures() && !secrets.is_empty() => {
             return Err(refusal(
                 format!(
                     "{} is set, and vault.store = {} ({}) does not read the environment.",
@@ -448,8 +446,13 @@ fn read_file(
     environment: &Environment,
     flag: Option<PathBuf>,
 ) -> Result<(Option<PathBuf>, ConfigFile), RequestError> {
+    let by_flag = if environment.configures() {
+        "--config"
+    } else {
+        "as the program says"
+    };
     let named = flag
-        .map(|path| (path, "--config"))
+        .map(|path| (path, by_flag))
         .or(environment.named_config().map(|path| (path, CONFIG_VARIABLE)));
     if let Some((path, by)) = named {
         let text = read_text(&path).map_err(|error| {

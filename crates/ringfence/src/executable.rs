@@ -1,0 +1,253 @@
+//! Sandboxes are made by a small process with one thread, the helper. It is this executable once more, or the installed
+//! `ringfence`. This says which, and is where a process becomes one.
+
+use ringfence_jail::helper::HELPER_WORD;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+use tokio::{io::AsyncReadExt, net::unix::pipe};
+
+/// The executable of this process, whatever has been done to its path since.
+pub(crate) const SELF: &str = "/proc/self/exe";
+
+/// The binary that is looked for on `PATH`.
+const INSTALLED: &str = "ringfence";
+/// Of so many binaries the version is asked.
+const ASKED_MAX: usize = 4;
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_BYTES_MAX: u64 = 256;
+
+/// What [`init`] has found.
+#[derive(Clone, Copy, Debug)]
+enum Readiness {
+    Ready,
+    /// It was called when so many threads ran; so they would run in the helper.
+    TooLate {
+        threads: usize,
+    },
+}
+
+static READINESS: OnceLock<Readiness> = OnceLock::new();
+
+/// To be called first in `main`, before any thread exists.
+///
+/// Ringfence starts this executable once more, as the helper that makes sandboxes; there, this function does not return.
+/// In your own process it only notes that this is possible.
+///
+/// A process with threads cannot be the helper, because the helper forks. `#[tokio::main]` starts threads before your
+/// first line; write
+///
+/// ```no_run
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     ringfence::init();
+///     tokio::runtime::Runtime::new()?.block_on(async {
+///         // ...
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// A `main` that is not yours, as that of `#[test]` functions, cannot begin so: name a binary with
+/// [`helper`](crate::SandboxBuilder::helper) there.
+///
+/// When it comes too late, nothing happens here, and [`SandboxBuilder::build`](crate::SandboxBuilder::build) says so.
+pub fn init() {
+    if std::env::args_os().nth(1).is_some_and(|word| word == HELPER_WORD) {
+        std::process::exit(ringfence_jail::helper::run(ringfence_engine::workers()));
+    }
+    READINESS.get_or_init(|| match ringfence_jail::thread_count() {
+        Ok(1) => Readiness::Ready,
+        // Not known means that /proc is not there, and nothing of ours works without it.
+        threads => Readiness::TooLate {
+            threads: threads.unwrap_or_default(),
+        },
+    });
+}
+
+/// The binary to start as the helper.
+pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
+    match READINESS.get() {
+        Some(Readiness::Ready) => Ok(PathBuf::from(SELF)),
+        Some(Readiness::TooLate { threads }) => Err(RequestError::new(
+            ErrorCode::SandboxFault,
+            format!(
+                "`ringfence::init()` was called when {threads} threads ran, and the helper must have one."
+            ),
+            "Call it first in `main`, before the asynchronous runtime is made; `#[tokio::main]` makes it too early.",
+        )),
+        None => installed(search_path).await,
+    }
+}
+
+/// The first `ringfence` on the path that is of this version. Two versions need not understand each other.
+async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
+    // A program of the user's may have this name, and would be started by itself without end.
+    let own = fs::metadata(SELF).ok();
+    let is_candidate = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|found| {
+            is_executable(&found) && own.as_ref().is_none_or(|own| !is_same_file(own, &found))
+        })
+    };
+    let candidates = search_path.iter().map(|directory| directory.join(INSTALLED));
+    let mut others = Vec::new();
+    for binary in candidates.filter(is_candidate).take(ASKED_MAX) {
+        let version = version_of(&binary).await;
+        if version.as_deref() == Some(env!("CARGO_PKG_VERSION")) {
+            return Ok(binary);
+        }
+        let version = version.unwrap_or_else(|| "of no known version".to_owned());
+        others.push(format!("{} is {version}", binary.display()));
+    }
+    let found = match others.is_empty() {
+        true => "no `ringfence` is on PATH".to_owned(),
+        false => others.join(", "),
+    };
+    Err(RequestError::new(
+        ErrorCode::SandboxFault,
+        format!(
+            "`ringfence::init()` was not called, and there is no other helper: {found}, and this is {}.",
+            env!("CARGO_PKG_VERSION")
+        ),
+        "Call `ringfence::init()` first in `main`, or name a binary of this version with `builder().helper(path)`.",
+    ))
+}
+
+fn is_executable(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.permissions().mode() & 0o111 != 0
+}
+
+fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// What `BINARY --version` says, if it says it in time.
+async fn version_of(binary: &Path) -> Option<String> {
+    let (mut asked, answer) = Asked::start(binary)
+        .inspect_err(|error| tracing::debug!(binary = %binary.display(), %error, "asking for a version"))
+        .ok()?;
+    let mut text = String::new();
+    let mut answer = answer.take(ANSWER_BYTES_MAX);
+    let read = tokio::time::timeout(ANSWER_PATIENCE, answer.read_to_string(&mut text)).await;
+    asked.end();
+    read.ok()?.ok()?;
+    Some(text.strip_prefix("ringfence ")?.trim_end().to_owned())
+}
+
+/// A binary that is being asked. Dropped, it is ended.
+struct Asked(Child);
+
+impl Asked {
+    fn start(binary: &Path) -> io::Result<(Self, pipe::Receiver)> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a binary that would be the helper is asked which version it is"
+        )]
+        let mut child = Command::new(binary)
+            .arg("--version")
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let answer = child.stdout.take();
+        let asked = Self(child);
+        let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok((asked, pipe::Receiver::from_owned_fd(answer.into())?))
+    }
+
+    /// Where the process ignores SIGCHLD there is nothing to wait for, and nothing is lost by it.
+    fn end(&mut self) {
+        let ended = self.0.kill().and_then(|()| self.0.wait());
+        if let Err(error) = ended {
+            tracing::debug!(%error, "waiting for a binary that was asked for its version");
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A directory with a `ringfence` that is this shell script.
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(name: &str, script: &str) -> Self {
+            let directory =
+                std::env::temp_dir().join(format!("ringfence-fake-{name}-{}", std::process::id()));
+            fs::create_dir_all(&directory).unwrap();
+            let binary = directory.join(INSTALLED);
+            fs::write(&binary, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+            Self(directory)
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_binary_of_this_version_is_taken_and_others_are_named() {
+        let old = Fake::new("old", "echo ringfence 0.0.0");
+        let same = Fake::new("same", concat!("echo ringfence ", env!("CARGO_PKG_VERSION")));
+        let search =
+            |directories: &[&Fake]| directories.iter().map(|fake| fake.0.clone()).collect::<Vec<_>>();
+        let found = installed(&search(&[&old, &same])).await;
+        assert_eq!(found.unwrap(), same.0.join(INSTALLED));
+        let error = installed(&search(&[&old])).await.unwrap_err();
+        assert!(error.message.contains("is 0.0.0"), "{error}");
+        assert!(error.hint.contains("ringfence::init()"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_binary_that_talks_without_end_or_says_nonsense_is_not_taken() {
+        for (name, script) in [
+            ("endless", "while :; do echo ringfence; done"),
+            ("other", "echo hello"),
+            ("silent", "exit 0"),
+            ("binary", r"printf '\377\377'"),
+        ] {
+            let fake = Fake::new(name, script);
+            let begun = Instant::now();
+            let error = installed(std::slice::from_ref(&fake.0)).await.unwrap_err();
+            assert!(error.message.contains("of no known version"), "{name}: {error}");
+            assert!(begun.elapsed() < ANSWER_PATIENCE, "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_binary_that_never_answers_is_given_up() {
+        let fake = Fake::new("mute", "exec sleep 600");
+        let begun = Instant::now();
+        assert!(installed(std::slice::from_ref(&fake.0)).await.is_err());
+        assert!(begun.elapsed() < 3 * ANSWER_PATIENCE);
+    }
+
+    #[tokio::test]
+    async fn this_program_itself_is_never_asked() {
+        let directory = std::env::temp_dir().join(format!("ringfence-self-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        std::os::unix::fs::symlink(std::env::current_exe().unwrap(), directory.join(INSTALLED)).unwrap();
+        let error = installed(std::slice::from_ref(&directory)).await.unwrap_err();
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(error.message.contains("no `ringfence` is on PATH"), "{error}");
+    }
+}

@@ -1,0 +1,83 @@
+//! What the process must be like in which sandboxes are used. The command line starts as it should; a program that uses
+//! the library may have done anything to itself before.
+
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+/// signal(7)
+const SIGPIPE: u32 = 13;
+const STATUS_BYTES_MAX: u64 = 64 << 10;
+
+/// Sees to it that nothing of ours gets in anybody's way.
+pub(crate) fn prepare() -> Result<(), RequestError> {
+    // What this process prints would go into a sandbox.
+    ringfence_jail::fill_standard_descriptors().map_err(|error| {
+        fault(
+            format!("the closed ones of the descriptors 0 to 2 cannot be filled: {error}."),
+            "Let the process open more files (`ulimit -n`).",
+        )
+    })?;
+    let status = read_status().map_err(|error| {
+        fault(
+            format!("/proc/self/status cannot be read: {error}."),
+            "Mount /proc.",
+        )
+    })?;
+    if is_ended_by(SIGPIPE, &status) {
+        return Err(fault(
+            "this process dies of SIGPIPE: a program in a sandbox could end it by closing its standard input.".to_owned(),
+            "Ignore the signal, as every Rust program does that does not change it.",
+        ));
+    }
+    Ok(())
+}
+
+fn read_status() -> io::Result<String> {
+    let mut text = String::new();
+    File::open("/proc/self/status")?
+        .take(STATUS_BYTES_MAX)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Is the signal neither ignored nor caught (proc_pid_status(5)). What cannot be read counts as that.
+fn is_ended_by(signal: u32, status: &str) -> bool {
+    let has = |name: &str| {
+        let set = status.lines().find_map(|line| line.strip_prefix(name));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        set.is_some_and(|set| set & (1 << (signal - 1)) != 0)
+    };
+    !has("SigIgn:") && !has("SigCgt:")
+}
+
+fn fault(message: String, hint: &str) -> RequestError {
+    RequestError::new(ErrorCode::SandboxFault, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_neither_ignored_nor_caught_ends_the_process() {
+        let check = |ignored: &str, caught: &str, expect: bool| {
+            let status =
+                format!("Name:\tx\nSigBlk:\t0000000000001000\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n");
+            assert_eq!(is_ended_by(SIGPIPE, &status), expect, "{status}");
+        };
+        check("0000000000001000", "0000000000000000", false);
+        check("0000000000000000", "0000000100011000", false);
+        check("0000000000000000", "0000000100010440", true);
+        check("ffffffffffffefff", "0000000000000000", true);
+        check("", "", true);
+    }
+
+    #[test]
+    fn this_process_is_fit() {
+        assert!(!is_ended_by(SIGPIPE, &read_status().unwrap()));
+        prepare().unwrap();
+    }
+}

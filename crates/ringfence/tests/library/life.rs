@@ -1,0 +1,226 @@
+//! Beginning and end: sandboxes side by side, runs side by side, and nothing that stays behind.
+
+use crate::place::{Place, exists, processes_with, soon};
+use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Hears, Sandbox};
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+/// A shell program that says `up` and then runs for an hour under this name.
+fn for_an_hour(name: &str) -> ExecuteRequest {
+    ExecuteRequest::shell(format!("echo up; exec -a {name} sleep 3600"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
+    let (one, other) = (Place::new("one"), Place::new("other"));
+    let (first, second) = (one.sandbox().await, other.sandbox().await);
+    let (a, b) = tokio::join!(
+        first.execute(ExecuteRequest::python("print('one')")),
+        second.execute(ExecuteRequest::python("print('other')"))
+    );
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!((a.stdout.as_str(), b.stdout.as_str()), ("one\n", "other\n"));
+    assert_ne!(first.public_key(), second.public_key());
+    drop(first);
+    let again = second
+        .execute(ExecuteRequest::python("print('still')"))
+        .await
+        .unwrap();
+    assert_eq!(again.stdout, "still\n");
+    let of_first = ringfence::audit::Query {
+        execution_id: Some(a.execution_id),
+        ..Default::default()
+    };
+    assert!(second.audit(of_first).await.unwrap().records.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
+    let place = Place::new("drop");
+    let sandbox = place.sandbox().await;
+    let name = format!("sleeper-drop-{}", std::process::id());
+    let mut execution = sandbox.start(for_an_hour(&name));
+    assert!(execution.next_output().await.is_some());
+    assert!(
+        soon(|| !processes_with(&name).is_empty()).await,
+        "the control: it runs"
+    );
+    let of_ringfence = place.processes();
+    assert!(of_ringfence.len() >= 2, "the control: helper and supervisor");
+
+    let clone = sandbox.clone();
+    drop(sandbox);
+    let alive = clone.execute(ExecuteRequest::shell("echo alive")).await.unwrap();
+    assert_eq!(alive.stdout, "alive\n");
+    drop(clone);
+
+    assert!(soon(|| processes_with(&name).is_empty()).await);
+    assert!(
+        soon(|| of_ringfence.iter().all(|pid| !exists(*pid))).await,
+        "no zombie either"
+    );
+    // Killed, or torn down with its helper before that was told: but it has ended.
+    let ended = tokio::time::timeout(Duration::from_secs(10), execution.finish())
+        .await
+        .unwrap();
+    match ended {
+        Ok(result) => assert_eq!(result.exit.kind, ExitKind::Cancelled),
+        Err(error) => assert_eq!(error.code, ErrorCode::SandboxFault),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
+    let place = Place::new("shutdown");
+    let sandbox = place.sandbox().await;
+    sandbox.warm_up();
+    let name = format!("sleeper-shutdown-{}", std::process::id());
+    let mut execution = sandbox.start(for_an_hour(&name));
+    assert!(execution.next_output().await.is_some());
+    let clone = sandbox.clone();
+    sandbox.shutdown().await;
+    assert!(processes_with(&name).is_empty() && place.processes().is_empty());
+
+    let error = clone
+        .execute(ExecuteRequest::shell("echo late"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code, ErrorCode::SandboxFault);
+    assert!(error.message.contains("shut down"), "{error}");
+    assert!(place.processes().is_empty(), "no second helper");
+    clone.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tasks_at_once_each_get_their_own_result() {
+    let place = Place::new("many");
+    let sandbox = place.builder().concurrency(4).waiting(64).build().await.unwrap();
+    let runs = (0..40).map(|number| {
+        let sandbox = sandbox.clone();
+        tokio::spawn(async move {
+            let code = format!("echo {number}");
+            (number, sandbox.execute(ExecuteRequest::shell(code)).await)
+        })
+    });
+    for run in runs.collect::<Vec<_>>() {
+        let (number, result) = run.await.unwrap();
+        assert_eq!(result.unwrap().stdout, format!("{number}\n"));
+    }
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_who_stops_waiting_cancels_the_program() {
+    let place = Place::new("timeout");
+    let sandbox = place.sandbox().await;
+    let mut events = sandbox.events(Hears::Everything);
+    let name = format!("sleeper-timeout-{}", std::process::id());
+    let mut waited = Box::pin(sandbox.execute(for_an_hour(&name)));
+    let is_up = async {
+        while let Some(event) = events.next().await {
+            if event.kind.name() == "execution.output" {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        ended = &mut waited => panic!("{ended:?}"),
+        () = is_up => {}
+    }
+    assert!(
+        soon(|| !processes_with(&name).is_empty()).await,
+        "the control: it runs"
+    );
+    drop(waited);
+    assert!(soon(|| processes_with(&name).is_empty()).await);
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
+    let place = Place::new("thread");
+    let sandbox = place.sandbox().await;
+    let of_thread = sandbox.clone();
+    let started = std::thread::spawn(move || of_thread.start(ExecuteRequest::shell("echo thread")));
+    let result = started.join().unwrap().finish().await.unwrap();
+    assert_eq!(result.stdout, "thread\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standard_input_is_copied_as_it_comes() {
+    let place = Place::new("stdin");
+    let sandbox = place.sandbox().await;
+    let request = ExecuteRequest::shell("read line; echo got $line");
+    let execution = sandbox.start_with_stdin(request, &b"a line\n"[..]);
+    assert_eq!(execution.finish().await.unwrap().stdout, "got a line\n");
+}
+
+#[test]
+fn without_a_runtime_there_is_an_error_and_no_panic() {
+    let place = Place::new("no-runtime");
+    let mut building = pin!(place.builder().build());
+    let Poll::Ready(Err(error)) = building.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it waits for something");
+    };
+    assert!(error.message.contains("no Tokio runtime"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_helper_that_is_none_is_told_before_anything_is_run() {
+    for binary in ["/bin/true", "/nonexistent/ringfence"] {
+        let place = Place::new("no-helper");
+        let error = place.builder().helper(binary).build().await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::SandboxFault, "{binary}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_is_given_up_leaves_no_process() {
+    let place = Place::new("given-up");
+    let mut given_up = 0;
+    for ms in [1, 2, 4, 8, 16, 32] {
+        let built = tokio::time::timeout(Duration::from_millis(ms), place.builder().build()).await;
+        given_up += usize::from(built.is_err());
+    }
+    assert!(given_up > 0, "the control: a build takes more than a millisecond");
+    assert!(soon(|| place.processes().is_empty()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_the_program_starts_inherit_nothing() {
+    let place = Place::new("inherit");
+    let sandbox = place.sandbox().await;
+    let mut execution = sandbox.start(ExecuteRequest::shell("echo up; exec sleep 3600"));
+    assert!(execution.next_output().await.is_some());
+    let own = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    #[expect(clippy::disallowed_methods, reason = "the program's own child")]
+    let child = std::process::Command::new("ls")
+        .args(["-l", "/proc/self/fd"])
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(child.stdout).unwrap();
+    assert!(own > 10, "the control: there is something to inherit");
+    for kind in ["socket:", "memfd:", "audit.db", "signing.key"] {
+        assert!(!listed.contains(kind), "{listed}");
+    }
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_has_ended_takes_no_request_and_nobody_waits_for_ever() {
+    let place = Place::new("runtime");
+    let builder = place.builder();
+    let builder = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(builder.build()).unwrap()
+    });
+    let sandbox: Sandbox = builder.join().unwrap();
+    let refused = sandbox.execute(ExecuteRequest::shell("echo x"));
+    let refused = tokio::time::timeout(Duration::from_secs(10), refused)
+        .await
+        .unwrap();
+    assert_eq!(refused.unwrap_err().code, ErrorCode::SandboxFault);
+}

@@ -1,0 +1,166 @@
+//! What is told and kept: events, secrets, artifacts, the audit record; and that one tenant has nothing of another's.
+
+use crate::place::Place;
+use ringfence::{
+    ErrorCode, EventKind, ExecuteRequest, Hears, LimitsRequest, Namespace, artifact,
+    audit::{Actions, Query},
+};
+use std::time::Duration;
+
+const SECRET: &str = "correct-horse-battery-staple";
+
+fn of(namespace: &Namespace, mut request: ExecuteRequest) -> ExecuteRequest {
+    request.namespace = namespace.clone();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_in_order_and_end_with_the_sandbox() {
+    let place = Place::new("events");
+    let sandbox = place.sandbox().await;
+    let mut events = sandbox.events(Hears::Everything);
+    let result = sandbox.execute(ExecuteRequest::shell("echo out")).await.unwrap();
+    drop(sandbox);
+    let mut told = Vec::new();
+    let until_the_end = async {
+        while let Some(event) = events.next().await {
+            assert_eq!(event.execution_id.as_ref(), Some(&result.execution_id));
+            if let EventKind::ExecutionOutput { text, .. } = &event.kind {
+                assert_eq!(text, "out\n");
+            }
+            told.push(event.kind.name());
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), until_the_end)
+        .await
+        .unwrap();
+    assert_eq!(
+        told,
+        ["execution.started", "execution.output", "execution.completed"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_used_and_does_not_leave() {
+    let place = Place::new("secret");
+    let sandbox = place.sandbox().await;
+    let namespace = Namespace::default_name();
+    let secrets = sandbox.secrets(&namespace);
+    assert!(!secrets.put("KEY", SECRET.to_owned(), None).await.unwrap());
+    assert!(secrets.put("KEY", SECRET.to_owned(), None).await.unwrap());
+    let code = "import os\nk = os.environ['KEY']\nopen('k', 'w').write(k)\nprint(len(k), k)\nk[::-1]";
+    let mut request = ExecuteRequest::python(code);
+    request.secrets.insert("KEY".parse().unwrap());
+    let result = sandbox.execute(request.clone()).await.unwrap();
+    assert_eq!(result.stdout, format!("{} ***REDACTED***\n", SECRET.len()));
+    let everything = serde_json::to_string(&result).unwrap();
+    let reversed: String = SECRET.chars().rev().collect();
+    assert!(
+        !everything.contains(SECRET) && !everything.contains(&reversed),
+        "{everything}"
+    );
+
+    for bad in ["", "a\0b"] {
+        let error = secrets.put("KEY", bad.to_owned(), None).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
+    }
+    assert_eq!(
+        secrets.put("no name", "x".into(), None).await.unwrap_err().code,
+        ErrorCode::InvalidArgument
+    );
+    assert!(secrets.delete("KEY").await.unwrap() && !secrets.delete("KEY").await.unwrap());
+    assert_eq!(
+        sandbox.execute(request).await.unwrap_err().code,
+        ErrorCode::SecretUnavailable
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_namespace_has_nothing_of_anothers() {
+    let place = Place::new("namespaces");
+    let sandbox = place.sandbox().await;
+    let (blue, red): (Namespace, Namespace) = ("blue".parse().unwrap(), "red".parse().unwrap());
+    sandbox
+        .secrets(&blue)
+        .put("KEY", SECRET.to_owned(), None)
+        .await
+        .unwrap();
+    let code = "echo ours > file";
+    let result = sandbox
+        .execute(of(&blue, ExecuteRequest::shell(code)))
+        .await
+        .unwrap();
+
+    let own = sandbox.artifacts(&blue, &result.execution_id);
+    let manifest = own.manifest().await.unwrap();
+    artifact::verify_manifest(&manifest, Some(&sandbox.public_key())).unwrap();
+    let content = own.read("file").await.unwrap();
+    assert_eq!(content, b"ours\n");
+    artifact::verify(
+        &result.artifacts[0],
+        &result.execution_id,
+        &*content,
+        &sandbox.public_key(),
+    )
+    .unwrap();
+
+    let theirs = sandbox.artifacts(&red, &result.execution_id);
+    assert_eq!(theirs.manifest().await.unwrap_err().code, ErrorCode::NotFound);
+    assert_eq!(theirs.read("file").await.unwrap_err().code, ErrorCode::NotFound);
+    assert!(sandbox.secrets(&red).list().await.unwrap().is_empty());
+    let mut request = of(&red, ExecuteRequest::shell("env"));
+    request.secrets.insert("KEY".parse().unwrap());
+    assert_eq!(
+        sandbox.execute(request).await.unwrap_err().code,
+        ErrorCode::SecretUnavailable
+    );
+
+    let less = LimitsRequest {
+        max_processes: Some(8),
+        ..LimitsRequest::default()
+    };
+    let before = sandbox.limits(&blue);
+    sandbox.narrow_limits(&red, &less).await.unwrap();
+    assert_eq!(
+        (sandbox.limits(&red).1.processes, sandbox.limits(&blue)),
+        (8, before)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
+    let place = Place::new("record");
+    let sandbox = place.builder().caller("billing\nserver").build().await.unwrap();
+    let good = sandbox.execute(ExecuteRequest::shell("true")).await.unwrap();
+    let bad = sandbox.execute(ExecuteRequest::shell("exit 3")).await.unwrap();
+    let query = Query {
+        actions: Some("execution.".parse::<Actions>().unwrap()),
+        ..Query::default()
+    };
+    let page = sandbox.audit(query.clone()).await.unwrap();
+    let told: Vec<_> = page
+        .records
+        .iter()
+        .map(|record| (record.action.as_str(), record.execution_id.clone().unwrap()))
+        .collect();
+    let expect = [
+        ("execution.started", good.execution_id.clone()),
+        ("execution.completed", good.execution_id),
+        ("execution.started", bad.execution_id.clone()),
+        ("execution.failed", bad.execution_id),
+    ];
+    assert_eq!(told, expect);
+    assert!(
+        page.records
+            .iter()
+            .all(|record| record.caller == "billing?server")
+    );
+    let counted: u64 = sandbox.counts().executions["shell"].values().sum();
+    assert_eq!(counted, 2);
+    assert_eq!(sandbox.stats().queue.running, 0);
+
+    // The next sandbox of this directory has the same record.
+    sandbox.shutdown().await;
+    let next = place.sandbox().await;
+    assert_eq!(next.audit(query).await.unwrap().records.len(), 4);
+}

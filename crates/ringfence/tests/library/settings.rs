@@ -1,0 +1,130 @@
+//! What a sandbox is told takes effect, and what is wrong is told with its place.
+
+use crate::place::Place;
+use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Namespace, Sandbox, Tier};
+use std::{fs, time::Duration};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_file_is_told_with_its_line() {
+    let place = Place::new("wrong");
+    let file = place.directory.join("config.yaml");
+    fs::write(&file, "floor: full\nlimits:\n  ram_mbb: 5\n").unwrap();
+    let error = Sandbox::from_yaml(&file).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::InvalidConfiguration);
+    assert!(
+        error.message.contains(&format!("{}:3", file.display())),
+        "{error}"
+    );
+    assert!(error.message.contains("Did you mean `ram_mb`?"), "{error}");
+    let missing = Sandbox::from_yaml(place.directory.join("none.yaml"))
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code, ErrorCode::InvalidConfiguration);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_builder_wins_over_a_file_over_the_defaults() {
+    let place = Place::new("layers");
+    let file = place.directory.join("config.yaml");
+    fs::write(
+        &file,
+        "limits: {ram_mb: 100, processes: 20}\nvault: {store: env}\n",
+    )
+    .unwrap();
+    let limits = LimitsRequest {
+        max_ram_mb: Some(200),
+        ..LimitsRequest::default()
+    };
+    let sandbox = place.builder().limits(&limits).yaml(&file).build().await.unwrap();
+    let (defaults, _) = sandbox.limits(&Namespace::default_name());
+    assert_eq!(
+        (defaults.memory_bytes, defaults.processes, defaults.timeout_ms),
+        (200 << 20, 20, 60_000)
+    );
+    assert_eq!(
+        (sandbox.stats().vault, sandbox.info().unwrap().isolation.tier),
+        ("env", Tier::Full)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
+    let place = Place::new("limits");
+    let timeout = |timeout_ms| LimitsRequest {
+        timeout_ms: Some(timeout_ms),
+        ..LimitsRequest::default()
+    };
+    let builder = place.builder().limits(&timeout(300)).caps(&timeout(1_000));
+    let sandbox = builder.audit_in_memory().build().await.unwrap();
+    let result = sandbox
+        .execute(ExecuteRequest::shell("echo partial; sleep 60"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (result.exit.kind, result.stdout.as_str()),
+        (ExitKind::Timeout, "partial\n")
+    );
+    let mut request = ExecuteRequest::shell("true");
+    request.limits = timeout(2_000);
+    assert_eq!(
+        sandbox.execute(request).await.unwrap_err().code,
+        ErrorCode::InvalidArgument
+    );
+    assert!(!place.directory.join("state/record/audit.db").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
+    let place = Place::new("vault");
+    let (vault, key) = (place.directory.join("vault"), place.directory.join("key"));
+    let namespace = Namespace::default_name();
+    let first = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
+    first
+        .secrets(&namespace)
+        .put("KEY", "a-secret-in-a-file".to_owned(), None)
+        .await
+        .unwrap();
+    first.shutdown().await;
+    let next = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
+    assert_eq!(
+        next.secrets(&namespace).list().await.unwrap()[0].key.as_str(),
+        "KEY"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_stand_ready_when_they_were_asked_for() {
+    let place = Place::new("warm");
+    let sandbox = place
+        .builder()
+        .warm(1, 1)
+        .set("warm.preload_python", "")
+        .build()
+        .await
+        .unwrap();
+    sandbox.warm_up();
+    assert!(sandbox.warmed_up(Duration::from_secs(60)).await);
+    let stats = sandbox.stats();
+    let shell = stats
+        .warm
+        .iter()
+        .find(|warm| warm.language == Language::Shell)
+        .unwrap();
+    assert_eq!(shell.ready, 1, "{stats:?}");
+    assert_eq!(
+        sandbox
+            .execute(ExecuteRequest::shell("echo warm"))
+            .await
+            .unwrap()
+            .stdout,
+        "warm\n"
+    );
+    let runtimes = sandbox.runtimes().await;
+    assert!(
+        runtimes
+            .iter()
+            .any(|runtime| runtime.language == Language::Shell && runtime.available)
+    );
+    sandbox.shutdown().await;
+    assert!(place.processes().is_empty());
+}

@@ -1,0 +1,33 @@
+//! What a program prints, in pieces: however it is cut, the output is the same, and no secret is in it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfence_redact::{Forms, Personal, Redactor};
+
+/// Secrets of several shapes: plain, with quotes and a line break, one that contains another.
+const SECRETS: [&str; 4] = ["hunter2-hunter2", "pass\"word\\\nline two", "hunter2-hunter2-and-more", "abab"];
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((head, text)) = bytes.split_first_chunk::<2>() else { return };
+    let personal = if head[0] & 1 == 0 { Personal::Keep } else { Personal::Remove };
+    let redactor = Redactor::new(SECRETS, Forms::All, personal);
+    let redactor = if head[0] & 2 == 0 { redactor } else { redactor.filled() };
+    let mut whole = Vec::new();
+    let mut stream = redactor.stream();
+    stream.push(text, &mut whole);
+    stream.finish(&mut whole);
+    let mut pieces = Vec::new();
+    let mut stream = redactor.stream();
+    for piece in text.chunks(usize::from(head[1] % 32) + 1) {
+        stream.push(piece, &mut pieces);
+    }
+    stream.finish(&mut pieces);
+    assert_eq!(whole, pieces);
+    for secret in SECRETS {
+        let found = whole.windows(secret.len()).any(|window| window == secret.as_bytes());
+        assert!(!found, "{secret:?}");
+    }
+    if head[0] & 2 != 0 {
+        assert_eq!(whole.len(), text.len());
+    }
+});

@@ -1,0 +1,134 @@
+//! Parts of the product on their own: the redactor over texts of many kinds, and the audit record on this disk. Each is an
+//! example program of its crate that prints what it measured as JSON.
+
+use super::{Options, machine, write};
+use crate::{
+    command::{capture, show},
+    workspace::Workspace,
+};
+use serde_json::Value;
+use std::fs;
+
+/// Figures of one part: what was measured, and in which unit.
+struct Figure {
+    what: String,
+    figure: String,
+}
+
+/// The redactor: megabytes in a second of one core, and what it takes to make one.
+pub fn redact(workspace: &Workspace, options: &Options) -> Result<(), String> {
+    let printed = run(workspace, "ringfence-redact", "redact", &[])?;
+    let figures = printed.iter().map(|line| {
+        let what = line["what"].as_str().unwrap_or_default();
+        let figure = match (
+            line["mb_per_s"].as_f64(),
+            line["ms"].as_f64(),
+            line["peak_mib"].as_f64(),
+        ) {
+            (Some(speed), ..) => format!("{speed:.0} MB/s"),
+            (None, Some(ms), Some(mib)) => format!("made in {ms:.0} ms, {mib:.0} MiB at most"),
+            _ => return Err(format!("the example printed {line}")),
+        };
+        Ok(Figure {
+            what: what.to_owned(),
+            figure,
+        })
+    });
+    tell(
+        workspace,
+        options,
+        "redact",
+        &printed,
+        &figures.collect::<Result<Vec<_>, _>>()?,
+    )
+}
+
+/// The audit record: one append alone, many at once, and reading it all.
+pub fn audit(workspace: &Workspace, options: &Options) -> Result<(), String> {
+    let scratch = workspace.target.join("bench-audit");
+    fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let place = scratch.display().to_string();
+    let printed = run(workspace, "ringfence-store", "audit", &[&place])?;
+    let mut figures = Vec::new();
+    for document in &printed {
+        flatten("", document, &mut figures);
+    }
+    tell(workspace, options, "audit", &printed, &figures)
+}
+
+/// Each number with the path to it.
+fn flatten(path: &str, value: &Value, figures: &mut Vec<Figure>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}, {name}")
+                };
+                flatten(&path, value, figures);
+            }
+        }
+        Value::Number(number) => figures.push(Figure {
+            what: path.replace('_', " "),
+            figure: format!("{:.0}", number.as_f64().unwrap_or_default()),
+        }),
+        _ => {}
+    }
+}
+
+/// Builds and runs an example; the JSON documents that it printed.
+fn run(workspace: &Workspace, package: &str, example: &str, words: &[&str]) -> Result<Vec<Value>, String> {
+    show(workspace.cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        package,
+        "--example",
+        example,
+    ]))?;
+    let mut program = crate::command::command(
+        &workspace
+            .target
+            .join("release/examples")
+            .join(example)
+            .display()
+            .to_string(),
+        words.iter().copied(),
+    );
+    program.current_dir(&workspace.root);
+    let printed = capture(program)?;
+    let documents = serde_json::Deserializer::from_str(&printed).into_iter();
+    documents
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("{example}: {error}: {printed}"))
+}
+
+fn tell(
+    workspace: &Workspace,
+    options: &Options,
+    bench: &str,
+    printed: &[Value],
+    figures: &[Figure],
+) -> Result<(), String> {
+    if options.json {
+        println!(
+            "{}",
+            serde_json::json!({"bench": bench, "machine": machine(), "measured": printed})
+        );
+    } else {
+        println!("{}", machine());
+        for Figure { what, figure } in figures {
+            println!("{what}: {figure}");
+        }
+    }
+    if options.write {
+        let mut table = format!("{}\n\n| what | figure |\n|---|---|\n", machine());
+        for Figure { what, figure } in figures {
+            table += &format!("| {what} | {figure} |\n");
+        }
+        write(workspace, bench, &table)?;
+    }
+    Ok(())
+}
