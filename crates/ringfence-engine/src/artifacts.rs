@@ -474,6 +474,8 @@ impl Staging {
         if self.refused > REFUSED_MAX {
             return;
         }
+        // Before it is cut: half of a secret would not be found.
+        let what = self.shelf.redactor.text(&what);
         let what: String = what.chars().take(WHAT_CHARS_MAX).collect();
         let (rule, layer) = ("artifacts.plain_files".to_owned(), "artifacts".to_owned());
         self.staged.denials.push(Denial {

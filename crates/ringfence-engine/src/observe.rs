@@ -496,6 +496,24 @@ impl Engine {
         self.house().record.note(note).await.map(drop)
     }
 
+    /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
+    pub async fn note_refusal(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        code: ErrorCode,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::ToolCalled,
+            outcome: Outcome::Denied,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"tool": tool, "code": code.as_str()}),
+        };
+        self.house().record.note(note).await.map(drop)
+    }
+
     async fn note(
         &self,
         caller: &Caller,

@@ -117,15 +117,26 @@ pub(crate) fn build(
 struct Redaction<'a> {
     redactor: &'a Redactor,
     found: u64,
+    /// Texts may end within a secret.
+    is_cut: bool,
 }
 
 impl<'a> Redaction<'a> {
     fn new(redactor: &'a Redactor) -> Self {
-        Self { redactor, found: 0 }
+        Self {
+            redactor,
+            found: 0,
+            is_cut: false,
+        }
     }
 
     fn text(&mut self, text: &mut String) {
-        if let Cow::Owned(clean) = self.redactor.text(text) {
+        let clean = if self.is_cut {
+            self.redactor.cut_text(text)
+        } else {
+            self.redactor.text(text)
+        };
+        if let Cow::Owned(clean) = clean {
             *text = clean;
             self.found += 1;
         }
@@ -135,6 +146,7 @@ impl<'a> Redaction<'a> {
         if self.redactor.is_idle() {
             return program;
         }
+        self.is_cut = program.is_cut;
         if let Some(result) = &mut program.result {
             let found = self.redactor.json(result);
             self.found += found.secrets + found.personal;
@@ -154,6 +166,7 @@ impl<'a> Redaction<'a> {
     }
 
     fn denials(&mut self, mut denials: Vec<Denial>) -> Vec<Denial> {
+        self.is_cut = false;
         denials.iter_mut().for_each(|denial| self.text(&mut denial.what));
         denials
     }

@@ -204,6 +204,21 @@ impl Redactor {
         Cow::Owned(out)
     }
 
+    /// The beginning of a text whose rest nobody has. Where a find may have begun at its end, that goes with it: half of
+    /// a secret is one, too.
+    #[must_use]
+    pub fn cut_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.is_idle() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = Vec::with_capacity(text.len());
+        self.stream().push(text.as_bytes(), &mut out);
+        if out == text.as_bytes() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(into_text(out))
+    }
+
     /// States of the tables, about nine bytes each.
     #[must_use]
     pub fn states(&self) -> usize {

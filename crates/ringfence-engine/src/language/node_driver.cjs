@@ -38,7 +38,7 @@
   let value, failed = false, told = false;
 
   const tell = (tag, text, limit) => {
-    let data = Buffer.from(String(text)).subarray(0, limit);
+    let data = Buffer.from(String(text)).subarray(0, limit + 1); // one more says that it was cut
     const head = Buffer.alloc(5);
     head.write(tag);
     head.writeUInt32BE(data.length, 1);
@@ -47,15 +47,17 @@
       while (data.length) data = data.subarray(fs.writeSync(3, data));
     } catch {}
   };
+  // Only `tell` cuts a text: whoever takes secrets out has to know where that was.
+  const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });
   const named = (text) => (module_file ? text.split(pathToFileURL(module_file).href).join(apparent).split(module_file).join(apparent) : text);
   const explain = (error) => {
     failed = true;
     const known = error instanceof Error || (error && typeof error === 'object' && 'stack' in error);
     const own = (line) => !/^\s+at .*(node:|\[eval\])/.test(line);
-    const stack = named(known ? String(error.stack) : `Uncaught ${util.inspect(error)}`).split('\n').filter(own).join('\n');
+    const stack = named(known ? String(error.stack) : `Uncaught ${inspect(error)}`).split('\n').filter(own).join('\n');
     const place = stack.split('\n').map((line) => line.indexOf(apparent + ':') >= 0 && line.slice(line.indexOf(apparent + ':') + apparent.length + 1).match(/^\d+/)).find(Boolean);
     tell('E', known ? (error.name || 'Error') : typeof error, 1024);
-    tell('M', known ? error.message : util.inspect(error), 65536);
+    tell('M', known ? error.message : inspect(error), 65536);
     tell('T', stack + '\n', 262144);
     if (place) tell('L', place[0], 16);
   };
@@ -74,7 +76,7 @@
     if (value === undefined) return;
     let text;
     try {
-      text = util.inspect(value, { depth: 6 });
+      text = inspect(value, { depth: 6 });
     } catch {
       text = '<unrepresentable>';
     }

@@ -45,7 +45,7 @@ def _ringfence(sys, forked=False):
         gc.freeze()
         return first, second
     def tell(tag, text, limit):
-        data = text.encode('utf-8', 'backslashreplace')[:limit]
+        data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one more says that it was cut
         data = tag + len(data).to_bytes(4, 'big') + data
         try:
             while data:

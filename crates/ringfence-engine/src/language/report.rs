@@ -16,6 +16,8 @@ pub struct ProgramReport {
     pub variables: Vec<String>,
     /// The error that ended it.
     pub error: Option<ProgramError>,
+    /// A text was longer than what is kept of it, and ends anywhere.
+    pub is_cut: bool,
 }
 
 const VARIABLES_MAX: usize = 1000;
@@ -23,6 +25,7 @@ const REPR_BYTES_MAX: usize = 64 << 10;
 const RESULT_BYTES_MAX: usize = 1 << 20;
 const TRACEBACK_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 1024;
+const VARIABLE_BYTES_MAX: usize = 256;
 const DISPLAYS_MAX: usize = 32;
 /// Of all that are text.
 const DISPLAY_BYTES_MAX: usize = 1 << 20;
@@ -48,8 +51,13 @@ fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((head[0], payload, after))
 }
 
+/// A driver sends one byte more than what is kept, so that a text that was cut is told from one that just fits.
 fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
-    let text = |max: usize| String::from_utf8_lossy(&payload[..payload.len().min(max)]).into_owned();
+    let is_cut = &mut report.is_cut;
+    let mut text = |max: usize| {
+        *is_cut |= payload.len() > max;
+        String::from_utf8_lossy(beginning(payload, max)).into_owned()
+    };
     let empty = || ProgramError {
         kind: String::new(),
         message: String::new(),
@@ -59,7 +67,7 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
     match tag {
         b'R' if payload.len() <= RESULT_BYTES_MAX => report.result = serde_json::from_slice(payload).ok(),
         b'P' => report.result_repr = Some(text(REPR_BYTES_MAX)),
-        b'V' if report.variables.len() < VARIABLES_MAX => report.variables.push(text(NAME_BYTES_MAX)),
+        b'V' if report.variables.len() < VARIABLES_MAX => report.variables.push(text(VARIABLE_BYTES_MAX)),
         b'A' | b'D' if report.display.len() < DISPLAYS_MAX => {
             let taken = report.display.iter().filter_map(|display| display.text.as_ref());
             let room = DISPLAY_BYTES_MAX - taken.map(String::len).sum::<usize>();
@@ -70,6 +78,17 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
         b'T' => report.error.get_or_insert_with(empty).traceback = text(TRACEBACK_BYTES_MAX),
         b'L' => report.error.get_or_insert_with(empty).line = text(16).parse().ok(),
         _ => {}
+    }
+}
+
+/// At most so many bytes, and no half of a character at their end.
+fn beginning(payload: &[u8], max: usize) -> &[u8] {
+    let Some(kept) = payload.get(..max) else {
+        return payload;
+    };
+    match std::str::from_utf8(kept) {
+        Err(error) if error.error_len().is_none() => &kept[..error.valid_up_to()],
+        _ => kept,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why an action is not recorded, or a record not read. Each says what to do about it.
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi::SQLITE_IOERR_SHMSIZE};
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -139,6 +139,8 @@ impl AuditError {
         let path = path.to_owned();
         let what = error.to_string();
         match error.sqlite_error_code() {
+            // the index of its log could not be made longer
+            _ if is_extended(error, SQLITE_IOERR_SHMSIZE) => Self::DiskFull(path),
             Some(ErrorCode::DiskFull) => Self::DiskFull(path),
             Some(ErrorCode::ReadOnly) => Self::ReadOnly(path),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked(path),
@@ -168,4 +170,8 @@ impl AuditError {
             },
         }
     }
+}
+
+fn is_extended(error: &rusqlite::Error, code: std::ffi::c_int) -> bool {
+    matches!(error, rusqlite::Error::SqliteFailure(error, _) if error.extended_code == code)
 }

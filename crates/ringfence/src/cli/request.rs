@@ -6,7 +6,7 @@ use ringfence_types::{
     RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read},
     path::Path,
@@ -25,6 +25,7 @@ pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest,
     request.name = script_name(&arguments.script);
     request.args = words(&arguments.args)?;
     request.env = variables(&arguments.env)?;
+    request.secrets = secrets(&arguments.secret)?;
     request.limits = limits(arguments)?;
     if let Some(workspace) = &arguments.workspace {
         request.workspace = workspace_of(workspace)?;
@@ -142,6 +143,21 @@ fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError
         }
     }
     Ok(variables)
+}
+
+/// Names only: a value would stand in the process list.
+fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
+    let name = |name: &String| EnvName::try_from(name.clone());
+    names
+        .iter()
+        .map(name)
+        .collect::<Result<_, _>>()
+        .map_err(|reason| {
+            RequestError::invalid(
+                format!("--secret: {reason}."),
+                "Name a secret of the vault; the value is never given here.",
+            )
+        })
 }
 
 fn limits(arguments: &RunArguments) -> Result<LimitsRequest, RequestError> {

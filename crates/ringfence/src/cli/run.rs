@@ -68,6 +68,9 @@ pub(super) struct RunArguments {
     /// A variable for the script, whose environment is otherwise built from nothing
     #[arg(long, value_name = "NAME=VALUE")]
     pub(super) env: Vec<String>,
+    /// A secret of the vault that the script gets as a variable of this name
+    #[arg(long, value_name = "NAME")]
+    pub(super) secret: Vec<String>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
     raw: bool,

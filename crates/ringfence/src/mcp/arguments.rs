@@ -203,11 +203,6 @@ pub(super) fn wrong_type(name: &str, expected: &str, found: &Value) -> RequestEr
     )
 }
 
-/// For tools that take nothing but a namespace.
-pub(super) fn no_arguments(arguments: JsonObject, namespaces: Namespaces) -> Result<Namespace, RequestError> {
-    Arguments::open(arguments, "", &[NAMESPACE], &[])?.namespace(namespaces)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,14 +265,18 @@ mod tests {
 
     #[test]
     fn a_namespace_is_the_callers_only_where_the_operator_says_so() {
-        let named =
-            |namespaces| no_arguments(json!({"namespace": "a"}).as_object().unwrap().clone(), namespaces);
+        let read = |name: &str, namespaces| {
+            let arguments = json!({"namespace": name}).as_object().unwrap().clone();
+            Arguments::open(arguments, "", &[NAMESPACE], &[])
+                .unwrap()
+                .namespace(namespaces)
+        };
+        let named = |namespaces| read("a", namespaces);
         assert_eq!(named(Namespaces::CallerChooses).unwrap().as_str(), "a");
         assert_eq!(
             named(Namespaces::Fixed).unwrap_err().code,
             ErrorCode::PolicyDenied
         );
-        let bad = json!({"namespace": "../x"}).as_object().unwrap().clone();
-        assert!(no_arguments(bad, Namespaces::CallerChooses).is_err());
+        assert!(read("../x", Namespaces::CallerChooses).is_err());
     }
 }

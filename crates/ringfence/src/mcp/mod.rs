@@ -72,6 +72,8 @@ impl Offer {
     }
 }
 
+/// What stands on record for a resource that was asked for and is none.
+const RESOURCE: &str = "resource";
 /// How long answers that are ready may take to leave after the client has.
 const FAREWELL: Duration = Duration::from_millis(700);
 
@@ -283,20 +285,30 @@ impl Server {
     ) -> Result<Answer, RequestError> {
         let arguments = request.arguments.unwrap_or_default();
         let caller = &caller(context);
-        if request.name == tools::EXECUTE_CODE {
-            let request = execute_code::parse(arguments, &self.offer)?;
-            return execute_code::call(&self.engine().await?, caller, request, context, &self.gone).await;
-        }
         let engine = &self.engine().await?;
         let offer = &self.offer;
         let tool = tools::name(&request.name).unwrap_or_default();
-        let call = observe::Call {
-            engine,
-            caller,
-            offer,
-            tool,
-        };
-        match tool {
+        if tool == tools::EXECUTE_CODE {
+            return match execute_code::parse(arguments, offer) {
+                Ok(request) => execute_code::call(engine, caller, request, context, &self.gone).await,
+                Err(error) => Err(on_record(engine, caller, tool, error).await),
+            };
+        }
+        let call = observe::Call::new(engine, caller, offer, tool);
+        let answered = self.look(&call, arguments).await;
+        match answered {
+            Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await),
+            answered => answered,
+        }
+    }
+
+    /// Every tool but the one that runs programs.
+    async fn look(
+        &self,
+        call: &observe::Call<'_>,
+        arguments: serde_json::Map<String, Value>,
+    ) -> Result<Answer, RequestError> {
+        match call.tool {
             tools::SANDBOX_STATS => call.stats(arguments).await,
             tools::GET_SANDBOX_METRICS => call.metrics(arguments).await,
             tools::INSPECT_STATE => call.inspect(arguments).await,
@@ -305,16 +317,23 @@ impl Server {
             tools::AUDIT_EXECUTION => call.audit(arguments).await,
             tools::VAULT_LIST => call.vault_list(arguments).await,
             tools::VAULT_DELETE => call.vault_delete(arguments).await,
+            tools::LIST_RUNTIMES => {
+                call.look(arguments).await?;
+                Ok(listings::runtimes(&call.engine().runtimes().await))
+            }
             _ => {
-                let namespace = arguments::no_arguments(arguments, offer.namespaces)?;
-                engine.note_call(caller, namespace.as_str(), tool).await?;
-                if tool == tools::LIST_RUNTIMES {
-                    Ok(listings::runtimes(&engine.runtimes().await))
-                } else {
-                    Ok(listings::sandbox(&engine.info()?))
-                }
+                call.look(arguments).await?;
+                Ok(listings::sandbox(&call.engine().info()?))
             }
         }
+    }
+}
+
+/// Notes a call that the engine was never asked for. Who cannot be told so on record is told of that instead.
+async fn on_record(engine: &Engine, caller: &Caller, tool: &str, error: RequestError) -> RequestError {
+    match engine.note_refusal(caller, tool, error.code).await {
+        Ok(()) => error,
+        Err(unavailable) => unavailable,
     }
 }
 
@@ -428,8 +447,11 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = async {
-            let engine = self.engine().await?;
-            resources::read(&engine, &caller(&context), &self.offer, &request.uri).await
+            let (engine, caller) = (self.engine().await?, caller(&context));
+            match resources::parse(&request.uri, &self.offer) {
+                Ok(wanted) => resources::read(&engine, &caller, &self.offer, wanted).await,
+                Err(error) => Err(on_record(&engine, &caller, RESOURCE, error).await),
+            }
         };
         match read.await {
             Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
@@ -463,6 +485,13 @@ impl ServerHandler for Server {
             let names = self.names.iter().map(AsRef::as_ref);
             let near = crate::nearest::suggestion(&request.name, names);
             let name: String = request.name.chars().take(64).collect();
+            if let Ok(engine) = self.engine().await {
+                // The name is a stranger's; the record has none of it.
+                let caller = caller(&context);
+                if let Err(error) = engine.note_refusal(&caller, "", ErrorCode::NotFound).await {
+                    return Err(ErrorData::internal_error(error.to_string(), None));
+                }
+            }
             return Err(ErrorData::invalid_params(
                 format!("there is no tool `{name}`.{near}"),
                 None,

@@ -14,6 +14,7 @@ use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::{Outcome, Query};
 use ringfence_types::{EnvName, LimitsRequest, Namespace, RequestError};
 use serde_json::{Map, Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const ID: Name = ("request_id", &["execution_id"]);
 pub(super) const KEY: Name = ("key", &[]);
@@ -31,13 +32,34 @@ type Answered = Result<Answer, RequestError>;
 
 /// One call of one of these tools.
 pub(super) struct Call<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) caller: &'a Caller,
-    pub(super) offer: &'a Offer,
+    engine: &'a Engine,
+    caller: &'a Caller,
+    offer: &'a Offer,
     pub(super) tool: &'static str,
+    has_asked: AtomicBool,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    pub(super) fn new(engine: &'a Engine, caller: &'a Caller, offer: &'a Offer, tool: &'static str) -> Self {
+        Self {
+            engine,
+            caller,
+            offer,
+            tool,
+            has_asked: AtomicBool::new(false),
+        }
+    }
+
+    /// Was the engine asked: it puts on record what it is asked for. What was refused before is for others to note.
+    pub(super) fn has_asked(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.engine
+    }
+
     fn open(&self, arguments: Object, known: &[Name]) -> Result<(Arguments, Namespace), RequestError> {
         let names = [known, &[NAMESPACE]].concat();
         let mut arguments = Arguments::open(arguments, "", &names, &[])?;
@@ -46,9 +68,9 @@ impl Call<'_> {
     }
 
     /// Nothing but a namespace, and on record.
-    async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
+    pub(super) async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
         let (_, namespace) = self.open(arguments, &[])?;
-        self.engine
+        self.engine()
             .note_call(self.caller, namespace.as_str(), self.tool)
             .await?;
         Ok(namespace)
@@ -56,7 +78,7 @@ impl Call<'_> {
 
     pub(super) async fn stats(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
-        let mut stats = self.engine.stats();
+        let mut stats = self.engine().stats();
         if !self.offer.shows_others() {
             stats
                 .queue
@@ -68,12 +90,12 @@ impl Call<'_> {
 
     pub(super) async fn metrics(&self, arguments: Object) -> Answered {
         self.look(arguments).await?;
-        Ok(answer(shown::counts(&self.engine.counts())))
+        Ok(answer(shown::counts(&self.engine().counts())))
     }
 
     pub(super) async fn inspect(&self, arguments: Object) -> Answered {
         let namespace = self.look(arguments).await?;
-        Ok(answer(shown::inspection(&self.engine.inspect(&namespace)?)))
+        Ok(answer(shown::inspection(&self.engine().inspect(&namespace)?)))
     }
 
     pub(super) async fn set_limits(&self, arguments: Object) -> Answered {
@@ -97,8 +119,8 @@ impl Call<'_> {
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine.narrow_limits(self.caller, &namespace, &wish).await?;
-        let (defaults, caps) = self.engine.limits_of(&namespace);
+        self.engine().narrow_limits(self.caller, &namespace, &wish).await?;
+        let (defaults, caps) = self.engine().limits_of(&namespace);
         let mut shown = shown::limits(&namespace, &defaults, &caps);
         shown.text = format!("the limits of {namespace} are narrower now\n{}", shown.text);
         Ok(answer(shown))
@@ -112,7 +134,7 @@ impl Call<'_> {
                 "Give the execution_id of a result.",
             )
         })?;
-        let manifest = self.engine.manifest(self.caller, &namespace, &id).await?;
+        let manifest = self.engine().manifest(self.caller, &namespace, &id).await?;
         let mut text = String::new();
         for item in &manifest.artifacts {
             text += &format!(
@@ -176,16 +198,16 @@ impl Call<'_> {
             newest_first: true,
             ..Query::default()
         };
-        let page = self.engine.audit(self.caller, query).await?;
+        let page = self.engine().audit(self.caller, query).await?;
         Ok(answer(shown::records(&page)))
     }
 
     pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
         let (_, namespace) = self.open(arguments, &[])?;
-        let secrets = self.engine.secrets(self.caller, &namespace).await?;
+        let secrets = self.engine().secrets(self.caller, &namespace).await?;
         Ok(answer(shown::secrets(
             &namespace,
-            self.engine.stats().vault,
+            self.engine().stats().vault,
             &secrets,
         )))
     }
@@ -200,7 +222,7 @@ impl Call<'_> {
         })?;
         let key = EnvName::try_from(key)
             .map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
-        let existed = self.engine.delete_secret(self.caller, &namespace, &key).await?;
+        let existed = self.engine().delete_secret(self.caller, &namespace, &key).await?;
         let text = if existed { "deleted\n" } else { "there was none\n" };
         Ok(Answer::plain(
             text.to_owned(),

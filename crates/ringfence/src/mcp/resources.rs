@@ -59,38 +59,64 @@ pub(super) fn link(artifact: &Artifact) -> Option<ContentBlock> {
     Some(ContentBlock::resource_link(resource))
 }
 
+/// What was asked for, by an address that has been understood.
+pub(super) struct Wanted<'a> {
+    uri: &'a str,
+    namespace: Namespace,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Status,
+    Logs,
+    Audit,
+    Artifact { execution_id: &'a str, name: String },
+}
+
+pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, RequestError> {
+    let (path, namespace) = namespace(uri, offer)?;
+    let what = match (path, path.strip_prefix(ARTIFACTS)) {
+        (_, Some(place)) => {
+            let (execution_id, name) = place.split_once('/').ok_or_else(unknown)?;
+            let name = decoded(name).ok_or_else(unknown)?;
+            What::Artifact { execution_id, name }
+        }
+        (STATUS, _) => What::Status,
+        (LOGS, _) => What::Logs,
+        (AUDIT, _) => What::Audit,
+        _ => return Err(unknown()),
+    };
+    Ok(Wanted { uri, namespace, what })
+}
+
 pub(super) async fn read(
     engine: &Engine,
     caller: &Caller,
     offer: &Offer,
-    uri: &str,
+    wanted: Wanted<'_>,
 ) -> Result<ResourceContents, RequestError> {
-    let (path, namespace) = namespace(uri, offer)?;
-    if let Some(place) = path.strip_prefix(ARTIFACTS) {
-        return artifact(engine, caller, &namespace, place, uri).await;
-    }
-    if path != AUDIT {
-        engine
-            .note_call(caller, namespace.as_str(), &format!("resource {}", known(path)?))
-            .await?;
-    }
-    let text = match path {
-        STATUS => {
+    let Wanted { uri, namespace, what } = wanted;
+    let of_namespace = |other: &str| offer.shows_others() || other == namespace.as_str();
+    let noted = |uri: &str| format!("resource {uri}");
+    let text = match what {
+        What::Artifact { execution_id, name } => {
+            return artifact(engine, caller, &namespace, (execution_id, &name), uri).await;
+        }
+        What::Status => {
+            engine
+                .note_call(caller, namespace.as_str(), &noted(STATUS))
+                .await?;
             let mut stats = engine.stats();
-            if !offer.shows_others() {
-                stats
-                    .queue
-                    .lines
-                    .retain(|line| line.namespace == namespace.as_str());
-            }
+            stats.queue.lines.retain(|line| of_namespace(&line.namespace));
             written(&json!({"stats": stats, "counts": engine.counts()}))
         }
-        LOGS => {
+        What::Logs => {
+            engine.note_call(caller, namespace.as_str(), &noted(LOGS)).await?;
             let mut events = engine.recent_events();
-            events.retain(|event| offer.shows_others() || event.namespace == namespace.as_str());
+            events.retain(|event| of_namespace(&event.namespace));
             written(&events)
         }
-        AUDIT => {
+        What::Audit => {
             let query = Query {
                 namespace: Some(namespace.to_string()),
                 limit: RECORDS,
@@ -100,16 +126,8 @@ pub(super) async fn read(
             let page = engine.audit(caller, query).await?;
             written(&page.records.iter().map(shown::record).collect::<Vec<_>>())
         }
-        _ => return Err(unknown()),
     };
     Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
-}
-
-fn known(path: &str) -> Result<&'static str, RequestError> {
-    [STATUS, LOGS]
-        .into_iter()
-        .find(|known| *known == path)
-        .ok_or_else(unknown)
 }
 
 fn unknown() -> RequestError {
@@ -124,12 +142,10 @@ async fn artifact(
     engine: &Engine,
     caller: &Caller,
     namespace: &Namespace,
-    place: &str,
+    (execution_id, name): (&str, &str),
     uri: &str,
 ) -> Result<ResourceContents, RequestError> {
-    let (id, name) = place.split_once('/').ok_or_else(unknown)?;
-    let name = decoded(name).ok_or_else(unknown)?;
-    let (mime, bytes) = engine.artifact(caller, namespace, id, &name).await?;
+    let (mime, bytes) = engine.artifact(caller, namespace, execution_id, name).await?;
     let contents = match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, uri),
         Err(binary) => ResourceContents::blob(STANDARD.encode(binary.as_bytes()), uri),

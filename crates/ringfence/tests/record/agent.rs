@@ -1,0 +1,235 @@
+//! The other end of a server's pipes. It keeps every byte that the server lets out, and waits for no answer longer than a
+//! minute.
+
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Agent {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<Vec<u8>>,
+    log: Receiver<Vec<u8>>,
+    next: u64,
+    said: Vec<u8>,
+    messages: Vec<Value>,
+    answers: BTreeMap<u64, Value>,
+}
+
+/// How a server ended, and all that it let out.
+pub struct Ended {
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub said: Vec<u8>,
+    /// Its standard error.
+    pub log: Vec<u8>,
+    /// Answers by the id of their request; of a line that was cut there is none.
+    pub answers: BTreeMap<u64, Value>,
+}
+
+impl Agent {
+    /// Starts the server, without a word to it.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (told, lines) = channel();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                if told.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut stderr = child.stderr.take().unwrap();
+        let (whole, log) = channel();
+        thread::spawn(move || {
+            let mut log = Vec::new();
+            stderr.read_to_end(&mut log).unwrap();
+            drop(whole.send(log));
+        });
+        Self {
+            stdin: child.stdin.take(),
+            child,
+            lines,
+            log,
+            next: 1,
+            said: Vec::new(),
+            messages: Vec::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+
+    /// A server that ends by itself, although nobody has hung up.
+    pub fn refused(command: Command) -> Ended {
+        let ended = Self::start(command).end();
+        assert!(!ended.status.success());
+        ended
+    }
+
+    /// The handshake, whose answer is waited for.
+    pub fn greet(mut self) -> Self {
+        let hello = self.send_hello();
+        let answer = self.wait_for(hello);
+        assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
+        self
+    }
+
+    /// The same without waiting.
+    pub fn send_hello(&mut self) -> u64 {
+        let about = json!({"name": "record", "version": "1"});
+        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about});
+        let id = self.send("initialize", hello);
+        self.tell("notifications/initialized", json!({}));
+        id
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn tell(&mut self, method: &str, params: Value) {
+        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    }
+
+    /// Sends a request and does not wait; its id.
+    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    pub fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
+        let mut params = json!({"name": tool, "arguments": arguments});
+        // Its output comes as progress, too.
+        params["_meta"] = json!({"progressToken": format!("p{}", self.next)});
+        self.send("tools/call", params)
+    }
+
+    /// A server that is gone reads nothing.
+    fn write(&mut self, message: &Value) {
+        let stdin = self.stdin.as_mut().unwrap();
+        match writeln!(stdin, "{message}").and_then(|()| stdin.flush()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => panic!("{error}"),
+            _ => {}
+        }
+    }
+
+    /// Reads until the condition holds; false: the server or the time is at its end.
+    pub fn read_until(&mut self, patience: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
+        let deadline = Instant::now() + patience;
+        while !condition(self) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                return false;
+            };
+            self.take(&line);
+        }
+        true
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        self.said.extend_from_slice(line);
+        // Only the last line of a server that was killed may be cut.
+        let Ok(message) = serde_json::from_slice::<Value>(line) else {
+            assert!(
+                !line.ends_with(b"\n"),
+                "no protocol: {}",
+                String::from_utf8_lossy(line)
+            );
+            return;
+        };
+        assert_eq!(message["jsonrpc"], "2.0");
+        if let Some(id) = message["id"].as_u64() {
+            let twice = self.answers.insert(id, message.clone());
+            assert!(twice.is_none(), "request {id} was answered twice");
+        }
+        self.messages.push(message);
+    }
+
+    pub fn wait_for(&mut self, id: u64) -> Value {
+        let came = self.read_until(PATIENCE, |agent| agent.answers.contains_key(&id));
+        assert!(came, "request {id} has no answer: {:?}", self.messages.last());
+        self.answers[&id].clone()
+    }
+
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.wait_for(id)
+    }
+
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let id = self.send_call(tool, arguments);
+        self.wait_for(id)["result"].clone()
+    }
+
+    /// `execute_code`: its structured result, or the structured refusal.
+    pub fn execute(&mut self, arguments: Value) -> Value {
+        self.call("execute_code", arguments)["structuredContent"].clone()
+    }
+
+    pub fn has_answer(&self, id: u64) -> bool {
+        self.answers.contains_key(&id)
+    }
+
+    pub fn answered(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Everything that it was sent.
+    pub fn messages(&self) -> &[Value] {
+        &self.messages
+    }
+
+    /// Hangs up, and waits for the end.
+    pub fn leave(mut self) -> Ended {
+        self.stdin = None;
+        self.end()
+    }
+
+    /// `kill -9`, and what had left before.
+    pub fn kill(mut self) -> Ended {
+        self.child.kill().unwrap();
+        self.end()
+    }
+
+    /// Standard error ends with the last process that was born with it: helper and supervisors too.
+    fn end(mut self) -> Ended {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.take(&line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
+            }
+        }
+        let status = self.child.wait().unwrap();
+        let log = self.log.recv_timeout(PATIENCE);
+        Ended {
+            status,
+            said: std::mem::take(&mut self.said),
+            log: log.expect("no process of the server outlives it"),
+            answers: std::mem::take(&mut self.answers),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,354 @@
+//! Each call leaves exactly the records that it should: no action is missing, and none is there twice.
+
+use crate::{
+    agent::Agent,
+    client::within,
+    state::{State, details, words},
+};
+use ringfence_store::audit::Record;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const STARTED: &str = "execution.started pending";
+
+/// A server, and how far its record has been read.
+struct Watch {
+    state: State,
+    agent: Agent,
+    seen: usize,
+}
+
+impl Watch {
+    fn new(state: State) -> Self {
+        let agent = state.serve();
+        let mut watch = Self {
+            state,
+            agent,
+            seen: 0,
+        };
+        // The handshake is answered while the engine still starts.
+        assert!(within(PATIENCE, || watch.state.database().exists()));
+        let begun = watch.left(|agent| drop(agent.call("sandbox_stats", json!({}))));
+        assert_eq!(
+            begun.iter().map(words).collect::<Vec<_>>(),
+            ["audit.began ok", "server.started ok", "tool.called ok"]
+        );
+        watch
+    }
+
+    /// The records that this leaves.
+    fn left(&mut self, act: impl FnOnce(&mut Agent)) -> Vec<Record> {
+        act(&mut self.agent);
+        let records = self.state.records();
+        let new = records[self.seen..].to_vec();
+        self.seen = records.len();
+        new
+    }
+
+    /// Calls a tool, and holds the words of what it leaves against these.
+    fn check(&mut self, tool: &str, arguments: Value, expect: &[&str]) -> Vec<Record> {
+        let shown = arguments.to_string();
+        let records = self.left(|agent| drop(agent.call(tool, arguments)));
+        let found: Vec<String> = records.iter().map(words).collect();
+        assert_eq!(found, expect, "{tool} {shown}");
+        let client = |record: &Record| record.caller == "mcp record 1";
+        assert!(records.iter().all(client), "{tool}: {records:?}");
+        records
+    }
+}
+
+#[test]
+fn executions_leave_a_beginning_and_one_end() {
+    let state = State::new("executions").with_secrets([("TOKEN", "a-value-4711")]);
+    let mut watch = Watch::new(state.with("RINGFENCE_VAULT_ALLOW", "default/TOKEN"));
+    let ok = [STARTED, "execution.completed ok"];
+    let failed = [STARTED, "execution.failed failed"];
+    let denied = [STARTED, "execution.refused denied"];
+    for (arguments, expect) in [
+        (json!({"code": "1"}), &ok[..]),
+        (json!({"code": "1 / 0"}), &failed),
+        (json!({"code": "exit 3", "language": "shell"}), &failed),
+        (
+            json!({"code": "while True: pass", "timeout_seconds": 0.3}),
+            &[STARTED, "execution.timeout failed"],
+        ),
+        (
+            json!({"code": "b = b'x' * (1 << 30)", "memory_limit": "64m"}),
+            &failed,
+        ),
+        (
+            json!({"code": "1", "secrets": ["TOKEN"]}),
+            &[STARTED, "vault.accessed ok", "execution.completed ok"],
+        ),
+        (json!({"code": "1", "secrets": ["OTHER"]}), &denied),
+        (
+            json!({"code": "1", "secrets": ["TOKEN"], "namespace": "other"}),
+            &denied,
+        ),
+        (
+            json!({"code": "1", "memory_limit": "9999999m"}),
+            &[STARTED, "execution.refused failed"],
+        ),
+    ] {
+        let records = watch.check("execute_code", arguments, expect);
+        let id = records[0].execution_id.as_deref();
+        assert!(id.is_some() && records.iter().all(|record| record.execution_id.as_deref() == id));
+        let beginning = details(&records[0]);
+        assert_eq!(beginning["code_sha256"].as_str().map(str::len), Some(64));
+    }
+    // The out of memory one is told apart by its end.
+    let is_oom = |record: &Record| details(record)["exit"] == "out_of_memory";
+    assert_eq!(
+        watch
+            .state
+            .records()
+            .iter()
+            .filter(|record| is_oom(record))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
+    let mut watch = Watch::new(State::new("absent"));
+    watch.check(
+        "execute_code",
+        json!({"code": "1", "secrets": ["ABSENT"]}),
+        &[STARTED, "vault.accessed failed", "execution.refused failed"],
+    );
+}
+
+#[test]
+fn a_cancelled_program_has_an_end() {
+    let mut watch = Watch::new(State::new("cancelled"));
+    let records = watch.left(|agent| {
+        let id = agent.send_call(
+            "execute_code",
+            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
+        );
+        let begun = |agent: &Agent| {
+            agent
+                .messages()
+                .iter()
+                .any(|m| m["params"]["message"].to_string().contains("begun"))
+        };
+        assert!(agent.read_until(PATIENCE, begun));
+        agent.tell("notifications/cancelled", json!({"requestId": id}));
+    });
+    assert_eq!(records.iter().map(words).collect::<Vec<_>>(), [STARTED]);
+    let id = records[0].execution_id.clone().unwrap();
+    assert!(within(PATIENCE, || watch.state.words_of(&id).len() == 2));
+    assert_eq!(watch.state.words_of(&id)[1], "execution.failed failed");
+    let end = watch.left(|_| {});
+    assert_eq!(details(&end[0])["exit"], "cancelled");
+}
+
+#[test]
+fn who_is_turned_away_is_on_record() {
+    let state = State::new("busy")
+        .with("RINGFENCE_QUEUE_CONCURRENCY", "1")
+        .with("RINGFENCE_QUEUE_WAITING", "0");
+    let mut watch = Watch::new(state);
+    let begun = |agent: &Agent| {
+        agent
+            .messages()
+            .iter()
+            .any(|m| m["params"]["message"].to_string().contains("begun"))
+    };
+    let records = watch.left(|agent| {
+        let first = agent.send_call(
+            "execute_code",
+            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
+        );
+        assert!(agent.read_until(PATIENCE, begun));
+        let refused = agent.execute(json!({"code": "1"}));
+        assert_eq!(refused["code"], "busy");
+        agent.tell("notifications/cancelled", json!({"requestId": first}));
+    });
+    let refused: Vec<String> = records.iter().skip(1).take(2).map(words).collect();
+    assert_eq!(refused, [STARTED, "execution.refused denied"]);
+    assert_eq!(details(&records[2])["code"], "busy");
+}
+
+#[test]
+fn calls_that_are_not_understood_are_on_record() {
+    let mut watch = Watch::new(State::new("refused"));
+    for (tool, arguments, code) in [
+        (
+            "execute_code",
+            json!({"code": "1", "colour": "red"}),
+            "unknown_argument",
+        ),
+        ("execute_code", json!({"code": 1}), "invalid_argument"),
+        (
+            "execute_code",
+            json!({"code": "1", "session_id": "s"}),
+            "unsupported_argument",
+        ),
+        (
+            "execute_code",
+            json!({"code": "1", "namespace": "../x"}),
+            "invalid_argument",
+        ),
+        ("sandbox_stats", json!({"colour": "red"}), "unknown_argument"),
+        ("list_runtimes", json!({"colour": "red"}), "unknown_argument"),
+        ("get_sandbox_info", json!({"colour": "red"}), "unknown_argument"),
+        ("set_resource_limits", json!({}), "invalid_argument"),
+        ("get_artifacts", json!({}), "invalid_argument"),
+        ("audit_execution", json!({"limit": 0}), "invalid_argument"),
+        ("vault_delete", json!({"key": "a b"}), "invalid_argument"),
+        ("vault_list", json!({"namespace": 7}), "invalid_argument"),
+    ] {
+        let records = watch.check(tool, arguments, &["tool.called denied"]);
+        assert_eq!(details(&records[0]), json!({"tool": tool, "code": code}));
+    }
+    let records = watch.left(|agent| {
+        let answer = agent.ask("tools/call", json!({"name": "rm_rf_hunter22", "arguments": {}}));
+        assert!(answer["error"].is_object(), "{answer}");
+        let answer = agent.ask("resources/read", json!({"uri": "sandbox://hunter22"}));
+        assert!(answer["error"].is_object(), "{answer}");
+    });
+    assert_eq!(
+        records.iter().map(words).collect::<Vec<_>>(),
+        ["tool.called denied", "tool.called denied"]
+    );
+    // What a stranger made up does not stand in it.
+    assert!(
+        records
+            .iter()
+            .all(|record| !record.to_json().contains("hunter22"))
+    );
+}
+
+#[test]
+fn every_other_tool_and_resource_leaves_one_record() {
+    let state = State::new("tools").with("RINGFENCE_VAULT_STORE", "memory");
+    let mut watch = Watch::new(state);
+    let result = watch
+        .agent
+        .execute(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
+    let (id, uri) = (&result["execution_id"], &result["artifacts"][0]["uri"]);
+    watch.left(|_| {});
+    for (tool, arguments, expect) in [
+        ("sandbox_stats", json!({}), "tool.called ok"),
+        ("get_sandbox_metrics", json!({}), "tool.called ok"),
+        ("get_sandbox_info", json!({}), "tool.called ok"),
+        ("inspect_state", json!({}), "tool.called ok"),
+        ("audit_execution", json!({"limit": 3}), "tool.called ok"),
+        ("vault_list", json!({}), "vault.accessed ok"),
+        ("get_artifacts", json!({"request_id": id}), "artifact.read ok"),
+        (
+            "get_artifacts",
+            json!({"request_id": id, "namespace": "other"}),
+            "artifact.read denied",
+        ),
+        (
+            "get_artifacts",
+            json!({"request_id": "absent"}),
+            "artifact.read denied",
+        ),
+        (
+            "set_resource_limits",
+            json!({"max_ram_mb": 64}),
+            "limits.changed ok",
+        ),
+        (
+            "set_resource_limits",
+            json!({"max_ram_mb": 128}),
+            "limits.changed denied",
+        ),
+    ] {
+        watch.check(tool, arguments, &[expect]);
+    }
+    watch.check(
+        "vault_delete",
+        json!({"key": "NONE"}),
+        &["vault.changed pending", "vault.changed ok"],
+    );
+    for (uri, expect) in [
+        (&json!("sandbox://status"), "tool.called ok"),
+        (&json!("sandbox://logs"), "tool.called ok"),
+        (&json!("sandbox://audit"), "tool.called ok"),
+        (uri, "artifact.read ok"),
+        (&json!("sandbox://artifacts/absent/a.txt"), "artifact.read denied"),
+    ] {
+        let records = watch.left(|agent| drop(agent.ask("resources/read", json!({"uri": uri}))));
+        assert_eq!(records.iter().map(words).collect::<Vec<_>>(), [expect], "{uri}");
+    }
+}
+
+/// The languages are asked for their versions in sandboxes, which are executions of the server's own.
+#[test]
+fn what_the_server_runs_for_itself_is_on_record_as_its_own() {
+    let mut watch = Watch::new(State::new("runtimes"));
+    let records = watch.left(|agent| drop(agent.call("list_runtimes", json!({}))));
+    assert_eq!(words(&records[0]), "tool.called ok");
+    let own: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.caller == "ringfence")
+        .collect();
+    assert_eq!(own.len(), records.len() - 1);
+    let begun = own
+        .iter()
+        .filter(|record| record.action == "execution.started")
+        .count();
+    assert_eq!(2 * begun, own.len());
+    watch.check("list_runtimes", json!({}), &["tool.called ok"]);
+}
+
+#[test]
+fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
+    let state = State::new("ends");
+    state.serve().call_and_leave();
+    let agent = state.serve();
+    let mut killed = agent;
+    killed.call("sandbox_stats", json!({}));
+    drop(killed.kill());
+    state.serve().call_and_leave();
+    let found: Vec<String> = state.records().iter().map(words).collect();
+    assert_eq!(
+        found,
+        [
+            "audit.began ok",
+            "server.started ok",
+            "tool.called ok",
+            "server.stopped ok",
+            "server.started ok",
+            "tool.called ok",
+            "server.started ok",
+            "tool.called ok",
+            "server.stopped ok",
+        ]
+    );
+    let verdict = state.assert_verifies();
+    assert_eq!((verdict.records, verdict.breaks.len()), (9, 0));
+}
+
+impl Agent {
+    fn call_and_leave(mut self) {
+        self.call("sandbox_stats", json!({}));
+        assert!(self.leave().status.success());
+    }
+}
+
+#[test]
+fn a_run_of_the_command_line_leaves_the_same() {
+    let state = State::new("command-line");
+    let script = crate::client::TempDir::new("record-script");
+    let file = script.file("a.sh", "exit 4");
+    let output = state.command(&["run", &file]).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    let found: Vec<String> = state.records().iter().map(words).collect();
+    assert_eq!(
+        found,
+        [
+            "audit.began ok",
+            "server.started ok",
+            STARTED,
+            "execution.failed failed",
+            "server.stopped ok",
+        ]
+    );
+}

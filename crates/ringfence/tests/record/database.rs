@@ -1,0 +1,170 @@
+//! What befalls the record's file: somebody else holds it, overwrites it, deletes it, or serves on it, too.
+
+use crate::{
+    agent::Agent,
+    state::{State, details, words},
+};
+use ringfence_store::audit::Record;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+fn execute(agent: &mut Agent) -> Value {
+    agent.execute(json!({"code": "print(6 * 7)"}))
+}
+
+/// As another process would, with a write lock held.
+fn hold(state: &State) -> Connection {
+    let other = Connection::open(state.database()).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    other
+}
+
+/// SQLite's log, and the log's index.
+fn beside(state: &State, end: &str) -> PathBuf {
+    let mut name = state.database().into_os_string();
+    name.push(end);
+    name.into()
+}
+
+#[test]
+fn a_database_that_another_holds_is_waited_for_and_then_refused() {
+    let state = State::new("locked");
+    let mut agent = state.serve();
+    assert_eq!(execute(&mut agent)["stdout"], "42\n");
+    let other = hold(&state);
+    let id = agent.send_call("execute_code", json!({"code": "print(6 * 7)"}));
+    // It waits; and goes on when the other lets go.
+    assert!(!agent.read_until(Duration::from_secs(1), |agent| agent.has_answer(id)));
+    other.execute_batch("COMMIT").unwrap();
+    let answer = agent.wait_for(id);
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"], "42\n",
+        "{answer}"
+    );
+    let other = hold(&state);
+    let begun = Instant::now();
+    let refused = execute(&mut agent);
+    assert_eq!(refused["code"], "audit_unavailable", "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().contains("another process"),
+        "{refused}"
+    );
+    assert!(
+        (4..15).contains(&begun.elapsed().as_secs()),
+        "{:?}",
+        begun.elapsed()
+    );
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(execute(&mut agent)["stdout"], "42\n");
+    assert!(agent.leave().status.success());
+    state.assert_verifies();
+}
+
+#[test]
+fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
+    let state = State::new("garbage");
+    let mut agent = state.serve();
+    execute(&mut agent);
+    assert!(agent.leave().status.success());
+    let garbage = b"not a database, ".repeat(4096);
+    for end in ["-wal", "-shm"] {
+        // Gone already if the server was the last to close it.
+        drop(fs::remove_file(beside(&state, end)));
+    }
+    fs::write(state.database(), &garbage).unwrap();
+    let mut agent = state.serve();
+    assert_eq!(execute(&mut agent)["stdout"], "42\n");
+    assert!(agent.leave().status.success());
+    let verdict = state.assert_verifies();
+    assert_eq!(verdict.breaks, [1]);
+    let first = &state.records()[0];
+    assert_eq!(
+        (words(first).as_str(), &details(first)["reason"]),
+        ("audit.began ok", &json!("damaged"))
+    );
+    let moved = PathBuf::from(details(first)["moved_to"].as_str().unwrap());
+    assert_eq!(
+        fs::read(moved).unwrap(),
+        garbage,
+        "what was there is kept as it was"
+    );
+}
+
+#[test]
+fn a_database_deleted_under_a_server_is_no_silent_loss() {
+    let state = State::new("deleted");
+    let mut agent = state.serve();
+    execute(&mut agent);
+    for end in ["", "-wal", "-shm"] {
+        fs::remove_file(beside(&state, end)).unwrap();
+    }
+    let mut answered = BTreeSet::new();
+    let mut refused = 0;
+    for _ in 0..4 {
+        let answer = execute(&mut agent);
+        if answer["code"] == "audit_unavailable" {
+            refused += 1;
+        } else {
+            assert_eq!(answer["stdout"], "42\n", "{answer}");
+            answered.insert(answer["execution_id"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(agent.leave().status.success());
+    assert!(answered.len() >= 2 && refused <= 2, "{refused} refused");
+    state.assert_verifies();
+    let records = state.records();
+    assert_eq!(details(&records[0])["reason"], "replaced", "{:?}", records[0]);
+    for id in answered {
+        assert_eq!(state.words_of(&id).len(), 2, "{id}");
+    }
+}
+
+#[test]
+fn two_servers_on_one_directory_make_one_chain() {
+    const CALLS: usize = 8;
+    let state = State::new("two").with_secrets([("TOKEN", "a-value-4711")]);
+    let mut agents = [state.serve(), state.serve()];
+    let arguments =
+        json!({"code": "print(6 * 7)\nopen('a.txt', 'w').write('a' * 5000)", "secrets": ["TOKEN"]});
+    let ids: Vec<Vec<u64>> = agents
+        .iter_mut()
+        .map(|agent| {
+            (0..CALLS)
+                .map(|_| agent.send_call("execute_code", arguments.clone()))
+                .collect()
+        })
+        .collect();
+    for (agent, ids) in agents.iter_mut().zip(ids) {
+        for id in ids {
+            let result = agent.wait_for(id)["result"]["structuredContent"].clone();
+            assert_eq!(result["stdout"], "42\n", "{result}");
+            assert_eq!(state.words_of(result["execution_id"].as_str().unwrap()).len(), 3);
+            state.assert_artifact(&result, &result["artifacts"][0]);
+        }
+    }
+    for agent in agents {
+        assert!(agent.leave().status.success());
+    }
+    let verdict = state.assert_verifies();
+    assert!(verdict.breaks.is_empty());
+    let records = state.records();
+    let of = |action: &str| {
+        records
+            .iter()
+            .filter(|record| record.action == action)
+            .collect::<Vec<&Record>>()
+    };
+    let servers: BTreeSet<&str> = of("server.started")
+        .iter()
+        .map(|record| record.server_id.as_str())
+        .collect();
+    assert_eq!((servers.len(), of("server.stopped").len()), (2, 2));
+    assert_eq!(of("execution.completed").len(), 2 * CALLS);
+    assert_eq!(of("audit.began").len(), 1);
+}

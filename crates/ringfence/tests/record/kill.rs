@@ -1,0 +1,246 @@
+//! `kill -9` at random moments, again and again on one state directory: what was answered is on record, with its beginning
+//! and its end, and its artifacts are there.
+//!
+//! `RINGFENCE_KILL_ROUNDS` asks for more rounds, `RINGFENCE_KILL_SEED` for the moments of an earlier run.
+
+use crate::{
+    agent::{Agent, Ended},
+    client::{processes_with, within},
+    state::State,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+const ROUNDS: u64 = 20;
+const CALLS: u64 = 8;
+/// After the last answer that is waited for.
+const DELAY_MICROSECONDS: u64 = 60_000;
+const SECRET: &str = "a-secret-of-the-killed-4711";
+
+/// SplitMix64, because a failure must be told with its seed and tried again.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    rounds: u64,
+    answers: u64,
+    /// Answered executions without a beginning or an end on record, or without their artifacts.
+    lost: u64,
+    /// Ends without a beginning, two ends, a chain that does not verify.
+    wrong: u64,
+    /// Begun and cut off: nobody was told of an end.
+    cut: u64,
+}
+
+#[test]
+fn what_was_answered_before_a_kill_is_on_record() {
+    let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
+    rounds_of(rounds, "process");
+}
+
+#[test]
+fn the_same_holds_for_a_record_that_survives_the_loss_of_power() {
+    let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
+    rounds_of(rounds.div_ceil(4), "power");
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+fn rounds_of(rounds: u64, durability: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let seed = number("RINGFENCE_KILL_SEED").unwrap_or_else(|| u64::try_from(now & 0xffff_ffff).unwrap());
+    println!("durability {durability}, seed {seed}");
+    let mut dice = Dice(seed);
+    let name = format!("kill-{durability}");
+    let state = State::new(&name)
+        .with("RINGFENCE_AUDIT_DURABILITY", durability)
+        .with_secrets([("TOKEN", SECRET)]);
+    let mut tally = Tally::default();
+    let mut kept: Vec<Value> = Vec::new();
+    for round in 0..rounds {
+        let ended = one_round(
+            &state,
+            &mut dice,
+            &format!("{}.{seed}{round:03}", durability.len()),
+        );
+        tally.rounds += 1;
+        kept.extend(check(&state, &ended, &mut tally));
+    }
+    // A server that is not killed finds all of it, and ends in order.
+    let mut last = state.serve();
+    for result in &kept {
+        for artifact in result["artifacts"].as_array().unwrap() {
+            let read = last.ask("resources/read", json!({"uri": artifact["uri"]}));
+            assert!(read["result"]["contents"][0].is_object(), "{read}");
+            state.assert_artifact(result, artifact);
+        }
+    }
+    assert!(last.leave().status.success());
+    state.assert_verifies();
+    println!("{tally:?}");
+    assert_eq!((tally.lost, tally.wrong), (0, 0), "seed {seed}");
+    assert!(
+        tally.answers > 0 || rounds < 4,
+        "no answer came in {rounds} rounds: nothing was shown"
+    );
+}
+
+/// Starts a server, sends it everything at once, and kills it at a moment that the dice say.
+fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
+    let cold = if dice.roll(2) == 0 { "0" } else { "1" };
+    let mut command = state.command(&["serve"]);
+    command.env("RINGFENCE_WARM_READY", cold);
+    let mut agent = Agent::start(command);
+    agent.send_hello();
+    for number in 0..CALLS {
+        agent.send_call("execute_code", program((number + dice.roll(CALLS)) % CALLS, mark));
+    }
+    // One of them is the handshake's.
+    let answers = usize::try_from(dice.roll(CALLS)).unwrap();
+    let begun = Instant::now();
+    agent.read_until(Duration::from_secs(20), |agent| agent.answered() > answers);
+    let delay = Duration::from_micros(dice.roll(DELAY_MICROSECONDS));
+    let until = Instant::now() + delay;
+    agent.read_until(delay, |_| Instant::now() >= until);
+    let family = family(agent.pid());
+    let ended = agent.kill();
+    let is_gone = || family.iter().all(|process| !lives(process)) && processes_with(mark).is_empty();
+    assert!(
+        within(Duration::from_secs(10), is_gone),
+        "something of the killed server lives on, {:?} after its start: {:?}, {:?}",
+        begun.elapsed(),
+        family.iter().filter(|process| lives(process)).collect::<Vec<_>>(),
+        processes_with(mark)
+    );
+    ended
+}
+
+/// The languages, secrets, artifacts, failures, and one that would run on.
+fn program(kind: u64, mark: &str) -> Value {
+    match kind {
+        0 => json!({"code": "print(6 * 7)"}),
+        1 => json!({"language": "node", "code": "console.log(6 * 7)"}),
+        2 => json!({"language": "shell", "code": "echo $TOKEN > kept.txt; echo done", "secrets": ["TOKEN"]}),
+        3 => {
+            json!({"code": "import os\nopen('a.txt', 'w').write('a' * 40000)\nopen('b.bin', 'wb').write(os.urandom(70000))"})
+        }
+        4 => json!({"code": "1 / 0", "secrets": ["TOKEN"]}),
+        5 => json!({"language": "shell", "code": format!("sleep {mark}"), "timeout_seconds": 20}),
+        6 => json!({"language": "typescript", "code": "const n: number = 42; console.log(n)"}),
+        _ => json!({"code": "print(1)", "secrets": ["NOT_THERE"]}),
+    }
+}
+
+/// Holds what came against what is on record; the results that have artifacts.
+fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
+    // A server that was killed before it had a key has neither a record nor answers.
+    let answers = ended.answers.values().filter_map(|answer| {
+        let answer = &answer["result"]["structuredContent"];
+        answer["execution_id"].is_string().then(|| answer.clone())
+    });
+    let answers: Vec<Value> = answers.collect();
+    tally.answers += answers.len() as u64;
+    if !state.database().exists() {
+        tally.lost += answers.len() as u64;
+        return Vec::new();
+    }
+    let records = state.records();
+    if let Some(bad) = state.verdict().bad {
+        // It was killed before its first record; every chain has one.
+        tally.wrong += u64::from(!records.is_empty());
+        println!("{bad} of {}", records.len());
+    }
+    let mut ends: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut begun = BTreeSet::new();
+    for record in records {
+        let Some(id) = record.execution_id else { continue };
+        match record.action.as_str() {
+            "execution.started" => tally.wrong += u64::from(!begun.insert(id)),
+            action if action.starts_with("execution.") => {
+                ends.entry(id).or_default().push(record.action);
+            }
+            _ => {}
+        }
+    }
+    let wrong = |(id, ends): &(&String, &Vec<String>)| !begun.contains(*id) || ends.len() != 1;
+    tally.wrong += ends.iter().filter(wrong).count() as u64;
+    tally.cut = begun.iter().filter(|id| !ends.contains_key(*id)).count() as u64;
+    let mut kept = Vec::new();
+    for answer in answers {
+        let id = answer["execution_id"].as_str().unwrap();
+        let is_there = begun.contains(id) && ends.contains_key(id);
+        let is_right = is_there && ends[id][0] == end_of(&answer);
+        if !is_right {
+            println!("{id}: {:?} for {answer}", ends.get(id));
+        }
+        tally.lost += u64::from(!is_there);
+        tally.wrong += u64::from(is_there && !is_right);
+        let artifacts = answer["artifacts"].as_array().into_iter().flatten();
+        artifacts.for_each(|artifact| state.assert_artifact(&answer, artifact));
+        if answer["artifacts"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty())
+        {
+            kept.push(answer);
+        }
+    }
+    kept
+}
+
+/// The closing record that belongs to an answer.
+fn end_of(answer: &Value) -> &'static str {
+    match (&answer["exit"]["kind"], &answer["success"]) {
+        (Value::Null, _) => "execution.refused",
+        (kind, _) if kind == "timeout" => "execution.timeout",
+        (_, Value::Bool(true)) => "execution.completed",
+        _ => "execution.failed",
+    }
+}
+
+/// A process, which another with its number is not.
+type Process = (u32, String);
+
+/// Number and start time (proc_pid_stat(5), field 22) of everything below a process, and of itself.
+fn family(server: u32) -> Vec<Process> {
+    let mut parents: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        if let Some(parent) = field(pid, 4).and_then(|parent| parent.parse().ok()) {
+            parents.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut family, mut left) = (Vec::new(), vec![server]);
+    while let Some(pid) = left.pop() {
+        left.extend(parents.get(&pid).into_iter().flatten());
+        family.extend(field(pid, 22).map(|start| (pid, start)));
+    }
+    family
+}
+
+fn lives((pid, start): &Process) -> bool {
+    // A zombie is its parent's to bury.
+    field(*pid, 22).as_ref() == Some(start) && field(*pid, 3).is_some_and(|state| state != "Z")
+}
+
+/// A field of proc_pid_stat(5), counted from 1; the second, a name, may hold anything.
+fn field(pid: u32, number: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_whitespace().nth(number - 3).map(str::to_owned)
+}

@@ -1,0 +1,206 @@
+//! Secrets at the edges: one byte, 64 KiB, a thousand at once, and one that the end of the output cuts.
+
+use crate::{
+    forms::Haystack,
+    state::{State, details},
+};
+use serde_json::{Value, json};
+
+/// Letters and digits that repeat nowhere.
+fn long_secret(bytes: usize) -> String {
+    let mut state: u64 = 4711;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let at = usize::try_from(state >> 58).unwrap();
+        char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789ab"[at])
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn everything(state: &State, agent: crate::agent::Agent) -> Haystack {
+    let mut left = Haystack::default();
+    agent
+        .messages()
+        .iter()
+        .for_each(|message| left.add_message("messages", message));
+    let ended = agent.leave();
+    left.add("standard output", &ended.said);
+    left.add("the log", &ended.log);
+    for (path, content) in state.files() {
+        left.add(&path.display().to_string(), &content);
+    }
+    left
+}
+
+#[test]
+fn a_secret_of_one_byte_is_lent_and_said_to_be_unredacted() {
+    let state = State::new("tiny").with_secrets([("TINY", "x"), ("LARGE", "a-large-secret-4711")]);
+    let mut agent = state.serve();
+    let result = agent.execute(json!({"code": "import os\nprint(os.environ['TINY'] * 3, os.environ['LARGE'])", "secrets": ["TINY", "LARGE"]}));
+    assert_eq!(result["stdout"], "xxx ***REDACTED***\n");
+    let events = result["security_events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["rule"], "redact.too_short");
+    assert!(events[0]["what"].as_str().unwrap().contains("TINY"));
+    let end = state.records().pop().unwrap();
+    assert_eq!(details(&end)["rules"], json!(["redact.too_short"]));
+}
+
+#[test]
+fn a_secret_of_64_kib_leaves_in_no_form_and_in_no_part() {
+    const BYTES: usize = 64 << 10;
+    let secret = long_secret(BYTES);
+    let state = State::new("long").with_secrets([("LONG", secret.as_str())]);
+    let mut agent = state.serve();
+    let code = "import os, base64, sys
+s = os.environ['LONG']
+assert len(s) == 65536
+forms = [s, s[::-1], s.encode().hex(), base64.b64encode(s.encode()).decode(), base64.encodebytes(s.encode()).decode().strip()]
+for form in forms:
+    print(form)
+    for at in range(0, len(form), 1000): sys.stderr.write(form[at:at + 1000]); sys.stderr.flush()
+    sys.stderr.write('\\n')
+open('a.txt', 'w').write('\\n'.join(forms)); open('a.bin', 'wb').write(b'\\0'.join(form.encode() for form in forms))
+print('the end')";
+    let result = agent.execute(json!({"code": code, "secrets": ["LONG"]}));
+    assert_eq!(result["success"], true, "{}", result["stderr"]);
+    assert_eq!(
+        result["stdout"],
+        format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()
+    );
+    let left = everything(&state, agent);
+    // A part of it would be one, too.
+    let parts = |form: &str| {
+        (0..form.len() - 48)
+            .step_by(1021)
+            .map(|at| form[at..at + 48].to_owned())
+            .collect::<Vec<_>>()
+    };
+    for (name, form) in crate::forms::of(&secret) {
+        for part in parts(&form) {
+            assert_eq!(left.place_of(&part), None, "a part as {name}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_secrets_at_once_are_all_kept_in() {
+    let secrets: Vec<(String, String)> = (0..1000)
+        .map(|number| (format!("S{number}"), format!("secret-number-{number:04}-of-many")))
+        .collect();
+    let state =
+        State::new("many").with_secrets(secrets.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let mut agent = state.serve();
+    let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
+    let code = "import os\nprint(sum(name.startswith('S') and name[1:].isdigit() for name in os.environ))\nfor name, text in os.environ.items(): print(name, text, text.encode().hex())";
+    let result = agent.execute(json!({"code": code, "secrets": names}));
+    let stdout = result["stdout"].as_str().unwrap_or_else(|| panic!("{result}"));
+    assert!(stdout.starts_with("1000\n"), "{stdout}");
+    assert_eq!(stdout.matches("***REDACTED***").count(), 2000);
+    let left = everything(&state, agent);
+    for (_, secret) in secrets.iter().step_by(37) {
+        left.assert_without(secret);
+    }
+    assert!(left.place_of("secret-number-").is_none());
+}
+
+/// What is kept of the output ends within the secret: the part before must not be left over.
+#[test]
+fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
+    const SECRET: &str = "the-beginning-and-the-end-of-it-4711";
+    const KEPT: usize = 5000;
+    let state = State::new("cut").with_secrets([("TOKEN", SECRET)]);
+    let mut agent = state.serve();
+    for before in (0..SECRET.len() + 4).step_by(3) {
+        let code = format!(
+            "import os, sys\nfor out in sys.stdout, sys.stderr:\n    out.write('.' * ({KEPT} - {before}) + os.environ['TOKEN'] * 3)"
+        );
+        let limits = json!({"max_output_bytes": KEPT});
+        let result = agent.execute(json!({"code": code, "secrets": ["TOKEN"], "resource_limits": limits}));
+        let clean = |text: &Value| {
+            let rest = text.as_str().unwrap().trim_matches('.').to_owned();
+            assert!(
+                "***REDACTED***".starts_with(&rest) || rest.starts_with("***REDACTED***"),
+                "{before}: {rest}"
+            );
+        };
+        clean(&result["stdout"]);
+        clean(&result["stderr"]);
+    }
+    everything(&state, agent).assert_without(SECRET);
+}
+
+/// Of long texts the beginning is told. Where a secret stands at its end, the part before must not be left over.
+#[test]
+fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
+    const SECRET: &str = "first_half_of_it_and_the_second_half_4711";
+    const HALF: &str = "first_half_of_it";
+    const PYTHON: &str =
+        "import os, sys\ns = os.environ['TOKEN']\ndef before(limit): return 'x' * (limit - 25)\n";
+    let long = long_secret(64 << 10);
+    let state = State::new("told").with_secrets([("TOKEN", SECRET), ("LONG", long.as_str())]);
+    let mut agent = state.serve();
+    let programs = [
+        ("repr", "python", "before(65536) + s"),
+        ("message", "python", "raise ValueError(before(65536) + s)"),
+        // Of its text before the error: the place, and the name of the error.
+        (
+            "traceback",
+            "python",
+            "raise ValueError(before(262144 - 200) + s)",
+        ),
+        (
+            "type",
+            "python",
+            "raise type(before(1024) + s, (Exception,), {})()",
+        ),
+        ("variable", "python", "globals()[before(256) + s] = 1"),
+        (
+            "denial",
+            "python",
+            "d = ''\nfor part in range(5):\n    d += 'd' * 200 + '/'\nos.makedirs(d)\nos.symlink('x', d + s)",
+        ),
+        (
+            "node message",
+            "node",
+            "throw new Error('x'.repeat(65536 - 25) + process.env.TOKEN)",
+        ),
+        ("node repr", "node", "'x'.repeat(65536 - 25) + process.env.TOKEN"),
+    ];
+    for (name, language, code) in programs {
+        let prelude = if language == "python" { PYTHON } else { "" };
+        // The control: the same with a variable in the secret's place shows its first half.
+        for (given, is_shown) in [
+            (json!({"env": {"TOKEN": SECRET}}), true),
+            (json!({"secrets": ["TOKEN"]}), false),
+        ] {
+            let mut arguments = json!({"language": language, "code": format!("{prelude}{code}")});
+            arguments
+                .as_object_mut()
+                .unwrap()
+                .extend(given.as_object().unwrap().clone());
+            let mut result = agent.execute(arguments);
+            // Here it may stand whole; standard error has the whole traceback.
+            for whole in ["result", "stderr"] {
+                result[whole] = Value::Null;
+            }
+            assert!(result["execution_id"].is_string(), "{name}: {result}");
+            assert_eq!(
+                result.to_string().contains(HALF),
+                is_shown,
+                "{name}, {is_shown}: {result}"
+            );
+        }
+    }
+    // Its repr is longer than what is told of a repr.
+    for (language, code) in [
+        ("python", "import os\nos.environ['LONG']"),
+        ("node", "process.env.LONG"),
+    ] {
+        let result = agent.execute(json!({"language": language, "code": code, "secrets": ["LONG"]}));
+        assert_eq!(result["result"], "***REDACTED***");
+        assert!(!result.to_string().contains(&long[..48]), "{result}");
+    }
+}

@@ -1,0 +1,175 @@
+//! Whose secrets they are not: another namespace's, those that the policy does not give, and what another process of the
+//! same user could read out of the server.
+
+use crate::{
+    agent::Agent,
+    client::{TempDir, binary},
+    state::{State, has, is_root},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, lchown},
+    process::Command,
+};
+
+const OWN: &str = "own-secret-of-default-4711";
+const OTHER: &str = "other-secret-of-teama-4711";
+const NOBODY: u32 = 65534;
+
+fn state(name: &str) -> State {
+    State::new(name)
+        .with_secrets([("TOKEN", OWN)])
+        .with("RINGFENCE_SECRET_TEAMA_TOKEN", OTHER)
+        .with("RINGFENCE_SECRET_TEAMA_ONLY", OTHER)
+}
+
+#[test]
+fn a_namespace_has_no_secret_of_another() {
+    let state = state("namespaces");
+    let mut agent = state.serve();
+    // To be told apart at all, each is printed as its digest.
+    let code = "import os, hashlib\nprint(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())";
+    let mut of = |namespace: &str| -> Value {
+        agent.execute(json!({"code": code, "secrets": ["TOKEN"], "namespace": namespace}))["stdout"].clone()
+    };
+    let (own, other) = (of("default"), of("teama"));
+    assert!(own.as_str().is_some_and(|digest| digest.len() == 65) && other.is_string() && own != other);
+    for arguments in [
+        json!({"code": "1", "secrets": ["ONLY"]}),
+        json!({"code": "1", "secrets": ["TOKEN"], "namespace": "team"}),
+        json!({"code": "1", "secrets": ["TOKEN", "ONLY"]}),
+    ] {
+        let refused = agent.execute(arguments.clone());
+        assert_eq!(refused["code"], "secret_unavailable", "{arguments}: {refused}");
+    }
+    for name in [
+        "TEAMA_TOKEN",
+        "RINGFENCE_SECRET_TEAMA_TOKEN",
+        "../teama/TOKEN",
+        "teama/TOKEN",
+    ] {
+        let refused = agent.execute(json!({"code": "1", "secrets": [name]}));
+        assert!(refused["code"].is_string(), "{name}: {refused}");
+    }
+    let names = |agent: &mut Agent, namespace: &str| -> Vec<String> {
+        let list = agent.call("vault_list", json!({"namespace": namespace}))["structuredContent"].clone();
+        let secrets = list["secrets"].as_array().unwrap().iter();
+        secrets
+            .map(|secret| secret["key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names(&mut agent, "default"), ["TOKEN"]);
+    assert_eq!(names(&mut agent, "teama"), ["ONLY", "TOKEN"]);
+}
+
+#[test]
+fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server() {
+    let state = state("environment").with("RINGFENCE_WARM_READY", "1");
+    let mut agent = state.serve();
+    let look = "import os, glob\nfound = [dict(os.environ)]\nfor path in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):\n    try: found.append(open(path, 'rb').read().decode())\n    except OSError: pass\nprint(len(found)); print('TOKEN' in os.environ); print(str(found).count('RINGFENCE_SECRET'), str(found).count('-4711'))";
+    for (secrets, expect) in [(json!([]), "False\n0 0\n"), (json!(["TOKEN"]), "True\n0 ")] {
+        let result = agent.execute(json!({"code": look, "secrets": secrets}));
+        let stdout = result["stdout"].as_str().unwrap_or_else(|| panic!("{result}"));
+        let (read, rest) = stdout.split_once('\n').unwrap();
+        assert!(
+            read.parse::<u32>().is_ok_and(|count| count > 1),
+            "it could look: {stdout}"
+        );
+        assert!(rest.starts_with(expect), "{stdout}");
+    }
+    let shell = agent.execute(json!({"code": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true", "language": "shell"}));
+    let seen = shell["stdout"].as_str().unwrap();
+    assert!(seen.contains("PATH=") && !seen.contains("SECRET"), "{seen}");
+}
+
+#[test]
+fn the_policy_gives_secrets_by_name() {
+    let state = State::new("policy")
+        .with_secrets([("TOKEN", OWN), ("OTHER", OTHER), ("TOKEN_TWO", OTHER)])
+        .with("RINGFENCE_VAULT_ALLOW", "default/TOKEN");
+    let mut agent = state.serve();
+    let mut code_of = |name: &str| agent.execute(json!({"code": "1", "secrets": [name]}))["code"].clone();
+    assert_eq!(code_of("TOKEN"), Value::Null);
+    assert_eq!(code_of("OTHER"), "policy_denied");
+    assert_eq!(code_of("TOKEN_TWO"), "policy_denied");
+}
+
+/// `cat` as another process of the user who serves; what it said, if it could.
+fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
+    let mut cat = Command::new("setpriv");
+    cat.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "--",
+        "head",
+        "-c",
+        "4096",
+        path,
+    ]);
+    let output = cat.output().unwrap();
+    output.status.success().then_some(output.stdout)
+}
+
+#[test]
+fn another_process_of_the_same_user_cannot_look_into_the_server() {
+    if !has("root", is_root(), "a server as another user") {
+        return;
+    }
+    // uid 65534 cannot look into the directory of the build.
+    let home = TempDir::new("record-nobody");
+    let place = home.0.join("bin");
+    fs::create_dir(&place).unwrap();
+    let program = place.join("ringfence");
+    fs::copy(binary(), &program).unwrap();
+    let path = home.0.join("state");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&home.0, fs::Permissions::from_mode(0o755)).unwrap();
+    lchown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    let serve = |vault: &str| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+            .arg(&program)
+            .arg("serve")
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("RINGFENCE_STATE_DIR", &path)
+            .env("RINGFENCE_VAULT_STORE", vault);
+        if vault == "env" {
+            command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", OWN);
+        }
+        let mut agent = Agent::start(command).greet();
+        // The engine has started: the vault is open.
+        let stats = agent.call("sandbox_stats", json!({}));
+        assert!(stats["structuredContent"]["pid"] == agent.pid(), "{stats}");
+        agent
+    };
+    let file = |agent: &Agent, name: &str| format!("/proc/{}/{name}", agent.pid());
+    // The control: a server that has no secrets is as open as any program.
+    let open = serve("memory");
+    let environ = read_as_nobody(&file(&open, "environ"));
+    assert!(environ.is_some_and(|text| String::from_utf8_lossy(&text).contains("RINGFENCE_STATE_DIR")));
+    drop(open.leave());
+    let mut closed = serve("env");
+    for name in ["environ", "mem", "maps", "auxv"] {
+        let read = read_as_nobody(&file(&closed, name));
+        assert_eq!(read, None, "{name}");
+    }
+    let result =
+        closed.execute(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
+    assert_eq!(result["stdout"], "True\n", "{result}");
+    // Nor does it leave a core: the kernel dumps nothing of it.
+    let abort = Command::new("kill")
+        .args(["-ABRT", &closed.pid().to_string()])
+        .status()
+        .unwrap();
+    assert!(abort.success());
+    let ended = closed.leave();
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(ended.status.signal(), Some(6));
+    assert!(!ended.status.core_dumped());
+}
