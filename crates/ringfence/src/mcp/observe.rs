@@ -119,7 +119,9 @@ impl<'a> Call<'a> {
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine().narrow_limits(self.caller, &namespace, &wish).await?;
+        self.engine()
+            .narrow_limits(self.caller, &namespace, &wish)
+            .await?;
         let (defaults, caps) = self.engine().limits_of(&namespace);
         let mut shown = shown::limits(&namespace, &defaults, &caps);
         shown.text = format!("the limits of {namespace} are narrower now\n{}", shown.text);

@@ -631,10 +631,15 @@ fn a_record_that_another_key_signed_is_not_good() {
         command.env("RINGFENCE_STATE_DIR", elsewhere.0.join("state"));
         command
     };
-    assert!(with_input(there(&["run", "-", "-l", "shell"]), "true").status.success());
+    assert!(
+        with_input(there(&["run", "-", "-l", "shell"]), "true")
+            .status
+            .success()
+    );
     let foreign = files.file("foreign.pem", &text(&succeeded(there(&["audit", "key"]))));
     assert!(
-        refused(&["audit", "verify", "--key", &foreign], 1).contains("record 1: it is not signed with this key")
+        refused(&["audit", "verify", "--key", &foreign], 1)
+            .contains("record 1: it is not signed with this key")
     );
     let key = state_dir().join("record/signing.key");
     let secret = key.display().to_string();
