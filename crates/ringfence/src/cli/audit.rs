@@ -232,8 +232,13 @@ fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, Re
 fn key(context: &Context) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     let signer = stored::signer(&config.engine.record)?;
-    let pem = signer.public_key_pem().map_err(|error| fault("write the key", &error))?;
-    context.terminal.print(&pem).map_err(|error| fault("print", &error))?;
+    let pem = signer
+        .public_key_pem()
+        .map_err(|error| fault("write the key", &error))?;
+    context
+        .terminal
+        .print(&pem)
+        .map_err(|error| fault("print", &error))?;
     Ok(ExitCode::SUCCESS)
 }
 
