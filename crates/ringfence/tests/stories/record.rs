@@ -799,3 +799,28 @@ fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
     refused(&["artifacts", id], 125);
     refused(&["verify", "/etc/hostname", "--execution", id], 125);
 }
+
+#[test]
+fn no_program_in_a_sandbox_reaches_the_socket() {
+    let mut server = ready();
+    let socket = socket(&server);
+    assert!(
+        raw(&socket, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"),
+        "the control"
+    );
+    let directory = socket.parent().unwrap().display().to_string();
+    let name = socket.file_name().unwrap().to_str().unwrap().to_owned();
+    let code = format!(
+        "import os, socket\ntry:\n    os.chdir({directory:?})\n    s = socket.socket(socket.AF_UNIX)\n    s.connect({name:?})\n    \
+         print('REACHED')\nexcept OSError as error:\n    print(type(error).__name__)"
+    );
+    assert_eq!(server.execute("python", &code)["stdout"], "FileNotFoundError\n");
+    // The operator shows a program the very directory: it finds the name, and gets no socket.
+    let shown = format!("{directory}:ro");
+    let code = format!(
+        "import os, socket\nprint(os.path.exists({name:?}))\ntry:\n    socket.socket(socket.AF_UNIX).connect({name:?})\n    \
+         print('REACHED')\nexcept OSError as error:\n    print(error.errno)"
+    );
+    let output = run_code("python", &code, &["--workspace", &shown]);
+    assert_eq!(text(&output), "True\n97\n", "{output:?}");
+}
