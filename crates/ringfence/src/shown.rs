@@ -226,21 +226,44 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn put(namespace: &Namespace, key: &EnvName, replaced: bool) -> Shown {
-    let what = if replaced { "replaced" } else { "added" };
-    Shown {
-        text: format!("{what} {} in {namespace}\n", key.as_str()),
-        facts: json!({"namespace": namespace, "key": key.as_str(), "replaced": replaced}),
+/// What became of a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Replaced,
+    Deleted,
+    /// There was none to delete.
+    None,
+}
+
+impl Change {
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "this is where the bool gets its name"
+    )]
+    pub(crate) fn of_put(replaced: bool) -> Self {
+        if replaced { Self::Replaced } else { Self::Added }
+    }
+
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "this is where the bool gets its name"
+    )]
+    pub(crate) fn of_delete(existed: bool) -> Self {
+        if existed { Self::Deleted } else { Self::None }
     }
 }
 
-pub(crate) fn deleted(namespace: &Namespace, key: &EnvName, existed: bool) -> Shown {
-    let text = match existed {
-        true => format!("deleted {} from {namespace}\n", key.as_str()),
-        false => format!("{namespace} has no {}\n", key.as_str()),
+pub(crate) fn change(namespace: &Namespace, key: &EnvName, change: Change) -> Shown {
+    let key = key.as_str();
+    let (word, text) = match change {
+        Change::Added => ("added", format!("added {key} in {namespace}\n")),
+        Change::Replaced => ("replaced", format!("replaced {key} in {namespace}\n")),
+        Change::Deleted => ("deleted", format!("deleted {key} from {namespace}\n")),
+        Change::None => ("none", format!("{namespace} has no {key}\n")),
     };
     Shown {
         text,
-        facts: json!({"namespace": namespace, "key": key.as_str(), "existed": existed}),
+        facts: json!({"namespace": namespace, "key": key, "change": word}),
     }
 }

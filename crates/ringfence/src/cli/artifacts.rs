@@ -62,7 +62,7 @@ pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Re
         )
     })?;
     match &arguments.out {
-        None => show(context.terminal, arguments.json, &manifest),
+        None => show(context.terminal, arguments, &manifest),
         Some(directory) => copy_all(context.terminal, arguments, &store, &manifest, directory),
     }
 }
@@ -121,8 +121,12 @@ fn latest(
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(terminal: Terminal, json: bool, manifest: &Manifest) -> Result<ExitCode, RequestError> {
-    let printed = if json {
+fn show(
+    terminal: Terminal,
+    arguments: &ArtifactsArguments,
+    manifest: &Manifest,
+) -> Result<ExitCode, RequestError> {
+    let printed = if arguments.json {
         terminal.print_json(manifest)
     } else {
         terminal.print(&manifest.artifacts.iter().map(line).collect::<String>())

@@ -129,7 +129,7 @@ pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> Result<Exi
         .engine
         .state_dir;
     let answers = wait(control::ask_all(state_dir, ask.server, request))?;
-    print(context, ask.json, answers)
+    print(context, ask, answers)
 }
 
 /// Asks the one server that there is, or that is meant.
@@ -159,16 +159,21 @@ pub(super) fn one_of(
     Ok(ExitCode::SUCCESS)
 }
 
+/// The process number of the one server that there is, or that is meant.
+pub(super) fn expect_one(state_dir: &Path, ask: &Ask) -> Result<u32, RequestError> {
+    wait(control::expect_one(state_dir, ask.server))
+}
+
 fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| fault("start", &error))?.block_on(asking)
 }
 
 /// A refusal of the only server is ours; of several, each says its own.
-fn print(context: &Context, json: bool, answers: Vec<Answered>) -> Result<ExitCode, RequestError> {
+fn print(context: &Context, ask: &Ask, answers: Vec<Answered>) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let all_well = answers.iter().all(|answered| answered.answer.is_ok());
-    let printed = if json {
+    let printed = if ask.json {
         let servers: Vec<Value> = answers
             .into_iter()
             .map(|answered| document(answered.pid, answered.answer))

@@ -48,8 +48,8 @@ pub(super) fn value(
             )
         })?,
         None if stdin.is_terminal() => {
-            terminal.prompt(&format!("value of {}: ", name.as_str()));
-            typed(&stdin)?
+            let prompt = format!("value of {}: ", name.as_str());
+            typed(&stdin, || terminal.prompt(&prompt))?
         }
         None => read_to_end(stdin).map_err(|error| fault("read the value", &error))?,
     };
@@ -90,8 +90,10 @@ fn read_to_end(mut from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// One line, without an echo. Ctrl-C ends the line instead of this process, so that the echo is always given back.
-fn typed(stdin: &Stdin) -> Result<Zeroizing<Vec<u8>>, RequestError> {
+fn typed(stdin: &Stdin, prompt: impl FnOnce()) -> Result<Zeroizing<Vec<u8>>, RequestError> {
     let quiet = Quiet::begin(stdin).map_err(|error| fault("turn off the terminal's echo", &error))?;
+    // Not before: what is typed at once would be shown.
+    prompt();
     let mut line = Zeroizing::new(vec![0; TYPED_BYTES_MAX + 1]);
     // Not by way of `Stdin`, whose buffer would keep a copy.
     let length = rustix::io::retry_on_intr(|| rustix::io::read(stdin, &mut line[..]))

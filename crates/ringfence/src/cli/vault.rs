@@ -11,7 +11,7 @@ use crate::{
     log::Log,
     moment,
     settings::{Layer, LogLevel},
-    shown::{self, Shown},
+    shown::{self, Change, Shown},
     terminal::neutral,
 };
 use clap::{Args, Subcommand};
@@ -84,21 +84,30 @@ pub(super) fn vault(context: &Context, arguments: VaultArguments) -> Result<Exit
         VaultAction::Add { key, of, ttl, file } => {
             let key = secret::name(&key)?;
             refuse_environment(record)?;
+            // Before anybody has typed it in vain.
+            let server = if is_here(&of) {
+                None
+            } else {
+                Some(live::expect_one(state_dir, &of.ask)?)
+            };
             ringfence_jail::hide_memory()
                 .map_err(|error| fault("hide the memory of this process", &error))?;
             let value = secret::value(context.terminal, file.as_deref(), &key)?;
             warn_if_short(context, &key, &value);
-            if is_here(&of) {
-                let stored = Stored { context, record };
-                return stored.put(&of, &key, value, ttl);
-            }
+            let Some(server) = server else {
+                return Stored { context, record }.put(&of, &key, value, ttl);
+            };
+            let ask = Ask {
+                server: Some(server),
+                ..of.ask
+            };
             let request = Request::VaultPut {
                 namespace: of.namespace,
                 key: key.as_str().to_owned(),
                 value: control::Value(value),
                 ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
             };
-            live::one_of(context, state_dir, &of.ask, &request)
+            live::one_of(context, state_dir, &ask, &request)
         }
         VaultAction::List(of) if is_here(&of) => Stored { context, record }.list(&of),
         VaultAction::List(of) => live::all(
@@ -162,13 +171,16 @@ impl Stored<'_> {
         let put = self.change(&of.namespace, &details, |vault| {
             vault.put(&of.namespace, key, value, ttl)
         })?;
-        self.print(of, &shown::put(&of.namespace, key, put.replaced))
+        self.print(
+            of,
+            &shown::change(&of.namespace, key, Change::of_put(put.replaced)),
+        )
     }
 
     fn delete(&self, of: &Of, key: &EnvName) -> Result<ExitCode, RequestError> {
         let details = json!({"secret": key.as_str(), "deleted": true});
         let existed = self.change(&of.namespace, &details, |vault| vault.delete(&of.namespace, key))?;
-        self.print(of, &shown::deleted(&of.namespace, key, existed))
+        self.print(of, &shown::change(&of.namespace, key, Change::of_delete(existed)))
     }
 
     /// In the form of servers' answers, for a script that does not care where secrets are.

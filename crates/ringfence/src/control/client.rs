@@ -46,23 +46,25 @@ pub(crate) async fn ask_one(
     only: Option<u32>,
     request: &Request,
 ) -> Result<Answered, RequestError> {
+    let Server { pid, stream } = find_one(state_dir, only).await?;
+    let answer = ask(stream, pid, request).await;
+    Ok(Answered { pid, answer })
+}
+
+/// The process number of the only server.
+pub(crate) async fn expect_one(state_dir: &Path, only: Option<u32>) -> Result<u32, RequestError> {
+    find_one(state_dir, only).await.map(|server| server.pid)
+}
+
+async fn find_one(state_dir: &Path, only: Option<u32>) -> Result<Server, RequestError> {
     let mut servers = find(state_dir, only).await?;
-    match (servers.pop(), servers.as_slice()) {
-        (Some(Server { pid, stream }), []) => {
-            let answer = ask(stream, pid, request).await;
-            Ok(Answered { pid, answer })
-        }
-        (last, others) => {
-            let pids: Vec<String> = others
-                .iter()
-                .chain(&last)
-                .map(|one| one.pid.to_string())
-                .collect();
-            Err(RequestError::invalid(
-                format!("several servers run: {}.", pids.join(", ")),
-                "Say which one is meant, with --server PID.",
-            ))
-        }
+    let pids: Vec<String> = servers.iter().map(|server| server.pid.to_string()).collect();
+    match servers.pop() {
+        Some(server) if servers.is_empty() => Ok(server),
+        _ => Err(RequestError::invalid(
+            format!("several servers run: {}.", pids.join(", ")),
+            "Say which one is meant, with --server PID.",
+        )),
     }
 }
 

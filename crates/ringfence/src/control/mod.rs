@@ -12,7 +12,7 @@ mod place;
 mod server;
 mod wire;
 
-pub(crate) use client::{Answered, ask_all, ask_one};
+pub(crate) use client::{Answered, ask_all, ask_one, expect_one};
 pub(crate) use server::{Socket, open};
 pub(crate) use wire::{Question, Request, Value};
 

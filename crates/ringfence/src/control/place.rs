@@ -18,6 +18,7 @@ const UNFINISHED: &str = ".new";
 const SERVERS_MAX: usize = 256;
 
 /// An open directory of this user's alone.
+#[derive(Debug)]
 pub(super) struct Place {
     directory: File,
 }

@@ -5,7 +5,7 @@ use super::{
     place::Place,
     wire::{Answer, Request},
 };
-use crate::shown::{self, Shown};
+use crate::shown::{self, Change, Shown};
 use ringfence_engine::{Caller, Engine};
 use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
@@ -116,6 +116,8 @@ async fn serve(mut stream: UnixStream, engine: &Engine) -> io::Result<()> {
 /// A request of the same user. What was sent is wiped before anything is done with it.
 async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestError>> {
     let uid = stream.peer_cred()?.uid();
+    // Read also what is refused: a socket that is closed with something unread takes the answer with it.
+    let line = timeout(IDLE, read_line(stream)).await??;
     if uid != own_uid() {
         tracing::warn!(uid, "another user was refused at the control socket");
         return Ok(Err(RequestError::new(
@@ -124,7 +126,6 @@ async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestEr
             "Run the command as the user who runs the server.",
         )));
     }
-    let line = timeout(IDLE, read_line(stream)).await??;
     Ok(match line.strip_suffix(b"\n") {
         Some(line) => Request::read(line),
         None => Err(RequestError::invalid(
@@ -212,12 +213,12 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
         } => {
             let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
             let replaced = engine.put_secret(caller, &namespace, &key, value.0, ttl).await?;
-            Ok(shown::put(&namespace, &key, replaced))
+            Ok(shown::change(&namespace, &key, Change::of_put(replaced)))
         }
         Request::VaultDelete { namespace, key } => {
             let key = name(key)?;
             let existed = engine.delete_secret(caller, &namespace, &key).await?;
-            Ok(shown::deleted(&namespace, &key, existed))
+            Ok(shown::change(&namespace, &key, Change::of_delete(existed)))
         }
         Request::Audit { query } => {
             let page = engine.audit(caller, query.query()?).await?;
@@ -234,4 +235,48 @@ fn limits(engine: &Engine, namespace: &Namespace) -> Shown {
 fn name(key: String) -> Result<EnvName, RequestError> {
     EnvName::try_from(key)
         .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::place::tests::State, *};
+
+    #[tokio::test]
+    async fn a_socket_lies_deeper_than_an_address_can_name_and_is_closed_to_others() {
+        let state = State::new("deep");
+        assert!(state.0.as_os_str().len() > 2 * 108);
+        let (place, listener) = listen(&state.0).await.unwrap();
+        let socket = place.socket(std::process::id());
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        let (connected, accepted) = tokio::join!(UnixStream::connect(&socket), listener.accept());
+        assert_eq!(connected.unwrap().peer_cred().unwrap().uid(), own_uid());
+        drop(accepted.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_sockets_of_dead_servers_go_and_one_that_lives_under_our_number_stays() {
+        let state = State::new("dead");
+        let (place, listener) = listen(&state.0).await.unwrap();
+        let own = std::process::id();
+        fs::rename(place.socket(own), place.socket(own + 1)).unwrap();
+        let (_, second) = listen(&state.0).await.unwrap();
+        assert_eq!(place.servers().unwrap(), [own, own + 1]);
+        let refused = listen(&state.0).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        drop(second);
+        let (_, third) = listen(&state.0).await.unwrap();
+        assert_eq!(place.servers().unwrap(), [own]);
+        drop(third);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_becomes_a_refusal() {
+        let long = Shown {
+            text: "x".repeat(ANSWER_BYTES_MAX),
+            facts: json!(null),
+        };
+        let line = written(Ok(long));
+        assert!(line.len() < 1000 && line.starts_with(b"{\"error\":") && line.ends_with(b"\n"));
+    }
 }

@@ -11,7 +11,7 @@ use std::{
         fs::{MetadataExt, PermissionsExt},
         net::UnixStream,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -117,7 +117,7 @@ fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     assert!(!contains(&state_dir().join("record/audit.db"), SECRET));
 }
 
-fn contains(file: &PathBuf, word: &str) -> bool {
+fn contains(file: &Path, word: &str) -> bool {
     let bytes = fs::read(file).unwrap();
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
 }
@@ -140,6 +140,70 @@ fn a_value_that_is_too_short_to_be_found_is_kept_with_a_warning() {
         String::from_utf8_lossy(&added.stderr).contains("warning: PIN has fewer than"),
         "{added:?}"
     );
+}
+
+/// What a person at a terminal sees while they type this, and how the command ends.
+fn typed(words: &[&str], keys: &[u8]) -> (String, Option<i32>) {
+    use rustix::{
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+        termios::{LocalModes, tcgetattr},
+    };
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let mut options = fs::File::options();
+    let terminal = options.read(true).write(true).open(name).unwrap();
+    let end = || Stdio::from(terminal.try_clone().unwrap());
+    let mut child = ringfence(words)
+        .stdin(end())
+        .stdout(end())
+        .stderr(end())
+        .spawn()
+        .unwrap();
+    let mut master = fs::File::from(master);
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    while !seen.contains("value of TOKEN: ") {
+        let count = master.read(&mut buffer).unwrap();
+        seen += &String::from_utf8_lossy(&buffer[..count]);
+    }
+    master.write_all(keys).unwrap();
+    let status = child.wait().unwrap().code();
+    assert!(
+        tcgetattr(&terminal)
+            .unwrap()
+            .local_modes
+            .contains(LocalModes::ECHO),
+        "the echo stayed off"
+    );
+    drop(terminal);
+    // Reading from a terminal that nobody has open ends with an error.
+    while let Ok(count) = master.read(&mut buffer) {
+        seen += &String::from_utf8_lossy(&buffer[..count]);
+    }
+    (seen, status)
+}
+
+#[test]
+fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
+    let mut server = ready();
+    let (seen, status) = typed(&["vault", "add", "TOKEN"], format!("{SECRET}\n").as_bytes());
+    assert_eq!(status, Some(0), "{seen}");
+    assert!(seen.contains("added TOKEN") && !seen.contains(SECRET), "{seen}");
+    let code = "import os\nprint(len(os.environ['TOKEN']))";
+    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    assert_eq!(done["structuredContent"]["stdout"], format!("{}\n", SECRET.len()));
+    let (seen, status) = typed(&["vault", "add", "TOKEN"], b"half a val\x03");
+    assert_eq!(status, Some(125));
+    assert!(
+        seen.contains("no value was given") && !seen.contains("half"),
+        "{seen}"
+    );
+    // The terminal drops the end of a line that is too long; a secret that lost its end must not be kept.
+    let long = [vec![b'x'; 5000], b"\n".to_vec()].concat();
+    let (seen, status) = typed(&["vault", "add", "TOKEN"], &long);
+    assert_eq!(status, Some(125), "{seen}");
+    assert!(seen.contains("at most 4095 bytes"), "{seen}");
 }
 
 #[test]
@@ -210,6 +274,7 @@ fn without_a_server_the_commands_that_need_one_say_so() {
         &["limits"],
         &["vault", "list"],
         &["vault", "delete", "KEY"],
+        &["vault", "add", "KEY"],
     ] {
         let said = refused(words, 125);
         assert!(
@@ -329,7 +394,7 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
 fn the_socket_is_this_users_alone_and_goes_with_its_server() {
     let mut server = ready();
     let socket = socket(&server);
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
     server.hang_up();
     assert!(server.ended_within(Duration::from_secs(3)));
@@ -344,13 +409,12 @@ fn the_socket_is_this_users_alone_and_goes_with_its_server() {
     assert!(!socket.exists());
 }
 
-/// claim: what stands at the top of `control`: the kernel says who is at the other end.
+/// The kernel says who is at the other end.
 #[test]
 fn another_user_is_refused_even_with_every_door_open() {
     let server = ready();
     let socket = socket(&server);
-    let open =
-        |path: &std::path::Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let files = TempDir::new("other-user");
     open(&files.0, 0o755);
     // By a short name, below directories that all may enter.
@@ -366,7 +430,10 @@ fn another_user_is_refused_even_with_every_door_open() {
         name.display().to_string(),
         r#"{"method":"stats"}"#
     );
-    let ask = |command: &mut Command| text(&command.args(["-c", &code]).env_clear().output().unwrap());
+    let ask = |command: &mut Command| {
+        let output = command.args(["-c", &code]).env_clear().output().unwrap();
+        text(&output) + &String::from_utf8_lossy(&output.stderr)
+    };
     let own = ask(&mut Command::new("/usr/bin/python3"));
     assert!(own.contains("\"ok\""), "the control: {own}");
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -391,7 +458,7 @@ fn another_user_is_refused_even_with_every_door_open() {
 }
 
 /// Sends these bytes and reads until the server hangs up.
-fn raw(socket: &PathBuf, bytes: &[u8]) -> String {
+fn raw(socket: &Path, bytes: &[u8]) -> String {
     let mut stream = near(socket);
     // A server that has heard enough hangs up.
     drop(stream.write_all(bytes));
@@ -402,7 +469,7 @@ fn raw(socket: &PathBuf, bytes: &[u8]) -> String {
 }
 
 /// The name may be longer than an address.
-fn near(socket: &PathBuf) -> UnixStream {
+fn near(socket: &Path) -> UnixStream {
     use std::os::fd::AsRawFd;
     let directory = fs::File::open(socket.parent().unwrap()).unwrap();
     let name = socket.file_name().unwrap().to_str().unwrap();
@@ -545,11 +612,6 @@ fn a_record_that_was_tampered_with_is_named() {
     let good = fs::read(&database).unwrap();
     let said = told(&["audit", "verify"]);
     assert!(said.starts_with("good: "), "{said}");
-    let head = said
-        .lines()
-        .find_map(|line| line.strip_prefix("head "))
-        .unwrap()
-        .to_owned();
     let copy = "INSERT INTO record SELECT seq + 1, time_us, server_id, action, outcome, namespace, execution_id, caller, details, \
         prev_hash, hash, signature FROM record WHERE seq = 5";
     for (what, sql, named) in [
@@ -603,17 +665,24 @@ fn a_record_that_was_tampered_with_is_named() {
             "{what}: {document}"
         );
     }
-    // a whole older copy is only seen by who noted a later head
-    fs::write(&database, &good).unwrap();
+}
+
+/// A whole older copy is only seen by who noted a later head.
+#[test]
+fn a_record_that_was_set_back_does_not_hold_the_head_that_was_noted() {
+    let database = some_runs();
+    let good = fs::read(&database).unwrap();
+    let said = told(&["audit", "verify"]);
+    let head = said.lines().find_map(|line| line.strip_prefix("head ")).unwrap();
     some_runs();
     let later = told_json(&["audit", "verify"])["head"]
         .as_str()
         .unwrap()
         .to_owned();
-    told(&["audit", "verify", "--head", &head]);
+    told(&["audit", "verify", "--head", head]);
     fs::write(&database, &good).unwrap();
     drop(fs::remove_file(database.with_extension("db-wal")));
-    told(&["audit", "verify", "--head", &head]);
+    told(&["audit", "verify", "--head", head]);
     assert!(
         refused(&["audit", "verify", "--head", &later], 1).contains("the expected head is not in the chain")
     );
@@ -729,4 +798,29 @@ fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
     fs::write(&manifest, text.replace("a.txt", "b.txt")).unwrap();
     refused(&["artifacts", id], 125);
     refused(&["verify", "/etc/hostname", "--execution", id], 125);
+}
+
+#[test]
+fn no_program_in_a_sandbox_reaches_the_socket() {
+    let mut server = ready();
+    let socket = socket(&server);
+    assert!(
+        raw(&socket, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"),
+        "the control"
+    );
+    let directory = socket.parent().unwrap().display().to_string();
+    let name = socket.file_name().unwrap().to_str().unwrap().to_owned();
+    let code = format!(
+        "import os, socket\ntry:\n    os.chdir({directory:?})\n    s = socket.socket(socket.AF_UNIX)\n    s.connect({name:?})\n    \
+         print('REACHED')\nexcept OSError as error:\n    print(type(error).__name__)"
+    );
+    assert_eq!(server.execute("python", &code)["stdout"], "FileNotFoundError\n");
+    // The operator shows a program the very directory: it finds the name, and gets no socket.
+    let shown = format!("{directory}:ro");
+    let code = format!(
+        "import os, socket\nprint(os.path.exists({name:?}))\ntry:\n    socket.socket(socket.AF_UNIX).connect({name:?})\n    \
+         print('REACHED')\nexcept OSError as error:\n    print(error.errno)"
+    );
+    let output = run_code("python", &code, &["--workspace", &shown]);
+    assert_eq!(text(&output), "True\n97\n", "{output:?}");
 }
