@@ -66,6 +66,8 @@ pub(crate) struct House {
     pub(crate) personal: Redactor,
     /// Which engine wrote a record.
     pub(crate) id: String,
+    /// Directories of the host that no program is ever shown: keys and the record lie in them.
+    pub(crate) private: Vec<PathBuf>,
     policy: RwLock<Arc<PolicySettings>>,
     /// What namespaces have given up of their limits.
     pub(crate) narrowed: Mutex<HashMap<Namespace, Limits>>,
@@ -264,6 +266,7 @@ impl Engine {
             redactors: Redactors::default(),
             personal,
             id,
+            private: store::private(&settings),
             policy: RwLock::new(Arc::new(settings.policy.clone())),
             narrowed: Mutex::default(),
             settings,
@@ -382,7 +385,7 @@ impl Engine {
     /// Facts for `get_sandbox_info`.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
         let policy = self.house.policy();
-        let grant = decide(&policy, None, ExecuteRequest::new(Language::Shell, "true"))?;
+        let grant = decide(&policy, None, &self.house.private, ExecuteRequest::new(Language::Shell, "true"))?;
         let isolation = sandbox::isolation(&self.house, grant.limits())?;
         Ok(SandboxInfo {
             isolation,

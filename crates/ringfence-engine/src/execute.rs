@@ -84,7 +84,7 @@ async fn run(
     } = submission;
     let id = opened.id();
     let narrowed = house.narrowed(&request.namespace);
-    let grant = policy::decide(&house.policy(), narrowed.as_ref(), request)?;
+    let grant = policy::decide(&house.policy(), narrowed.as_ref(), &house.private, request)?;
     if let Some(directory) = &artifacts_to {
         artifacts::prepare_copies(directory).map_err(|error| {
             RequestError::invalid(

@@ -2,6 +2,7 @@
 
 use crate::settings::PolicySettings;
 use ringfence_types::{ErrorCode, ExecuteRequest, Limits, LimitsRequest, RequestError, WorkspaceSource};
+use std::path::{Path, PathBuf};
 
 /// A request with the operator's yes: complete limits, nothing left to choose.
 #[derive(Debug)]
@@ -20,16 +21,18 @@ impl Grant {
     }
 }
 
-/// Says yes, or which rule says no. `narrowed` is what the namespace has given up of the operator's limits.
+/// Says yes, or which rule says no. `narrowed` is what the namespace has given up of the operator's limits, `private` what of the
+/// host is the server's own.
 pub(crate) fn decide(
     policy: &PolicySettings,
     narrowed: Option<&Limits>,
+    private: &[PathBuf],
     request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
     check_secrets(policy, &request)?;
     if let WorkspaceSource::Host { directory, .. } = &request.workspace {
-        check_workspace(directory)?;
+        check_workspace(directory, private)?;
     }
     let limits = match narrowed {
         None => limits(&policy.defaults, &policy.caps, &request.limits)?,
@@ -59,15 +62,27 @@ const NEVER_BELOW: [&str; 9] = [
 /// Nor anything with such a name on the way.
 const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
 
-fn check_workspace(directory: &std::path::Path) -> Result<(), RequestError> {
+fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestError> {
+    let overlaps = |own: &PathBuf| own.starts_with(directory) || directory.starts_with(own);
+    if let Some(own) = private.iter().find(|own| overlaps(own)) {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "{} cannot be a workspace: the server keeps its record and its keys in {}.",
+                directory.display(),
+                own.display()
+            ),
+            "Name a project directory, or set `state_dir` elsewhere.",
+        ));
+    }
     let forbidden = NEVER_A_WORKSPACE
         .iter()
-        .any(|path| directory == std::path::Path::new(path))
+        .any(|path| directory == Path::new(path))
         || NEVER_BELOW.iter().any(|path| directory.starts_with(path))
         || directory
             .components()
             .any(|part| NEVER_NAMED.iter().any(|name| part.as_os_str() == *name))
-        || directory.parent() == Some(std::path::Path::new("/home"));
+        || directory.parent() == Some(Path::new("/home"));
     if !directory.is_absolute() || forbidden {
         return Err(RequestError::new(
             ErrorCode::PolicyDenied,
@@ -254,7 +269,7 @@ mod tests {
         let check = |wish: LimitsRequest, expect: Result<(), &str>| {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.limits = wish;
-            match (decide(&policy(), None, request).map(|_| ()), expect) {
+            match (decide(&policy(), None, &[], request).map(|_| ()), expect) {
                 (Ok(()), Ok(())) => {}
                 (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
                 (decided, expect) => panic!("{decided:?}, expected {expect:?}"),
@@ -295,7 +310,7 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
             request.secrets = [EnvName::try_from(key.to_owned()).unwrap()].into();
-            let decided = decide(&policy(), None, request)
+            let decided = decide(&policy(), None, &[], request)
                 .map(drop)
                 .map_err(|error| error.code);
             assert_eq!(
@@ -327,13 +342,28 @@ mod tests {
         let with = |limits| {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.limits = limits;
-            decide(&policy(), Some(&narrowed), request).map(|grant| grant.limits.memory_bytes)
+            decide(&policy(), Some(&narrowed), &[], request).map(|grant| grant.limits.memory_bytes)
         };
         assert_eq!(with(LimitsRequest::default()).unwrap(), 100 * MEBIBYTE);
         assert_eq!(with(wish(50)).unwrap(), 50 * MEBIBYTE);
         assert!(with(wish(101)).unwrap_err().message.contains("16..=100"));
         let more = narrow(&policy(), Some(&narrowed), &LimitsRequest::default()).unwrap();
         assert_eq!(more, narrowed);
+    }
+
+    #[test]
+    fn what_the_server_keeps_is_no_workspace_nor_in_one() {
+        let private = [PathBuf::from("/home/alice/.local/state/ringfence")];
+        let check = |path: &str| check_workspace(Path::new(path), &private).map_err(|error| error.code);
+        for path in [
+            "/home/alice/.local/state/ringfence",
+            "/home/alice/.local/state/ringfence/record",
+            "/home/alice/.local",
+        ] {
+            assert_eq!(check(path), Err(ErrorCode::PolicyDenied), "{path}");
+        }
+        assert_eq!(check("/home/alice/.local/share"), Ok(()));
+        assert_eq!(check("/home/alice/.local/state/ringfence-notes"), Ok(()));
     }
 
     #[test]
@@ -347,8 +377,8 @@ mod tests {
             "relative",
             "/usr",
         ] {
-            assert!(check_workspace(std::path::Path::new(path)).is_err(), "{path}");
+            assert!(check_workspace(Path::new(path), &[]).is_err(), "{path}");
         }
-        assert!(check_workspace(std::path::Path::new("/home/alice/project")).is_ok());
+        assert!(check_workspace(Path::new("/home/alice/project"), &[]).is_ok());
     }
 }

@@ -4,7 +4,7 @@
 use crate::{
     engine::House,
     record::{self, Record},
-    settings::{OnFailure, RecordSettings},
+    settings::{EngineSettings, OnFailure, RecordSettings},
 };
 use ringfence_store::{
     Signer,
@@ -14,7 +14,7 @@ use ringfence_store::{
     vault::{Vault, VaultSettings},
 };
 use ringfence_types::{ErrorCode, RequestError};
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 /// All of it.
 pub(crate) struct Opened {
@@ -80,4 +80,22 @@ pub(crate) fn sweep_when_due(house: &Arc<House>) {
         Ok(swept) => tracing::info!(?swept, "artifacts"),
         Err(error) => tracing::error!(%error, "artifacts that are too old or too many could not be removed"),
     });
+}
+
+/// Where keys, secrets and the record lie, by whatever path.
+pub(crate) fn private(settings: &EngineSettings) -> Vec<PathBuf> {
+    let record = &settings.record;
+    let mut places = vec![settings.state_dir.clone(), record.directory.clone()];
+    if let Place::File(path) = &record.audit.place {
+        places.push(path.clone());
+    }
+    if let VaultSettings::File { path, key } = &record.vault {
+        places.push(path.clone());
+        if let FileKey::KeyFile(path) = key {
+            places.push(path.clone());
+        }
+    }
+    let real: Vec<PathBuf> = places.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    places.extend(real);
+    places
 }

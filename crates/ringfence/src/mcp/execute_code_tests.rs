@@ -98,7 +98,6 @@ fn what_does_not_exist_yet_is_refused_by_name() {
     };
     check("session_id", json!("s"));
     check("packages", json!(["numpy"]));
-    check("secrets", json!(["KEY"]));
     check("allowed_domains", json!(["example.com"]));
     check("allowed_imports", json!(["math"]));
     check("profile", json!("strict"));

@@ -106,6 +106,11 @@ fn program() -> Vec<Property> {
             "Environment variables; the environment is otherwise built from nothing.",
             env,
         ),
+        (
+            "secrets",
+            "Names of secrets that the program gets as environment variables; vault_list has them.",
+            json!({"type": "array", "items": string(), "maxItems": 1000}),
+        ),
         ("args", "Command-line arguments of the program.", list(string())),
         (
             "stdin",

@@ -58,6 +58,11 @@ impl Runner {
         }
     }
 
+    /// Its own, made by whoever runs the sandbox.
+    fn state_dir(&self) -> PathBuf {
+        self.binary.with_extension(format!("state-{}", self.caller as u8))
+    }
+
     pub fn who(&self) -> String {
         let who = match self.caller {
             Caller::Same if canary::is_root() => "as root",
@@ -182,7 +187,11 @@ impl Runner {
                 command
             }
         };
-        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("RINGFENCE_STATE_DIR", self.state_dir())
+            .current_dir("/");
         command
     }
 }
@@ -190,6 +199,7 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         drop(fs::remove_file(&self.binary));
+        drop(fs::remove_dir_all(self.state_dir()));
     }
 }
 
