@@ -385,7 +385,12 @@ impl Engine {
     /// Facts for `get_sandbox_info`.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
         let policy = self.house.policy();
-        let grant = decide(&policy, None, &self.house.private, ExecuteRequest::new(Language::Shell, "true"))?;
+        let grant = decide(
+            &policy,
+            None,
+            &self.house.private,
+            ExecuteRequest::new(Language::Shell, "true"),
+        )?;
         let isolation = sandbox::isolation(&self.house, grant.limits())?;
         Ok(SandboxInfo {
             isolation,

@@ -75,9 +75,7 @@ fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestE
             "Name a project directory, or set `state_dir` elsewhere.",
         ));
     }
-    let forbidden = NEVER_A_WORKSPACE
-        .iter()
-        .any(|path| directory == Path::new(path))
+    let forbidden = NEVER_A_WORKSPACE.iter().any(|path| directory == Path::new(path))
         || NEVER_BELOW.iter().any(|path| directory.starts_with(path))
         || directory
             .components()

@@ -11,7 +11,7 @@ use ringfence_store::{
     artifacts::ArtifactStore,
     audit::{Audit, Place},
     make_own_directory,
-    vault::{Vault, VaultSettings},
+    vault::{FileKey, Vault, VaultSettings},
 };
 use ringfence_types::{ErrorCode, RequestError};
 use std::{path::PathBuf, sync::Arc};
@@ -95,7 +95,10 @@ pub(crate) fn private(settings: &EngineSettings) -> Vec<PathBuf> {
             places.push(path.clone());
         }
     }
-    let real: Vec<PathBuf> = places.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let real: Vec<PathBuf> = places
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
     places.extend(real);
     places
 }

@@ -222,3 +222,22 @@ fn a_stream_begins_anew_after_its_end() {
         }
     );
 }
+
+#[test]
+fn a_text_that_was_cut_within_a_secret_has_no_part_of_it() {
+    let redactor = Redactor::new(["first-half-second-half"], Forms::All, Personal::Keep);
+    for (text, expect) in [
+        ("token: first-half", "token: "),
+        ("token: first-half-second-half", "token: ***REDACTED***"),
+        (
+            "first-half second-half, and more",
+            "first-half second-half, and more",
+        ),
+        ("66697273742d68616c66", ""),
+        ("nothing at all", "nothing at all"),
+        ("", ""),
+    ] {
+        assert_eq!(redactor.cut_text(text), expect, "{text:?}");
+    }
+    assert_eq!(Redactor::none().cut_text("first-half"), "first-half");
+}

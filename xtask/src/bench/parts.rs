@@ -3,7 +3,7 @@
 
 use super::{Options, machine, write};
 use crate::{
-    command::{capture, show},
+    command::{capture, command, show},
     workspace::Workspace,
 };
 use serde_json::Value;
@@ -88,14 +88,9 @@ fn run(workspace: &Workspace, package: &str, example: &str, words: &[&str]) -> R
         "--example",
         example,
     ]))?;
-    let mut program = crate::command::command(
-        &workspace
-            .target
-            .join("release/examples")
-            .join(example)
-            .display()
-            .to_string(),
-        words.iter().copied(),
+    let mut program = command(
+        workspace.target.join("release/examples").join(example),
+        words,
     );
     program.current_dir(&workspace.root);
     let printed = capture(program)?;

@@ -121,6 +121,29 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_was_cut_is_told_from_one_that_just_fits() {
+        let read = |tag: u8, bytes: usize| {
+            read_report(&rec(
+                tag,
+                "é".repeat(bytes / 2 + 1).as_bytes().get(..bytes).unwrap(),
+            ))
+        };
+        for (tag, most) in [
+            (b'P', REPR_BYTES_MAX),
+            (b'V', VARIABLE_BYTES_MAX),
+            (b'E', NAME_BYTES_MAX),
+        ] {
+            assert!(!read(tag, most).is_cut);
+            assert!(read(tag, most + 1).is_cut);
+        }
+        // No half of a character at the end of it, which would hide the half of a secret before it.
+        let text = format!("x{}", "é".repeat(REPR_BYTES_MAX));
+        let cut = read_report(&rec(b'P', text.as_bytes())).result_repr.unwrap();
+        assert_eq!(cut.len(), REPR_BYTES_MAX - 1);
+        assert!(!cut.contains('\u{fffd}'));
+    }
+
+    #[test]
     fn whole_records_count_and_a_torn_one_does_not() {
         let bytes = [
             rec(b'R', b"{\"a\":1}"),

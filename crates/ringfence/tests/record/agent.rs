@@ -221,7 +221,7 @@ impl Agent {
         Ended {
             status,
             said: std::mem::take(&mut self.said),
-            log: log.expect("no process of the server outlives it"),
+            log: log.unwrap_or_else(|_| panic!("a process of the server outlives it")),
             answers: std::mem::take(&mut self.answers),
         }
     }

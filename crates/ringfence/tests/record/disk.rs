@@ -25,7 +25,7 @@ struct SmallDisk {
 impl SmallDisk {
     /// None: not here, and nobody asks for it.
     fn make(test: &str) -> Option<Self> {
-        if !has("root", is_root(), test) {
+        if !has("root", is_root, test) {
             return None;
         }
         let directory = TempDir::new(&format!("record-disk-{test}"));

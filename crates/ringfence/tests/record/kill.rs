@@ -58,6 +58,21 @@ fn the_same_holds_for_a_record_that_survives_the_loss_of_power() {
     rounds_of(rounds.div_ceil(4), "power");
 }
 
+/// The control: a record that dies with its server loses every answer, and the same check counts them.
+#[test]
+fn a_record_in_memory_is_seen_to_be_lost() {
+    let state = State::new("kill-memory")
+        .with("RINGFENCE_AUDIT_STORE", "memory")
+        .with_secrets([("TOKEN", SECRET)]);
+    let (mut dice, mut tally) = (Dice(4711), Tally::default());
+    while tally.answers == 0 && tally.rounds < 10 {
+        let ended = one_round(&state, &mut dice, &format!("9.4711{:03}", tally.rounds));
+        tally.rounds += 1;
+        assert!(check(&state, &ended, &mut tally).is_empty());
+    }
+    assert!(tally.answers > 0 && tally.lost == tally.answers, "{tally:?}");
+}
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -108,13 +123,16 @@ fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
     command.env("RINGFENCE_WARM_READY", cold);
     let mut agent = Agent::start(command);
     agent.send_hello();
+    // Each kind once: one of them does not end by itself in time.
+    let first = dice.roll(CALLS);
     for number in 0..CALLS {
-        agent.send_call("execute_code", program((number + dice.roll(CALLS)) % CALLS, mark));
+        agent.send_call("execute_code", program((number + first) % CALLS, mark));
     }
     // One of them is the handshake's.
     let answers = usize::try_from(dice.roll(CALLS)).unwrap();
     let begun = Instant::now();
-    agent.read_until(Duration::from_secs(20), |agent| agent.answered() > answers);
+    let came = agent.read_until(Duration::from_secs(20), |agent| agent.answered() > answers);
+    assert!(came, "a server that lives answers");
     let delay = Duration::from_micros(dice.roll(DELAY_MICROSECONDS));
     let until = Instant::now() + delay;
     agent.read_until(delay, |_| Instant::now() >= until);

@@ -2,8 +2,9 @@
 //! fails, no secret leaves by any route, and each call leaves exactly the records that it should.
 #![expect(
     clippy::disallowed_methods,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test starts programs, reads its environment and ends where it is surprised"
+    reason = "a test starts programs, reads its environment, prints its figures and ends where it is surprised"
 )]
 
 mod agent;

@@ -207,7 +207,8 @@ pub fn collect(directory: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
 }
 
 /// Can a test run that needs this: if not, it says so, unless `RINGFENCE_REQUIRE` asks for it.
-pub fn has(capability: &str, is_there: bool, test: &str) -> bool {
+pub fn has(capability: &str, look: impl FnOnce() -> bool, test: &str) -> bool {
+    let is_there = look();
     if !is_there {
         let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
         let required = required.split(',').any(|word| word.trim() == capability);

@@ -116,7 +116,7 @@ fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn another_process_of_the_same_user_cannot_look_into_the_server() {
-    if !has("root", is_root(), "a server as another user") {
+    if !has("root", is_root, "a server as another user") {
         return;
     }
     // uid 65534 cannot look into the directory of the build.

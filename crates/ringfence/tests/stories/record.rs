@@ -818,6 +818,10 @@ fn no_program_in_a_sandbox_reaches_the_socket() {
     // Not even the operator can show a program the directory, nor one that it lies in.
     for path in [directory.as_str(), directory.rsplit_once('/').unwrap().0] {
         let output = run_code("python", "print('RAN')", &["--workspace", &format!("{path}:ro")]);
-        assert_eq!((text(&output), output.status.code()), (String::new(), Some(125)), "{output:?}");
+        assert_eq!(
+            (text(&output), output.status.code()),
+            (String::new(), Some(125)),
+            "{output:?}"
+        );
     }
 }
