@@ -233,6 +233,8 @@ mod tests {
                 .unwrap_or(match key.path {
                     "state_dir" | "runtimes.mounts" => "/x",
                     path if path.starts_with("warm.preload_") => "x.y",
+                    "queue.priorities" => "a=high",
+                    "vault.allow" => "a/K",
                     "log" => "info",
                     _ => "1",
                 });
