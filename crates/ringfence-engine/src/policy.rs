@@ -349,6 +349,7 @@ mod tests {
         assert_eq!(more, narrowed);
     }
 
+    /// claim: [REC-7]
     #[test]
     fn what_the_server_keeps_is_no_workspace_nor_in_one() {
         let private = [PathBuf::from("/home/alice/.local/state/ringfence")];

@@ -108,6 +108,7 @@ const FORMS: &[(&str, Encoder)] = &[
     ("Python bytes", python_bytes),
 ];
 
+/// claim: [SEC-2]
 #[test]
 fn every_documented_form_is_found() {
     let redactor = redactor(Forms::All);

@@ -92,6 +92,7 @@ proptest! {
         prop_assert_eq!(cut(&filled, &text, &sizes).0, reference(&secrets, &text, Some(b'*')));
     }
 
+    /// claim: [SEC-3]
     #[test]
     fn all_forms_and_personal_words_do_not_depend_on_the_pieces(
         secrets in prop::collection::vec("[ -~]{4,30}", 0..4),

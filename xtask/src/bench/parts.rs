@@ -88,10 +88,7 @@ fn run(workspace: &Workspace, package: &str, example: &str, words: &[&str]) -> R
         "--example",
         example,
     ]))?;
-    let mut program = command(
-        workspace.target.join("release/examples").join(example),
-        words,
-    );
+    let mut program = command(workspace.target.join("release/examples").join(example), words);
     program.current_dir(&workspace.root);
     let printed = capture(program)?;
     let documents = serde_json::Deserializer::from_str(&printed).into_iter();

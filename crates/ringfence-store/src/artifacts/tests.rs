@@ -208,6 +208,7 @@ fn statements_are_what_the_documentation_says() {
     assert_eq!(manifest_statement(&manifest), expected);
 }
 
+/// claim: [ART-1]
 #[test]
 fn an_edited_manifest_is_damaged() {
     let scratch = Scratch::new();
@@ -334,6 +335,7 @@ fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
     assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
 }
 
+/// claim: [ART-2]
 #[test]
 fn an_execution_id_is_never_a_path() {
     let scratch = Scratch::new();
@@ -352,6 +354,7 @@ fn an_execution_id_is_never_a_path() {
     publish(&store, &"x".repeat(64), b"words");
 }
 
+/// claim: [ART-2]
 #[test]
 fn names_are_labels_and_make_no_path() {
     let scratch = Scratch::new();
@@ -418,6 +421,7 @@ fn too_many_too_long_and_twice_are_refused_and_leave_nothing() {
     verify_manifest(&none, None).unwrap();
 }
 
+/// claim: [ART-1]
 #[test]
 fn another_namespace_sees_what_it_would_see_of_nothing() {
     let scratch = Scratch::new();

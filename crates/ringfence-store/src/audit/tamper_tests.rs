@@ -81,6 +81,7 @@ fn recompute(directory: &Directory, from: u64, forger: &Signer) {
         .unwrap();
 }
 
+/// claim: [REC-3]
 #[test]
 fn an_edit_of_any_column_is_named() {
     for change in [
@@ -132,6 +133,7 @@ fn a_column_of_the_wrong_size_or_encoding_is_named_and_not_an_error() {
     }
 }
 
+/// claim: [REC-3]
 #[test]
 fn a_deleted_record_is_named_wherever_it_was() {
     for seq in [1, 2, 6, 10] {
@@ -144,6 +146,7 @@ fn a_deleted_record_is_named_wherever_it_was() {
     directory.assert_bad(6, Fault::Edited);
 }
 
+/// claim: [REC-3]
 #[test]
 fn a_record_inserted_in_the_middle_is_named() {
     let directory = eleven();
@@ -187,6 +190,7 @@ fn a_record_behind_the_head_is_named() {
     directory.assert_bad(12, Fault::BehindHead);
 }
 
+/// claim: [REC-3]
 #[test]
 fn exchanged_records_are_named() {
     let directory = eleven();
@@ -213,6 +217,7 @@ fn a_record_of_another_chain_of_the_same_key_is_named() {
     directory.assert_bad(6, Fault::Unlinked);
 }
 
+/// claim: [REC-3]
 #[test]
 fn a_cut_tail_is_named() {
     let directory = eleven();
@@ -252,6 +257,7 @@ fn a_head_that_is_missing_or_was_replaced_is_named() {
     }
 }
 
+/// claim: [REC-3]
 #[test]
 fn a_chain_computed_anew_without_the_key_is_named_at_its_first_record() {
     let forger = Signer::in_memory().unwrap();
@@ -272,6 +278,7 @@ fn a_chain_computed_anew_without_the_key_is_named_at_its_first_record() {
     assert_eq!(theirs.bad.unwrap().seq, 1);
 }
 
+/// claim: [REC-5]
 #[test]
 fn a_file_set_back_to_an_older_copy_does_not_hold_the_expected_head() {
     let directory = eleven();

@@ -261,6 +261,7 @@ mod tests {
         contents.len() == 1 && kept.is_some_and(|kept| kept.value.expose() == "canary")
     }
 
+    /// claim: [SEC-5]
     #[test]
     fn no_byte_can_be_changed_cut_or_added() {
         let directory = Directory::new();
@@ -327,6 +328,7 @@ mod tests {
         assert_eq!(damage(open(&directory, directory.key_file())), Damage::TooLong);
     }
 
+    /// claim: [SEC-5]
     #[test]
     fn a_crash_at_any_byte_of_a_write_leaves_the_old_vault() {
         let directory = Directory::new();

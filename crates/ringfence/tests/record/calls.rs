@@ -58,6 +58,7 @@ impl Watch {
     }
 }
 
+/// claim: [REC-6]
 #[test]
 fn executions_leave_a_beginning_and_one_end() {
     let state = State::new("executions").with_secrets([("TOKEN", "a-value-4711")]);
@@ -145,6 +146,7 @@ fn a_cancelled_program_has_an_end() {
     assert_eq!(details(&end[0])["exit"], "cancelled");
 }
 
+/// claim: [REC-6]
 #[test]
 fn who_is_turned_away_is_on_record() {
     let state = State::new("busy")
@@ -172,6 +174,7 @@ fn who_is_turned_away_is_on_record() {
     assert_eq!(details(&records[2])["code"], "busy");
 }
 
+/// claim: [REC-6]
 #[test]
 fn calls_that_are_not_understood_are_on_record() {
     let mut watch = Watch::new(State::new("refused"));
@@ -222,6 +225,7 @@ fn calls_that_are_not_understood_are_on_record() {
     );
 }
 
+/// claim: [REC-6]
 #[test]
 fn every_other_tool_and_resource_leaves_one_record() {
     let state = State::new("tools").with("RINGFENCE_VAULT_STORE", "memory");

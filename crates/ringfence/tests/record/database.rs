@@ -32,6 +32,7 @@ fn beside(state: &State, end: &str) -> PathBuf {
     name.into()
 }
 
+/// claim: [REC-1]
 #[test]
 fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     let state = State::new("locked");
@@ -66,6 +67,7 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     state.assert_verifies();
 }
 
+/// claim: [REC-4]
 #[test]
 fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
     let state = State::new("garbage");
@@ -96,6 +98,7 @@ fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
     );
 }
 
+/// claim: [REC-4]
 #[test]
 fn a_database_deleted_under_a_server_is_no_silent_loss() {
     let state = State::new("deleted");
@@ -125,6 +128,7 @@ fn a_database_deleted_under_a_server_is_no_silent_loss() {
     }
 }
 
+/// claim: [REC-6]
 #[test]
 fn two_servers_on_one_directory_make_one_chain() {
     const CALLS: usize = 8;

@@ -119,6 +119,7 @@ fn assert_unavailable(refused: &Value) {
     assert!(refused["hint"].as_str().unwrap().contains("room"), "{refused}");
 }
 
+/// claim: [REC-1]
 #[test]
 fn a_full_disk_refuses_every_call_until_there_is_room() {
     let Some(disk) = SmallDisk::make("full") else {
@@ -150,6 +151,7 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
     assert_eq!((verdict.breaks.len(), verdict.records), (0, before as u64 + 3));
 }
 
+/// claim: [REC-1]
 #[test]
 fn nothing_runs_where_its_beginning_cannot_be_told() {
     let Some(disk) = SmallDisk::make("canary") else {
@@ -180,6 +182,7 @@ fn nothing_runs_where_its_beginning_cannot_be_told() {
     disk.copy().assert_verifies();
 }
 
+/// claim: [REC-1]
 #[test]
 fn a_result_whose_end_cannot_be_told_does_not_leave() {
     let Some(disk) = SmallDisk::make("result") else {
@@ -232,6 +235,7 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
     );
 }
 
+/// claim: [REC-1]
 #[test]
 fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
     let Some(disk) = SmallDisk::make("warn") else {
@@ -259,6 +263,7 @@ fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
     disk.copy().assert_verifies();
 }
 
+/// claim: [REC-1]
 #[test]
 fn a_directory_that_cannot_be_written_refuses_to_serve() {
     let Some(disk) = SmallDisk::make("read-only") else {

@@ -46,12 +46,14 @@ struct Tally {
     cut: u64,
 }
 
+/// claim: [REC-2]
 #[test]
 fn what_was_answered_before_a_kill_is_on_record() {
     let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
     rounds_of(rounds, "process");
 }
 
+/// claim: [REC-2]
 #[test]
 fn the_same_holds_for_a_record_that_survives_the_loss_of_power() {
     let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);

@@ -107,6 +107,7 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
 }
 
 /// What is kept of the output ends within the secret: the part before must not be left over.
+/// claim: [SEC-2]
 #[test]
 fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
     const SECRET: &str = "the-beginning-and-the-end-of-it-4711";
@@ -133,6 +134,7 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
 }
 
 /// Of long texts the beginning is told. Where a secret stands at its end, the part before must not be left over.
+/// claim: [SEC-2]
 #[test]
 fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
     const SECRET: &str = "first_half_of_it_and_the_second_half_4711";

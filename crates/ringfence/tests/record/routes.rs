@@ -253,6 +253,7 @@ fn read_resources(agent: &mut Agent, result: &Value) {
     agent.call("get_artifacts", json!({"request_id": result["execution_id"]}));
 }
 
+/// claim: [SEC-2]
 #[test]
 fn no_secret_leaves_by_any_route_in_any_form() {
     let (state, mut agent) = start("routes");
@@ -342,6 +343,7 @@ fn wanted(shows: Shows) -> Vec<(&'static str, String)> {
 }
 
 /// The command line: what it prints, and the copies that it makes.
+/// claim: [SEC-2]
 #[test]
 fn no_secret_leaves_by_the_command_line_either() {
     let state = State::new("routes-cli")

@@ -24,6 +24,7 @@ fn state(name: &str) -> State {
         .with("RINGFENCE_SECRET_TEAMA_ONLY", OTHER)
 }
 
+/// claim: [SEC-1]
 #[test]
 fn a_namespace_has_no_secret_of_another() {
     let state = state("namespaces");
@@ -63,6 +64,7 @@ fn a_namespace_has_no_secret_of_another() {
     assert_eq!(names(&mut agent, "teama"), ["ONLY", "TOKEN"]);
 }
 
+/// claim: [SEC-1]
 #[test]
 fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server() {
     let state = state("environment").with("RINGFENCE_WARM_READY", "1");
@@ -83,6 +85,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
     assert!(seen.contains("PATH=") && !seen.contains("SECRET"), "{seen}");
 }
 
+/// claim: [SEC-1]
 #[test]
 fn the_policy_gives_secrets_by_name() {
     let state = State::new("policy")
@@ -114,6 +117,7 @@ fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
+/// claim: [SEC-4]
 #[test]
 fn another_process_of_the_same_user_cannot_look_into_the_server() {
     if !has("root", is_root, "a server as another user") {

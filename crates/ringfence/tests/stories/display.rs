@@ -91,6 +91,7 @@ fn no_more_pictures_are_given_than_a_model_wants() {
     assert_eq!(result["artifacts"].as_array().unwrap().len(), 16);
 }
 
+/// claim: [ART-3]
 #[test]
 fn what_only_claims_to_be_a_picture_is_an_artifact_and_nothing_more() {
     let mut server = Server::start();

@@ -157,7 +157,7 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
     assert!(crate::client::within(std::time::Duration::from_secs(1), || {
         crate::client::processes_with("27.1828").is_empty()
     }));
-    let runs = config.0.join("state/runs");
+    let runs = crate::client::state_dir().join("runs");
     let empty = || std::fs::read_dir(&runs).unwrap().count() == 0;
     assert!(
         crate::client::within(std::time::Duration::from_secs(1), empty),

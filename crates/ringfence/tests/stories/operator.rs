@@ -379,6 +379,7 @@ fn a_usual_configuration_that_vanishes_takes_no_limit_with_it() {
 }
 
 /// A word that the configuration repeats in an error, once where it is a secret of the vault and once where it is none.
+/// claim: [SEC-2]
 #[test]
 fn a_secret_that_a_message_repeats_is_not_in_the_log() {
     const SECRET: &str = "canary-61d0f3";

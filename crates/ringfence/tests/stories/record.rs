@@ -78,6 +78,7 @@ fn socket(server: &Server) -> PathBuf {
         .join(format!("{}.sock", server.child.id()))
 }
 
+/// claim: [SEC-5]
 #[test]
 fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     let mut server = ready();
@@ -122,6 +123,7 @@ fn contains(file: &Path, word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
 }
 
+/// claim: [SEC-5]
 #[test]
 fn a_value_on_the_command_line_is_refused_and_not_repeated() {
     let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 125);
@@ -410,6 +412,7 @@ fn the_socket_is_this_users_alone_and_goes_with_its_server() {
 }
 
 /// The kernel says who is at the other end.
+/// claim: [REC-7]
 #[test]
 fn another_user_is_refused_even_with_every_door_open() {
     let server = ready();
@@ -606,6 +609,7 @@ fn some_runs() -> PathBuf {
     state_dir().join("record/audit.db")
 }
 
+/// claim: [REC-3]
 #[test]
 fn a_record_that_was_tampered_with_is_named() {
     let database = some_runs();
@@ -668,6 +672,7 @@ fn a_record_that_was_tampered_with_is_named() {
 }
 
 /// A whole older copy is only seen by who noted a later head.
+/// claim: [REC-5]
 #[test]
 fn a_record_that_was_set_back_does_not_hold_the_head_that_was_noted() {
     let database = some_runs();
@@ -774,6 +779,7 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
     }
 }
 
+/// claim: [ART-1]
 #[test]
 fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
     let done = run_json("shell", "echo one > a.txt", &[]);
@@ -800,6 +806,7 @@ fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
     refused(&["verify", "/etc/hostname", "--execution", id], 125);
 }
 
+/// claim: [REC-7]
 #[test]
 fn no_program_in_a_sandbox_reaches_the_socket() {
     let mut server = ready();
