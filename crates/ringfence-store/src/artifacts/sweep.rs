@@ -15,7 +15,7 @@ use rustix::fs::{Dir, Stat};
 use serde::Deserialize;
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     os::fd::AsFd,
     time::{Duration, SystemTime},
@@ -63,8 +63,8 @@ pub(super) fn sweep(layout: &Layout, retention: Retention, now: SystemTime) -> R
             ..Swept::default()
         });
     };
-    remove_leftovers(layout, now).map_err(|error| layout.failed("sweep", "incoming", error))?;
-    let mut blobs = list_blobs(layout).map_err(|error| layout.failed("list", "blobs", error))?;
+    let pins = list_pins(layout, now).map_err(|error| layout.failed("sweep", "incoming", error))?;
+    let mut blobs = list_blobs(layout, &pins).map_err(|error| layout.failed("list", "blobs", error))?;
     let executions = list_executions(layout, &mut blobs, now)?;
 
     // Pinned contents that no manifest names are not counted: no removal of executions would free them.
@@ -92,17 +92,21 @@ fn finish(layout: &Layout, lock: &Lock, swept: Swept) -> Result<Swept, ArtifactE
     Ok(swept)
 }
 
-/// First of all, since a leftover pin holds a content.
-fn remove_leftovers(layout: &Layout, now: SystemTime) -> io::Result<()> {
+/// The files that `incoming` holds, by inode number, once the leftovers are removed. Not by their number of links: a
+/// backup by hard links must not keep a content for ever.
+fn list_pins(layout: &Layout, now: SystemTime) -> io::Result<HashSet<u64>> {
+    let mut pins = HashSet::new();
     for (name, stat) in plain_files(layout.incoming.as_fd())? {
         if apart(modified(&stat), now) > LEFTOVER_AGE {
             unlink(layout.incoming.as_fd(), &name)?;
+        } else {
+            pins.insert(stat.st_ino);
         }
     }
-    Ok(())
+    Ok(pins)
 }
 
-fn list_blobs(layout: &Layout) -> io::Result<Blobs> {
+fn list_blobs(layout: &Layout, pins: &HashSet<u64>) -> io::Result<Blobs> {
     let mut blobs = Blobs::new();
     for entry in Dir::read_from(&layout.blobs)? {
         let entry = entry?;
@@ -118,7 +122,7 @@ fn list_blobs(layout: &Layout) -> io::Result<Blobs> {
             let blob = Blob {
                 disk_bytes: disk_bytes(size_of(&stat)),
                 named: 0,
-                pinned: stat.st_nlink > 1,
+                pinned: pins.contains(&stat.st_ino),
             };
             blobs.insert(digest, blob);
         }

@@ -34,6 +34,19 @@ fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
 }
 
 #[test]
+fn a_backup_by_hard_links_keeps_nothing_in_the_store() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    let backup = scratch.0.join("backup");
+    fs::hard_link(scratch.blob(b"words"), &backup).unwrap();
+    store.set_retention(NOTHING);
+    let swept = store.sweep().unwrap();
+    assert_eq!((swept.blobs, swept.held_bytes), (1, 0));
+    assert_eq!(fs::read(backup).unwrap(), b"words");
+}
+
+#[test]
 fn a_pin_that_was_too_old_is_told_at_publish() {
     let scratch = Scratch::new();
     let store = scratch.store();
