@@ -1,8 +1,8 @@
 //! All needles at once: an Aho-Corasick automaton in a compact form, nine bytes a state.
 //!
 //! States are numbered along chains: the first child of a state is the next number. So most transitions are one
-//! comparison of one byte, and only states with several children need a search. The search among `edges` is
-//! logarithmic in the number of needles; everything else is amortised constant time for each byte of text.
+//! comparison of one byte, and only states with several children need the hash table. The time for each byte of text is
+//! constant on average over the text, whatever the needles are.
 //!
 //! Before the automaton stands a filter: a bitmap of hashes of the first four bytes of every needle, in which ordinary
 //! text is looked up much faster than the automaton could follow it.
@@ -31,15 +31,15 @@ const INNER: u32 = 1 << 30;
 const BRANCH: u32 = 1 << 29;
 const DEPTH: u32 = BRANCH - 1;
 
-const FILTER_BITS: u32 = 18;
+const FILTER_BITS: u32 = 20;
 
 /// Needles, ready to be found.
 pub(crate) struct Automaton {
     /// The byte that leads to each state; one more at the end.
     labels: Vec<u8>,
     links: Vec<Link>,
-    /// Children that are not the next state, sorted.
-    edges: Vec<Edge>,
+    /// Children that are not the next state.
+    edges: Edges,
     /// Children of the root, by byte.
     roots: [u32; 256],
     inner: HashMap<u32, u32>,
@@ -54,11 +54,18 @@ struct Link {
     word: u32,
 }
 
-#[derive(Clone, Copy)]
+/// An open hash table, at most half full.
+struct Edges {
+    slots: Vec<Edge>,
+    shift: u32,
+}
+
+#[derive(Clone, Copy, Default)]
 struct Edge {
-    /// Parent and byte.
-    key: u64,
+    from: u32,
+    /// The root, which is nobody's child, marks a free slot.
     to: u32,
+    byte: u8,
 }
 
 /// States in a row: each the parent of the next.
@@ -75,10 +82,10 @@ impl Automaton {
     /// None without needles.
     pub(crate) fn new(needles: &mut Needles) -> Option<Self> {
         let (mut automaton, mut chains) = plant(needles.sorted())?;
-        automaton.link(&mut chains);
         for byte in 0..=u8::MAX {
             automaton.roots[usize::from(byte)] = automaton.child(ROOT, byte).unwrap_or(ROOT);
         }
+        automaton.link(&mut chains);
         Some(automaton)
     }
 
@@ -145,9 +152,7 @@ impl Automaton {
         if self.links[at].word & BRANCH == 0 {
             return None;
         }
-        let key = key(state, byte);
-        let found = self.edges.binary_search_by_key(&key, |edge| edge.key).ok()?;
-        Some(self.edges[found].to)
+        self.edges.get(state, byte)
     }
 
     /// Finds the fail link of each state, nearest the root first.
@@ -175,15 +180,10 @@ impl Automaton {
     }
 
     fn link_one(&mut self, state: u32, parent: u32, byte: u8) {
-        let mut fail = ROOT;
-        let mut from = parent;
-        while from != ROOT {
-            from = self.links[from as usize].fail;
-            if let Some(next) = self.child(from, byte) {
-                fail = next;
-                break;
-            }
-        }
+        let fail = match parent {
+            ROOT => ROOT,
+            _ => self.advance(self.links[parent as usize].fail, byte),
+        };
         let shorter = self.ending(fail);
         let link = &mut self.links[state as usize];
         link.fail = fail;
@@ -197,15 +197,12 @@ impl Automaton {
 impl Drop for Automaton {
     fn drop(&mut self) {
         self.labels.zeroize();
-        for link in &mut self.links {
-            (link.fail, link.word) = (0, 0);
-        }
-        for edge in &mut self.edges {
-            edge.key.zeroize();
-        }
+        self.links.fill(Link::default());
+        self.edges.slots.fill(Edge::default());
         self.roots.zeroize();
         self.filter.zeroize();
-        std::hint::black_box(&self.links);
+        // so that the plain writes are not left out
+        std::hint::black_box((&self.links, &self.edges.slots));
     }
 }
 
@@ -225,7 +222,6 @@ fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automat
     // room for all of it at once: what grows leaves copies behind
     let mut labels = Vec::with_capacity(states + 1);
     let mut links = Vec::with_capacity(states);
-    let mut edges = Vec::new();
     let mut path = Vec::with_capacity(longest + 1);
     labels.push(CHAIN_START);
     links.push(Link::default());
@@ -241,10 +237,6 @@ fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automat
             } else {
                 labels.push(CHAIN_START);
                 links[parent as usize].word |= BRANCH;
-                edges.push(Edge {
-                    key: key(parent, byte),
-                    to: state,
-                });
                 chains.push(Chain::new(u32::try_from(depth).ok()?, state, parent, byte));
             }
             links.push(Link {
@@ -256,16 +248,62 @@ fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automat
         links[*path.last()? as usize].word |= END;
     }
     labels.push(CHAIN_START);
-    edges.sort_unstable_by_key(|edge| edge.key);
     let automaton = Automaton {
         labels,
         links,
-        edges,
+        edges: Edges::new(&chains),
         roots: [ROOT; 256],
         inner: HashMap::new(),
         filter,
     };
     Some((automaton, chains))
+}
+
+impl Edges {
+    /// The first chain is the root's and hangs on nothing.
+    fn new(chains: &[Chain]) -> Self {
+        let count = (2 * chains.len()).next_power_of_two();
+        let mut edges = Self {
+            slots: vec![Edge::default(); count],
+            shift: u64::BITS - count.trailing_zeros(),
+        };
+        for chain in &chains[1..] {
+            let free = edges
+                .probe(chain.parent, chain.byte)
+                .find(|&slot| edges.slots[slot].to == ROOT);
+            if let Some(slot) = free {
+                edges.slots[slot] = Edge {
+                    from: chain.parent,
+                    to: chain.first,
+                    byte: chain.byte,
+                };
+            }
+        }
+        edges
+    }
+
+    #[inline]
+    fn get(&self, from: u32, byte: u8) -> Option<u32> {
+        for slot in self.probe(from, byte) {
+            let edge = self.slots[slot];
+            if edge.to == ROOT {
+                return None;
+            }
+            if edge.from == from && edge.byte == byte {
+                return Some(edge.to);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn probe(&self, from: u32, byte: u8) -> impl Iterator<Item = usize> + use<> {
+        let key = u64::from(from) << 8 | u64::from(byte);
+        #[expect(clippy::cast_possible_truncation, reason = "as many bits as the table has")]
+        let first = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        let last = self.slots.len() - 1;
+        (0..=last).map(move |step| (first + step) & last)
+    }
 }
 
 impl Chain {
@@ -291,10 +329,6 @@ fn with_shared<'a>(needles: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Ite
         *before = needle;
         Some((needle, shared))
     })
-}
-
-fn key(parent: u32, byte: u8) -> u64 {
-    u64::from(parent) << 8 | u64::from(byte)
 }
 
 fn slot(window: u32) -> (usize, u32) {

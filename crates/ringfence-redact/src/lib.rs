@@ -37,12 +37,16 @@
 //!
 //! Anything else: rot13, other bases, compression, encryption, hashes; one encoding inside another; other upper and
 //! lower case; UTF-16; other characters in between (`s-e-c-r-e-t`); parts of a secret; a secret that is computed or
-//! drawn. In a secret of which one base64 character is decided together with a neighbour, that one character stays.
+//! drawn. Base64 characters at the edges of a secret, which it decides together with its neighbours, stay: up to four bits
+//! of it at each end.
 //!
 //! # Cost
 //!
-//! Time is linear in the text, whatever text and secrets are. Tables take about nine bytes for each byte of each form:
-//! some 250 bytes for a byte of secret. They are wiped when the last clone and the last stream are dropped.
+//! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at most
+//! [`LINE_BREAKS_MAX`] + 1 times the longest form. Tables take 128 KiB and nine bytes for each byte that forms do not
+//! share: 150 to 300 bytes for a byte of secret. They are made for up to 256 KiB of secrets in all, which take less than
+//! 100 MB and a second; whoever lets strangers choose secrets limits them. They are wiped when the last clone and the
+//! last stream are dropped.
 #![forbid(unsafe_code)]
 
 mod automaton;
@@ -57,8 +61,8 @@ mod wiped;
 
 pub use seek::LINE_BREAKS_MAX;
 
-use crate::{automaton::Automaton, forms::Needles, marks::Mask, personal::Personally, seek::Seek};
-use std::{borrow::Cow, fmt, ops::AddAssign, sync::Arc};
+use crate::{automaton::Automaton, forms::Needles, marks::Mask, personal::PersonalWords, seek::Seek};
+use std::{borrow::Cow, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
 /// What stands in the place of a find.
@@ -108,7 +112,7 @@ pub struct Redactor {
 /// A text on its way through a [`Redactor`], piece by piece.
 pub struct Stream {
     secrets: Option<Seek>,
-    personal: Option<Personally>,
+    personal: Option<PersonalWords>,
     /// What the first stage hands to the second.
     between: Zeroizing<Vec<u8>>,
 }
@@ -162,7 +166,7 @@ impl Redactor {
         if secret.chars().all(char::is_whitespace) {
             return Err("nothing but white space: it would be found everywhere");
         }
-        if REDACTED.contains(secret) {
+        if REDACTED.contains(secret.trim_matches(['\r', '\n'])) {
             return Err("part of the mark that stands for secrets");
         }
         Ok(())
@@ -174,7 +178,7 @@ impl Redactor {
         let secrets = self.automaton.as_ref();
         Stream {
             secrets: secrets.map(|automaton| Seek::new(Arc::clone(automaton), self.mask)),
-            personal: (self.personal == Personal::Remove).then(|| Personally::new(self.mask)),
+            personal: (self.personal == Personal::Remove).then(|| PersonalWords::new(self.mask)),
             between: Zeroizing::default(),
         }
     }
@@ -219,7 +223,7 @@ impl Redactor {
         Cow::Owned(into_text(out))
     }
 
-    /// States of the tables, about nine bytes each.
+    /// States of the tables: about nine bytes each.
     #[must_use]
     pub fn states(&self) -> usize {
         self.automaton.as_ref().map_or(0, |automaton| automaton.states())
@@ -270,15 +274,8 @@ impl Stream {
     pub fn found(&self) -> Found {
         Found {
             secrets: self.secrets.as_ref().map_or(0, Seek::found),
-            personal: self.personal.as_ref().map_or(0, Personally::found),
+            personal: self.personal.as_ref().map_or(0, PersonalWords::found),
         }
-    }
-}
-
-impl AddAssign for Found {
-    fn add_assign(&mut self, more: Self) {
-        self.secrets += more.secrets;
-        self.personal += more.personal;
     }
 }
 

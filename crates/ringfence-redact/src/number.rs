@@ -37,11 +37,13 @@ fn is_word(byte: u8) -> bool {
 /// Not in the middle of a word, a version, an identifier or a longer number.
 fn opens(text: &[u8], start: usize) -> bool {
     let before = |count: usize| start.checked_sub(count).map_or(0, |index| text[index]);
-    !(is_word(before(1)) || matches!(before(1), b'.' | b'-') && is_word(before(2)))
+    let joined = matches!(before(1), b'.' | b'-') && is_word(before(2));
+    !joined && !is_word(before(1))
 }
 
 fn closes(text: &[u8], end: usize) -> bool {
-    !(is_word(at(text, end)) || matches!(at(text, end), b'.' | b'-') && at(text, end + 1).is_ascii_digit())
+    let joined = matches!(at(text, end), b'.' | b'-') && at(text, end + 1).is_ascii_digit();
+    !joined && !is_word(at(text, end))
 }
 
 /// `count` digits, the first not below `first`.
@@ -76,7 +78,7 @@ fn phone_of_the_world(text: &[u8], start: usize) -> Option<usize> {
         }
         // at most `) ` or ` (` or one separator
         here += usize::from(at(text, here) == b')');
-        here += usize::from(b" .-/".contains(&at(text, here)));
+        here += usize::from(b" .-".contains(&at(text, here)));
         here += usize::from(at(text, here) == b'(');
     }
 }

@@ -17,7 +17,7 @@ const AHEAD: usize = 256;
 const BEHIND: usize = contact::LOCAL_MAX + 1;
 
 /// Finds personal words in a stream.
-pub(crate) struct Personally {
+pub(crate) struct PersonalWords {
     marks: Marks,
     /// The end of the stream so far: some that is settled, then what is not.
     held: Wiped,
@@ -27,7 +27,7 @@ pub(crate) struct Personally {
     settled: usize,
 }
 
-impl Personally {
+impl PersonalWords {
     pub(crate) fn new(mask: Mask) -> Self {
         Self {
             marks: Marks::new(mask),

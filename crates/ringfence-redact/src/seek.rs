@@ -33,11 +33,13 @@ pub(crate) struct Seek {
     window: u32,
     /// Line breaks since.
     breaks: u32,
-    /// None while skipping.
-    follow: Option<Follow>,
+    follow: Follow,
+    /// Not skipping.
+    follows: bool,
 }
 
-/// A needle has begun.
+/// A needle that has begun.
+#[derive(Default)]
 struct Follow {
     state: u32,
     /// Where it began: the first byte that was read in this mode.
@@ -61,7 +63,8 @@ impl Seek {
             origin: 0,
             window: NO_WINDOW,
             breaks: 0,
-            follow: None,
+            follow: Follow::default(),
+            follows: false,
         }
     }
 
@@ -92,9 +95,8 @@ impl Seek {
             bytes: held.as_slice(),
             origin: self.origin,
         };
-        if let Some(mut follow) = self.follow.take() {
-            follow.settle(&mut self.marks, view, view.end(), out);
-        }
+        self.follow.settle(&mut self.marks, view, view.end(), out);
+        self.follows = false;
         self.marks.finish(view, out);
         self.origin = view.end();
         self.window = NO_WINDOW;
@@ -109,14 +111,15 @@ impl Seek {
         };
         let mut at = from;
         while at < bytes.len() {
-            at = match self.follow.take() {
-                Some(follow) => self.follow(follow, view, at, out),
-                None => self.skip(view, at),
+            at = if self.follows {
+                self.follow(view, at, out)
+            } else {
+                self.skip(view, at)
             };
         }
-        if let Some(follow) = &mut self.follow {
-            let live = follow.live(&self.automaton);
-            follow.settle(&mut self.marks, view, live, out);
+        if self.follows {
+            let live = self.follow.live(&self.automaton);
+            self.follow.settle(&mut self.marks, view, live, out);
             return view.index(live);
         }
         let depth = self.automaton.depth(self.begun(3));
@@ -172,8 +175,7 @@ impl Seek {
             hit |= self.automaton.may_begin(window);
         }
         if !hit {
-            let last = (block >> 32) as u32;
-            self.window = last;
+            self.window = (block >> 32) as u32;
             self.breaks = 0;
         }
         !hit
@@ -200,27 +202,19 @@ impl Seek {
             return false;
         }
         let first = back(view.bytes, at, WINDOW);
-        let mut follow = Follow {
-            state: ROOT,
-            start: view.origin + first as u64,
-            read: 0,
-            breaks: VecDeque::new(),
-            breaks_before: 0,
-            finds: VecDeque::new(),
-        };
+        self.follow.begin(view.origin + first as u64);
         for &byte in &view.bytes[first..at] {
-            follow.read(&self.automaton, byte);
+            self.follow.read(&self.automaton, byte);
         }
-        self.follow = Some(follow);
+        self.follows = true;
         true
     }
 
     /// Follows needles until none is under way, or to the end of the bytes.
-    fn follow(&mut self, mut follow: Follow, view: View<'_>, mut at: usize, out: &mut Vec<u8>) -> usize {
-        let automaton = &*self.automaton;
+    fn follow(&mut self, view: View<'_>, mut at: usize, out: &mut Vec<u8>) -> usize {
+        let (automaton, follow) = (&*self.automaton, &mut self.follow);
         while automaton.depth(follow.state) >= WINDOW {
             let Some(&byte) = view.bytes.get(at) else {
-                self.follow = Some(follow);
                 return at;
             };
             at += 1;
@@ -241,6 +235,7 @@ impl Seek {
             }
         }
         follow.settle(&mut self.marks, view, follow.live(automaton), out);
+        self.follows = false;
         at
     }
 }
@@ -252,6 +247,13 @@ impl Drop for Seek {
 }
 
 impl Follow {
+    /// Begins anew; what was found before is written by now.
+    fn begin(&mut self, start: u64) {
+        (self.state, self.start, self.read, self.breaks_before) = (ROOT, start, 0, 0);
+        self.breaks.clear();
+        self.finds.clear();
+    }
+
     #[inline]
     fn read(&mut self, automaton: &Automaton, byte: u8) {
         if is_break(byte) {

@@ -1,5 +1,5 @@
 //! Every documented form is found, as independent encoders write it.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+#![expect(clippy::unwrap_used, reason = "an encoder of a test cannot fail")]
 
 use base64::prelude::{
     BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD, Engine,

@@ -32,7 +32,7 @@ fn reference(needles: &[String], text: &[u8], fill: Option<u8>) -> Vec<u8> {
     for at in 0..text.len() {
         match (covered[at], fill) {
             (false, _) => out.push(text[at]),
-            (true, Some(byte)) => out.push(byte),
+            (true, Some(star)) => out.push(star),
             (true, None) if at == 0 || !covered[at - 1] => out.extend(REDACTED.as_bytes()),
             _ => {}
         }
@@ -149,7 +149,7 @@ fn shown(redactor: &Redactor, pieces: &[&str]) -> Vec<String> {
     let show = |piece: &&str| {
         let mut out = Vec::new();
         stream.push(piece.as_bytes(), &mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8_lossy(&out).into_owned()
     };
     pieces.iter().map(show).collect()
 }
