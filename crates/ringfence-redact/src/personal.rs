@@ -13,8 +13,8 @@ use crate::{
 /// Bytes after the start of a find that decide about it: the longest address and a little.
 const AHEAD: usize = 256;
 
-/// Bytes before a position that are needed to judge it: the longest local part of an address and one more.
-const BEHIND: usize = contact::LOCAL_MAX + 1;
+/// Bytes before a position that tell whether a find may begin there.
+const BEHIND: usize = 2;
 
 /// Finds personal words in a stream.
 pub(crate) struct PersonalWords {
