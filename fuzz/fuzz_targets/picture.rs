@@ -6,7 +6,10 @@ use ringfence_check::{PICTURE_SIDE_MAX, picture};
 
 fuzz_target!(|bytes: &[u8]| {
     let answer = picture(bytes);
-    let end = answer.iter().position(|byte| *byte == b'\n').expect("a first line");
+    let end = answer
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a first line");
     let head: serde_json::Value = serde_json::from_slice(&answer[..end]).expect("JSON");
     if head["ok"] == true {
         let most = u64::from(PICTURE_SIDE_MAX);

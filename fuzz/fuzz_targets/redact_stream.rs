@@ -5,13 +5,28 @@ use libfuzzer_sys::fuzz_target;
 use ringfence_redact::{Forms, Personal, Redactor};
 
 /// Secrets of several shapes: plain, with quotes and a line break, one that contains another.
-const SECRETS: [&str; 4] = ["hunter2-hunter2", "pass\"word\\\nline two", "hunter2-hunter2-and-more", "abab"];
+const SECRETS: [&str; 4] = [
+    "hunter2-hunter2",
+    "pass\"word\\\nline two",
+    "hunter2-hunter2-and-more",
+    "abab",
+];
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((head, text)) = bytes.split_first_chunk::<2>() else { return };
-    let personal = if head[0] & 1 == 0 { Personal::Keep } else { Personal::Remove };
+    let Some((head, text)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let personal = if head[0] & 1 == 0 {
+        Personal::Keep
+    } else {
+        Personal::Remove
+    };
     let redactor = Redactor::new(SECRETS, Forms::All, personal);
-    let redactor = if head[0] & 2 == 0 { redactor } else { redactor.filled() };
+    let redactor = if head[0] & 2 == 0 {
+        redactor
+    } else {
+        redactor.filled()
+    };
     let mut whole = Vec::new();
     let mut stream = redactor.stream();
     stream.push(text, &mut whole);
@@ -24,7 +39,9 @@ fuzz_target!(|bytes: &[u8]| {
     stream.finish(&mut pieces);
     assert_eq!(whole, pieces);
     for secret in SECRETS {
-        let found = whole.windows(secret.len()).any(|window| window == secret.as_bytes());
+        let found = whole
+            .windows(secret.len())
+            .any(|window| window == secret.as_bytes());
         assert!(!found, "{secret:?}");
     }
     if head[0] & 2 != 0 {

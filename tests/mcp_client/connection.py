@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import anyio
 import mcp.types
 from mcp import ClientSession, StdioServerParameters, stdio_client
+from pydantic import AnyUrl
 
 VERSION = importlib.metadata.version("mcp")
 STATELESS = "2026-07-28"
@@ -98,6 +99,13 @@ class Connection:
             if block["type"] == "image"
         ]
         return Answer(bool(plain["isError"]), plain.get("structuredContent"), texts, images)
+
+    async def read(self, uri: str) -> bytes:
+        """The content of a resource."""
+        address = AnyUrl(uri) if VERSION.startswith("1.") else uri
+        result = (await self._client.read_resource(address)).model_dump(mode="json", by_alias=True)
+        content = result["contents"][0]
+        return content["text"].encode() if content.get("text") is not None else base64.b64decode(content["blob"])
 
     @contextlib.asynccontextmanager
     async def begun(self, name: str, arguments: dict[str, Any]) -> AsyncIterator[Call]:

@@ -33,6 +33,11 @@ class Server:
             user = ["--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--", str(copy), "serve"]
             self._command, self._arguments, path = "setpriv", user, PLAIN_PATH
         self._environment = {"HOME": str(self._home), "PATH": path, "CANARY": "of the server"}
+        self._environment |= {
+            "RINGFENCE_STATE_DIR": str(self._home / "state"),
+            "RINGFENCE_VAULT_STORE": "env",
+            "RINGFENCE_SECRET_DEFAULT_API_KEY": "hunter2-of-the-official-client",
+        }
         self.has_data = data_python is not None
         if data_python is not None:
             self._environment["RINGFENCE_RUNTIMES_PYTHON"] = str(data_python.absolute())

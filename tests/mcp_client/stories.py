@@ -16,7 +16,12 @@ import anyio
 from connection import Answer, Connection, connected
 from server import Server, alive, children, descendants, until, with_word
 
-TOOLS = {"execute_code", "get_sandbox_info", "list_runtimes"}
+TOOLS = {
+    "execute_code", "get_sandbox_info", "list_runtimes",
+    "audit_execution", "get_artifacts", "get_sandbox_metrics", "inspect_state", "sandbox_stats", "set_resource_limits",
+    "vault_delete", "vault_list",
+}
+SECRET = "hunter2-of-the-official-client"
 OUTPUT_BYTES_MAX = 1_000_000
 FOREVER = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(60)\n"
 # The arguments of a sandbox that stood ready are in no command line; those of its children are.
@@ -159,7 +164,7 @@ async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
 # claim: [TIER-3]
 async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
-        "session_id": "s", "packages": ["numpy"], "secrets": ["K"], "allowed_domains": ["example.com"],
+        "session_id": "s", "packages": ["numpy"], "allowed_domains": ["example.com"],
         "allowed_imports": ["math"], "profile": "strict", "use_container": True,
     }
     for name, value in wanted.items():
@@ -273,6 +278,82 @@ async def calls_at_the_same_time_do_not_mix(server: Connection) -> None:
     equal(results, {number: f"{number} {number} {number}  []\n" for number in range(8)})
 
 
+async def a_secret_is_used_by_name_and_never_seen(server: Connection) -> None:
+    listed = await server.call("vault_list", {})
+    equal([secret["key"] for secret in listed.structured["secrets"]], ["API_KEY"])
+    code = (
+        "import base64, os\nkey = os.environ['API_KEY']\nprint(key, len(key), base64.b64encode(key.encode()).decode())\n"
+        "open(key + '.txt', 'w').write(key)\nraise ValueError(key)"
+    )
+    heard: list[str] = []
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message or "")
+
+    answer = await server.call("execute_code", {"code": code, "secrets": ["API_KEY"]}, listen)
+    result = answer.structured
+    equal(result["stdout"], f"***REDACTED*** {len(SECRET)} ***REDACTED***\n")
+    equal(result["error"]["message"], "***REDACTED***")
+    equal(result["artifacts"][0]["name"], "***REDACTED***.txt")
+    told = json.dumps([result, answer.texts, heard])
+    assert SECRET not in told and base64.b64encode(SECRET.encode()).decode() not in told, told
+    equal((await refusal(server, {"code": "pass", "secrets": ["OTHER"]}))["code"], "secret_unavailable")
+
+
+async def what_a_program_left_can_be_read_again(server: Connection) -> None:
+    code = "open('small.txt', 'w').write('words')\nopen('large.bin', 'wb').write(bytes(range(256)) * 1024)"
+    result = await run(server, code)
+    large, small = sorted(result["artifacts"], key=lambda artifact: artifact["name"])
+    assert "content_b64" not in large and large["signature"] and small["content_b64"], result["artifacts"]
+    listed = await server.call("get_artifacts", {"execution_id": result["execution_id"]})
+    equal([artifact["sha256"] for artifact in listed.structured["artifacts"]], [large["sha256"], small["sha256"]])
+    equal(await server.read(small["uri"]), b"words")
+    content = await server.read(large["uri"])
+    equal((len(content), hashlib.sha256(content).hexdigest()), (256 << 10, large["sha256"]))
+    other = await refusal(server, {"execution_id": result["execution_id"], "namespace": "other"}, "get_artifacts")
+    equal(other["code"], "not_found")
+
+
+async def what_was_done_is_on_record(server: Connection) -> None:
+    namespace = uuid.uuid4().hex
+    result = await run(server, "raise SystemExit(3)", namespace=namespace)
+    answer = await server.call("audit_execution", {"namespace": namespace, "action": "execution."})
+    records = answer.structured["records"]
+    equal([record["action"] for record in records], ["execution.failed", "execution.started"])
+    equal({record["execution_id"] for record in records}, {result["execution_id"]})
+    equal(records[0]["details"]["exit_code"], 3)
+    equal(records[1]["details"]["code_sha256"], hashlib.sha256(b"raise SystemExit(3)").hexdigest())
+    resource = json.loads(await server.read(f"sandbox://audit?namespace={namespace}"))
+    equal(resource[-1]["hash"], records[-1]["hash"])
+
+
+async def the_server_tells_of_itself(server: Connection) -> None:
+    await run(server, "pass", namespace="told")
+    stats = (await server.call("sandbox_stats", {})).structured
+    assert stats["success"] and stats["queue"]["concurrency"] > 0 and stats["vault"] == "env", stats
+    counts = (await server.call("get_sandbox_metrics", {})).structured
+    assert counts["executions"]["python"]["completed"] >= 1 and counts["duration_ms"]["python"]["p50"] > 0, counts
+    state = (await server.call("inspect_state", {"namespace": "told"})).structured
+    equal((state["waiting"], state["is_narrowed"]), (0, False))
+    holds([event["event"] for event in state["recent_events"]], "execution.completed")
+    for name in ("status", "logs"):
+        assert json.loads(await server.read(f"sandbox://{name}")), name
+
+
+async def limits_are_narrowed_and_never_widened(server: Connection) -> None:
+    narrow = uuid.uuid4().hex
+    narrowed = await server.call("set_resource_limits", {"namespace": narrow, "max_ram_mb": 64, "timeout_seconds": 5})
+    equal(narrowed.structured["limits"]["caps"]["max_ram_mb"], 64)
+    result = await run(server, "x = bytearray(200 << 20)", namespace=narrow)
+    equal(result["exit"]["kind"], "out_of_memory")
+    for arguments in ({"max_ram_mb": 128}, {"timeout_seconds": 6}):
+        wider = await refusal(server, {"namespace": narrow, **arguments}, "set_resource_limits")
+        equal(wider["code"], "invalid_argument")
+    asked = await refusal(server, {"code": "pass", "namespace": narrow, "memory_limit": "128m"})
+    equal(asked["code"], "invalid_argument")
+    equal((await run(server, "1 + 1"))["result"], 2)
+
+
 async def the_runtimes_are_listed_with_their_versions(server: Connection) -> None:
     answer = await server.call("list_runtimes", {})
     assert not answer.is_error and answer.structured is not None, answer.texts
@@ -295,6 +376,11 @@ SHARED = [
     python_runs,
     node_runs,
     modules_of_node_may_await_at_top_level,
+    a_secret_is_used_by_name_and_never_seen,
+    what_a_program_left_can_be_read_again,
+    what_was_done_is_on_record,
+    the_server_tells_of_itself,
+    limits_are_narrowed_and_never_widened,
     typescript_runs,
     shell_runs,
     the_last_expression_is_the_result,

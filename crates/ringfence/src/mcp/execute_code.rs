@@ -378,6 +378,7 @@ async fn pictures(
         }
     };
     tokio::select! {
+        biased;
         () = redraw => {}
         () = enough => tracing::info!("pictures took too long to be shown"),
     }
