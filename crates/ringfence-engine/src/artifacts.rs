@@ -8,9 +8,9 @@ use crate::{
     events::{EventKind, now_ms},
 };
 use base64::Engine as _;
-use ringfence_jail::harvest::{self, Bounds, Found, Stamp};
-use ringfence_redact::{Redactor, Stream};
-use ringfence_store::artifacts::{Content, Incoming, Item, Published};
+use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp};
+use ringfence_redact::{Found, Redactor, Stream};
+use ringfence_store::artifacts::{Content, Incoming, Item, NAME_BYTES_MAX, Published};
 use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
 use sha2::{Digest, Sha256};
 use std::{
@@ -203,16 +203,15 @@ impl Passage {
         }
     }
 
-    /// The last bytes; how many secrets there were.
-    fn end(&mut self) -> u64 {
+    /// The last bytes; what was taken out of all of them.
+    fn end(&mut self) -> Found {
         let Some(mut redaction) = self.redaction.take() else {
-            return 0;
+            return Found::default();
         };
         let mut clean = Vec::new();
         redaction.finish(&mut clean);
         self.give(&clean);
-        let found = redaction.found();
-        found.secrets + found.personal
+        redaction.found()
     }
 }
 
@@ -248,8 +247,15 @@ impl Staging {
         }
     }
 
-    fn take(&mut self, source: &Source<'_>, found: &Found) {
+    fn take(&mut self, source: &Source<'_>, found: &FoundFile) {
         let name = self.name(&format!("{}{}", source.prefix, found.path.to_string_lossy()));
+        if name.len() > NAME_BYTES_MAX {
+            self.refuse(
+                format!("{name}: a name of {} bytes", name.len()),
+                "The name of an artifact may have 1024 bytes, its directories included.",
+            );
+            return;
+        }
         let total_max = self.shelf.total_max.min(TOTAL_BYTES_MAX);
         if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > total_max {
             self.refuse(
@@ -293,7 +299,7 @@ impl Staging {
     fn read(
         &mut self,
         source: &Source<'_>,
-        found: &Found,
+        found: &FoundFile,
         name: &str,
     ) -> io::Result<Option<(Artifact, Option<Content>)>> {
         let input = source.before.inputs.get(&found.path);
@@ -316,8 +322,9 @@ impl Staging {
         if input.is_some() && raw.as_ref() == input {
             return Ok(None);
         }
-        let secrets = passage.end();
-        self.tell_of_secrets(name, secrets);
+        let taken_out = passage.end();
+        self.staged.found += taken_out.secrets + taken_out.personal;
+        self.tell_of_secrets(name, taken_out.secrets);
         for (rule, why) in std::mem::take(&mut passage.trouble) {
             self.not_kept(rule, name, &why);
         }
@@ -373,12 +380,11 @@ impl Staging {
     }
 
     fn tell_of_secrets(&mut self, name: &str, secrets: u64) {
-        self.staged.found += secrets;
         if secrets > 0 && self.staged.security_events.len() < REFUSED_MAX {
             self.staged.security_events.push(Denial {
                 rule: "redact.artifact".to_owned(),
                 layer: "redact".to_owned(),
-                what: format!("{name} held a secret {secrets} times, which was overwritten"),
+                what: format!("{name} held secrets, {secrets} in all, which were taken out"),
                 hint: "Have the program write no secrets into files.".to_owned(),
             });
         }

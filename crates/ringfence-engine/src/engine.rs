@@ -33,7 +33,10 @@ use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{
@@ -71,6 +74,9 @@ pub(crate) struct House {
     policy: RwLock<Arc<PolicySettings>>,
     /// What namespaces have given up of their limits.
     pub(crate) narrowed: Mutex<HashMap<Namespace, Limits>>,
+    has_said_goodbye: AtomicBool,
+    /// One at a time gives some up, so that the record says what is so.
+    pub(crate) narrowing: tokio::sync::Mutex<()>,
     running: Mutex<HashMap<String, Run>>,
     /// Rings when one of them has ended.
     one_ended: Notify,
@@ -269,6 +275,8 @@ impl Engine {
             private: store::private(&settings),
             policy: RwLock::new(Arc::new(settings.policy.clone())),
             narrowed: Mutex::default(),
+            has_said_goodbye: AtomicBool::new(false),
+            narrowing: tokio::sync::Mutex::default(),
             settings,
             running: Mutex::new(HashMap::new()),
             one_ended: Notify::new(),
@@ -332,6 +340,9 @@ impl Engine {
             drop(hold);
             warm::fill(&house);
             store::sweep_when_due(&house);
+            if !house.redactors.is_empty() {
+                house.redactors.forget_all_but(house.vault.generation());
+            }
         });
         Execution {
             id,
@@ -508,6 +519,9 @@ impl House {
 
     /// Nothing can be refused any more; that it is not on record is told by the log.
     fn say_goodbye(&self) {
+        if self.has_said_goodbye.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let details = json!({"not_recorded": self.record.lost()});
         if let Err(error) = self
             .record

@@ -5,7 +5,7 @@
 use crate::{
     artifacts::{self, Before, Kept, Shelf, Staged},
     backend::{Doors, Hold, Place, RawOutcome, Running, Started, Teller, Wires},
-    engine::{House, OutputChunk, Submission},
+    engine::{Caller, House, OutputChunk, Submission},
     events::{Ended, EventKind},
     policy::{self, Grant},
     prepare::{self, Prepared},
@@ -48,22 +48,35 @@ pub(crate) async fn execute(
 ) -> Result<Executed, RequestError> {
     let clock = Clock::start();
     let (namespace, language) = (submission.request.namespace.clone(), submission.request.language);
-    let opened = house
+    let is_ours = submission.caller == Caller::ours();
+    let begun = house
         .record
         .begin(id, &submission.caller, &submission.request)
-        .await?;
-    house.bus.tell(
-        namespace.as_str(),
-        Some(id),
-        EventKind::ExecutionStarted { language },
-    );
+        .await;
+    let opened = match begun {
+        Ok(opened) => opened,
+        Err(error) => {
+            let done = Err(error);
+            tell_the_end(house, id, &namespace, language, &done, clock);
+            return done;
+        }
+    };
+    if !is_ours {
+        let kind = EventKind::ExecutionStarted { language };
+        house.bus.tell(namespace.as_str(), Some(id), kind);
+    }
     let mut done = run(house, &opened, submission, live, cancelled, clock).await;
     let closed = opened.close(done.as_ref()).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
         executed.result.security_events.push(not_on_record());
     }
+    if closed.is_err() {
+        withdraw(house, id).await;
+    }
     let done = closed.and(done);
-    tell_the_end(house, id, &namespace, language, &done, clock);
+    if !is_ours {
+        tell_the_end(house, id, &namespace, language, &done, clock);
+    }
     done
 }
 
@@ -132,6 +145,15 @@ async fn run(
         found,
         hold,
     })
+}
+
+/// Files of a run whose end is not on record do not leave either.
+async fn withdraw(house: &Arc<House>, id: &str) {
+    let (store, execution) = (house.clone(), id.to_owned());
+    let withdrawn = tokio::task::spawn_blocking(move || store.artifacts.withdraw(&execution)).await;
+    if !matches!(withdrawn, Ok(Ok(_))) {
+        tracing::error!(%id, "the files of a run whose end is not on record could not be withdrawn");
+    }
 }
 
 fn teller(house: &House, id: &str, grant: &Grant) -> Teller {

@@ -14,7 +14,7 @@ use crate::{
 };
 use base64::Engine as _;
 use ringfence_store::{
-    artifacts::{Manifest, Retention},
+    artifacts::{ArtifactError, Manifest, Retention},
     audit::{Action, Outcome, Page, Query},
     vault::{SecretEntry, SecretValue, VaultError},
 };
@@ -24,7 +24,6 @@ use ringfence_types::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
-    io::Read,
     sync::{Arc, PoisonError},
     time::Duration,
 };
@@ -176,7 +175,7 @@ impl Engine {
         let secrets = house
             .vault
             .list(namespace)
-            .map_err(|error| secrets::refusal(namespace, &error))?;
+            .map_err(|error| self.of_vault(namespace, &error))?;
         let recent = house.bus.recent().into_iter();
         Ok(Inspection {
             namespace: namespace.to_string(),
@@ -215,30 +214,35 @@ impl Engine {
         wish: &LimitsRequest,
     ) -> Result<(), RequestError> {
         let house = self.house();
-        let narrow = || policy::narrow(&house.policy(), house.narrowed(namespace).as_ref(), wish);
-        let details = match narrow() {
-            Ok(limits) => json!({"limits": record::limits_in_words(&limits)}),
-            Err(error) => {
-                let details = json!({"why": error.code.as_str()});
-                self.note(caller, Action::LimitsChanged, Outcome::Denied, namespace, details)
-                    .await?;
-                return Err(error);
+        let _turn = house.narrowing.lock().await;
+        let most = || {
+            let full = || self.is_full_of_limits(namespace);
+            let limits = policy::narrow(&house.policy(), house.narrowed(namespace).as_ref(), wish)?;
+            if full() {
+                Err(too_many_namespaces())
+            } else {
+                Ok(limits)
             }
         };
-        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details)
+        let (outcome, details) = match &most() {
+            Ok(limits) => (Outcome::Ok, json!({"limits": record::limits_in_words(limits)})),
+            Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
+        };
+        self.note(caller, Action::LimitsChanged, outcome, namespace, details)
             .await?;
-        // Once more under the lock, because another may have narrowed them meanwhile.
+        let limits = most()?;
         let mut narrowed = house.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
-        if narrowed.len() >= NARROWED_MAX && !narrowed.contains_key(namespace) {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
-                format!("{NARROWED_MAX} namespaces have limits of their own."),
-                "Use one of them.",
-            ));
-        }
-        let limits = policy::narrow(&house.policy(), narrowed.get(namespace), wish)?;
         narrowed.insert(namespace.clone(), limits);
         Ok(())
+    }
+
+    fn is_full_of_limits(&self, namespace: &Namespace) -> bool {
+        let narrowed = self
+            .house()
+            .narrowed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        narrowed.len() >= NARROWED_MAX && !narrowed.contains_key(namespace)
     }
 
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
@@ -269,10 +273,9 @@ impl Engine {
             json!({"listed": true}),
         )
         .await?;
-        self.house()
-            .vault
-            .list(namespace)
-            .map_err(|error| secrets::refusal(namespace, &error))
+        let of = namespace.clone();
+        let listed = secrets::with_vault(self.house(), move |vault| vault.list(&of)).await?;
+        listed.map_err(|error| self.of_vault(namespace, &error))
     }
 
     /// Keeps a secret; true: it replaced another.
@@ -284,6 +287,8 @@ impl Engine {
         value: SecretValue,
         ttl: Option<Duration>,
     ) -> Result<bool, RequestError> {
+        ringfence_jail::hide_memory()
+            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
         let details =
             json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
         self.note(
@@ -294,13 +299,12 @@ impl Engine {
             details.clone(),
         )
         .await?;
-        ringfence_jail::hide_memory()
-            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
-        let put = self.house().vault.put(namespace, key, value, ttl);
+        let (of, name) = (namespace.clone(), key.clone());
+        let put = secrets::with_vault(self.house(), move |vault| vault.put(&of, &name, value, ttl)).await?;
         self.note_end(caller, namespace, details, put.as_ref().err())
             .await?;
         put.map(|put| put.replaced)
-            .map_err(|error| secrets::refusal(namespace, &error))
+            .map_err(|error| self.of_vault(namespace, &error))
     }
 
     /// Forgets a secret; false: there was none.
@@ -319,10 +323,15 @@ impl Engine {
             details.clone(),
         )
         .await?;
-        let deleted = self.house().vault.delete(namespace, key);
+        let (of, name) = (namespace.clone(), key.clone());
+        let deleted = secrets::with_vault(self.house(), move |vault| vault.delete(&of, &name)).await?;
         self.note_end(caller, namespace, details, deleted.as_ref().err())
             .await?;
-        deleted.map_err(|error| secrets::refusal(namespace, &error))
+        deleted.map_err(|error| self.of_vault(namespace, &error))
+    }
+
+    fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
+        secrets::refusal(namespace, self.house().vault.kind(), error)
     }
 
     async fn note_end(
@@ -332,6 +341,9 @@ impl Engine {
         details: Value,
         error: Option<&VaultError>,
     ) -> Result<(), RequestError> {
+        self.house()
+            .redactors
+            .forget_all_but(self.house().vault.generation());
         let outcome = if error.is_none() {
             Outcome::Ok
         } else {
@@ -343,13 +355,17 @@ impl Engine {
 
     /// Records, filtered; the question is one, too.
     pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
-        self.note_call(caller, query.namespace.as_deref().unwrap_or_default(), "audit")
-            .await?;
+        self.note_call(
+            caller,
+            query.namespace.as_deref().unwrap_or_default(),
+            "audit_execution",
+        )
+        .await?;
         let house = self.house().clone();
         let page = tokio::task::spawn_blocking(move || house.record.audit().query(&query));
         page.await
             .map_err(|error| store::fault(error.to_string()))?
-            .map_err(|error| record::unavailable(&error))
+            .map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
     }
 
     /// What an execution of this namespace has left, with signatures.
@@ -359,26 +375,11 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
     ) -> Result<Manifest, RequestError> {
-        let manifest = self
-            .house()
-            .artifacts
-            .manifest(execution_id, namespace)
-            .map_err(|error| store::fault(error.to_string()))?;
-        let id: String = execution_id.chars().take(64).collect();
-        let outcome = if manifest.is_some() {
-            Outcome::Ok
-        } else {
-            Outcome::Denied
-        };
-        self.note(
-            caller,
-            Action::ArtifactRead,
-            outcome,
-            namespace,
-            json!({"of": id}),
-        )
-        .await?;
-        manifest.ok_or_else(no_artifacts)
+        let (house, of, id) = (self.house().clone(), namespace.clone(), execution_id.to_owned());
+        let found = tokio::task::spawn_blocking(move || house.artifacts.manifest(&id, &of));
+        let found = found.await.map_err(|error| store::fault(error.to_string()))?;
+        self.note_reading(caller, namespace, execution_id, &found).await?;
+        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
     }
 
     /// One artifact: its type and content.
@@ -390,21 +391,31 @@ impl Engine {
         name: &str,
     ) -> Result<(String, Vec<u8>), RequestError> {
         let found = self.artifact_content(namespace, execution_id, name).await?;
-        let id: String = execution_id.chars().take(64).collect();
-        let outcome = if found.is_some() {
-            Outcome::Ok
-        } else {
-            Outcome::Denied
+        self.note_reading(caller, namespace, execution_id, &found).await?;
+        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
+    }
+
+    async fn note_reading<T>(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+        found: &Result<Option<T>, ArtifactError>,
+    ) -> Result<(), RequestError> {
+        let outcome = match found {
+            Ok(Some(_)) => Outcome::Ok,
+            Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
+            Err(_) => Outcome::Failed,
         };
+        let of: String = execution_id.chars().take(64).collect();
         self.note(
             caller,
             Action::ArtifactRead,
             outcome,
             namespace,
-            json!({"of": id, "content": true}),
+            json!({"of": of}),
         )
-        .await?;
-        found.ok_or_else(no_artifacts)
+        .await
     }
 
     /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of its own.
@@ -416,7 +427,7 @@ impl Engine {
         let found = self
             .artifact_content(&namespace, &result.execution_id, &artifact.name)
             .await;
-        found.ok().flatten().map(|(_, bytes)| bytes)
+        found.ok()?.ok().flatten().map(|(_, bytes)| bytes)
     }
 
     async fn artifact_content(
@@ -424,30 +435,16 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
         name: &str,
-    ) -> Result<Option<(String, Vec<u8>)>, RequestError> {
+    ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>, RequestError> {
         let (house, namespace) = (self.house().clone(), namespace.clone());
         let (id, name) = (execution_id.to_owned(), name.to_owned());
         let read = move || {
-            let Some((item, file)) = house
+            house
                 .artifacts
-                .read(&id, &namespace, &name)
-                .map_err(|error| error.to_string())?
-            else {
-                return Ok(None);
-            };
-            if item.content.size_bytes > ARTIFACT_BYTES_MAX {
-                return Err(format!("the artifact has more than {ARTIFACT_BYTES_MAX} bytes"));
-            }
-            let mut bytes = Vec::new();
-            file.take(ARTIFACT_BYTES_MAX + 1)
-                .read_to_end(&mut bytes)
-                .map_err(|error| error.to_string())?;
-            Ok(Some((item.mime, bytes)))
+                .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
         };
-        tokio::task::spawn_blocking(read)
-            .await
-            .map_err(|error| store::fault(error.to_string()))?
-            .map_err(store::fault)
+        let read = tokio::task::spawn_blocking(read).await;
+        read.map_err(|error| store::fault(error.to_string()))
     }
 
     /// Puts another configuration in force, in so far as it can change while a server runs.
@@ -536,11 +533,26 @@ impl Engine {
     }
 }
 
+fn too_many_namespaces() -> RequestError {
+    RequestError::new(
+        ErrorCode::PolicyDenied,
+        format!("{NARROWED_MAX} namespaces have limits of their own."),
+        "Use one of them.",
+    )
+}
+
+fn of_artifacts(error: ArtifactError) -> RequestError {
+    match error {
+        ArtifactError::Refused(_) => no_artifacts(),
+        other => store::fault(other.to_string()),
+    }
+}
+
 fn no_artifacts() -> RequestError {
     RequestError::new(
         ErrorCode::NotFound,
         "there are no such artifacts.",
-        "They may have been removed by age or size (`artifacts.keep_days`, `artifacts.max_mb`), or there were none.",
+        "`get_artifacts` lists what an execution has left; what is old is removed (`artifacts.keep_days`, `artifacts.max_mb`).",
     )
 }
 

@@ -48,10 +48,16 @@ struct State {
 /// Those of one namespace who wait: the urgent before the others.
 #[derive(Default)]
 struct Line {
-    high: VecDeque<oneshot::Sender<Permit>>,
-    normal: VecDeque<oneshot::Sender<Permit>>,
-    low: VecDeque<oneshot::Sender<Permit>>,
+    high: VecDeque<Waiter>,
+    normal: VecDeque<Waiter>,
+    low: VecDeque<Waiter>,
 }
+
+type Waiter = oneshot::Sender<Result<Permit, TurnedAway>>;
+
+/// The waiting room is full, and another namespace has fewer in it.
+#[derive(Debug)]
+struct TurnedAway;
 
 /// A place among those who run.
 pub(crate) struct Permit {
@@ -126,7 +132,7 @@ impl Queue {
         drop(state);
         for next in places {
             // One that has gone away drops its permit, which hands the place on.
-            drop(next.send(self.permit()));
+            drop(next.send(Ok(self.permit())));
         }
     }
 
@@ -146,15 +152,27 @@ impl Queue {
             }
         };
         match tokio::time::timeout(patience, waiter).await {
-            Ok(admitted) => admitted.map_err(|_| {
-                RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.")
-            }),
-            Err(_) => {
-                let mut state = self.state();
-                state.refused += 1;
-                Err(busy(&state, &format!("waited {} s", patience.as_secs())))
+            Ok(Ok(Ok(permit))) => Ok(permit),
+            Ok(Ok(Err(TurnedAway))) => {
+                Err(self.refuse("the waiting room is full, and others have fewer in it"))
             }
+            Ok(Err(_)) => {
+                let stopping = "the server is stopping.";
+                Err(RequestError::new(
+                    ErrorCode::Cancelled,
+                    stopping,
+                    "Start it again.",
+                ))
+            }
+            Err(_) => Err(self.refuse(&format!("it has waited {} s", patience.as_secs()))),
         }
+    }
+
+    fn refuse(&self, why: &str) -> RequestError {
+        let mut state = self.state();
+        state.forget_the_gone();
+        state.refused += 1;
+        busy(&state, why)
     }
 
     /// Once when it begins, and once for each who is turned away.
@@ -177,7 +195,8 @@ impl Queue {
     }
 
     pub(crate) fn look(&self) -> QueueState {
-        let state = self.state();
+        let mut state = self.state();
+        state.forget_the_gone();
         let lines = state.turns.iter().map(|(namespace, _)| LineState {
             namespace: namespace.to_string(),
             waiting: state.lines.get(namespace).map_or(0, Line::len),
@@ -203,7 +222,7 @@ impl State {
         &mut self,
         namespace: &Namespace,
         priority: Priority,
-    ) -> Result<Option<oneshot::Receiver<Permit>>, RequestError> {
+    ) -> Result<Option<oneshot::Receiver<Result<Permit, TurnedAway>>>, RequestError> {
         if let Err(wait) = self.rate(namespace) {
             self.refused += 1;
             return Err(too_often(namespace, wait));
@@ -213,10 +232,39 @@ impl State {
             return Ok(None);
         }
         if self.waiting >= self.settings.waiting {
+            self.forget_the_gone();
+        }
+        if self.waiting >= self.settings.waiting && !self.make_room(namespace) {
             self.refused += 1;
             return Err(busy(self, &format!("{} requests wait", self.waiting)));
         }
         Ok(Some(self.join(namespace, priority)))
+    }
+
+    /// Those whose time was up, or who were cancelled, wait no more.
+    fn forget_the_gone(&mut self) {
+        for line in self.lines.values_mut() {
+            for waiters in [&mut line.high, &mut line.normal, &mut line.low] {
+                waiters.retain(|waiter| !waiter.is_closed());
+            }
+        }
+        self.lines.retain(|_, line| line.len() > 0);
+        let lines = &self.lines;
+        self.turns.retain(|(namespace, _)| lines.contains_key(namespace));
+        self.waiting = self.lines.values().map(Line::len).sum();
+    }
+
+    /// In a full room the longest line gives way to one that is shorter by more than the newcomer.
+    fn make_room(&mut self, namespace: &Namespace) -> bool {
+        let own = self.lines.get(namespace).map_or(0, Line::len);
+        let longest = self.lines.values_mut().max_by_key(|line| line.len());
+        let Some(last) = longest.filter(|line| line.len() > own + 1).and_then(Line::last) else {
+            return false;
+        };
+        self.waiting -= 1;
+        // Gone in this very moment is as good.
+        drop(last.send(Err(TurnedAway)));
+        true
     }
 
     fn rate(&self, namespace: &Namespace) -> Result<(), Duration> {
@@ -230,7 +278,11 @@ impl State {
             .map_err(|not_yet| not_yet.wait_time_from(clock.now()))
     }
 
-    fn join(&mut self, namespace: &Namespace, priority: Priority) -> oneshot::Receiver<Permit> {
+    fn join(
+        &mut self,
+        namespace: &Namespace,
+        priority: Priority,
+    ) -> oneshot::Receiver<Result<Permit, TurnedAway>> {
         let (give, take) = oneshot::channel();
         self.waiting += 1;
         if !self.lines.contains_key(namespace) {
@@ -243,7 +295,7 @@ impl State {
     }
 
     /// The next in turn. Those who have gone away meanwhile are passed over.
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+    fn next(&mut self) -> Option<Waiter> {
         while let Some((namespace, times)) = self.turns.pop_front() {
             let Some(line) = self.lines.get_mut(&namespace) else {
                 continue;
@@ -279,7 +331,7 @@ impl QueueSettings {
 }
 
 impl Line {
-    fn of(&mut self, priority: Priority) -> &mut VecDeque<oneshot::Sender<Permit>> {
+    fn of(&mut self, priority: Priority) -> &mut VecDeque<Waiter> {
         match priority {
             Priority::High => &mut self.high,
             Priority::Normal => &mut self.normal,
@@ -287,7 +339,14 @@ impl Line {
         }
     }
 
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+    /// The least urgent who came last.
+    fn last(&mut self) -> Option<Waiter> {
+        let last = self.low.pop_back();
+        last.or_else(|| self.normal.pop_back())
+            .or_else(|| self.high.pop_back())
+    }
+
+    fn next(&mut self) -> Option<Waiter> {
         let next = self.high.pop_front();
         next.or_else(|| self.normal.pop_front())
             .or_else(|| self.low.pop_front())
@@ -350,10 +409,11 @@ impl Drop for Permit {
                 next
             };
             let Some(next) = next else { return };
-            match next.send(queue.permit()) {
+            match next.send(Ok(queue.permit())) {
                 Ok(()) => return,
                 // That one has gone away; the place goes to the one behind it.
-                Err(mut refused) => refused.queue = None,
+                Err(Ok(mut refused)) => refused.queue = None,
+                Err(Err(TurnedAway)) => {}
             }
         }
     }
@@ -500,11 +560,43 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever() {
-        let queue = queue(1, 10);
+    async fn nobody_waits_for_ever_and_who_has_gone_takes_no_room() {
+        let queue = queue(1, 2);
         let _held = admit(&queue, "a").await.ok().unwrap();
-        let refused = admit(&queue, "a").await.err().unwrap();
-        assert!(refused.message.contains("waited 60 s"), "{refused}");
+        for _ in 0..3 {
+            let both = tokio::join!(admit(&queue, "a"), admit(&queue, "a"));
+            for refused in [both.0, both.1] {
+                let refused = refused.err().unwrap();
+                assert!(refused.message.contains("waited 60 s"), "{refused}");
+            }
+            assert_eq!((queue.look().waiting, queue.look().lines.len()), (0, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_fills_the_room_gives_way_to_one_that_has_fewer_in_it() {
+        let queue = queue(1, 3);
+        let held = admit(&queue, "flood").await.ok().unwrap();
+        let wait = |who: &'static str| {
+            let queue = queue.clone();
+            tokio::spawn(async move { admit(&queue, who).await.map(drop).map_err(|error| error.code) })
+        };
+        let flood: Vec<_> = (0..3).map(|_| wait("flood")).collect();
+        while queue.look().waiting < 3 {
+            tokio::task::yield_now().await;
+        }
+        let quiet = wait("quiet");
+        while queue.look().lines.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(admit(&queue, "flood").await.err().unwrap().code, ErrorCode::Busy);
+        drop(held);
+        assert_eq!(quiet.await.unwrap(), Ok(()));
+        let mut ends = Vec::new();
+        for one in flood {
+            ends.push(one.await.unwrap());
+        }
+        assert_eq!(ends, [Ok(()), Ok(()), Err(ErrorCode::Busy)]);
     }
 
     #[tokio::test]

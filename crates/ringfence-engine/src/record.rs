@@ -1,5 +1,6 @@
 //! The audit bracket around everything that is done: a record before a run starts, and one before its result leaves. When
-//! it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then every result says so.
+//! it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then the log says so, and
+//! so does the result of an execution.
 
 use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
@@ -10,12 +11,14 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::oneshot;
 
 /// Of so many artifacts the digests stand in the record; the signed manifest has all.
 const DIGESTS_MAX: usize = 20;
+/// Names of secrets that stand in one record; each has at most 256 bytes.
+const SECRET_NAMES_MAX: usize = 100;
 
 /// The record of one engine; clones share it.
 #[derive(Clone)]
@@ -66,7 +69,8 @@ pub(crate) struct Opened {
     namespace: Namespace,
     caller: Caller,
     is_closed: bool,
-    begun: Written,
+    /// A step of it is not on record.
+    is_missing: AtomicBool,
 }
 
 impl Record {
@@ -140,7 +144,7 @@ impl Record {
             namespace: request.namespace.clone(),
             caller: caller.clone(),
             is_closed: false,
-            begun,
+            is_missing: AtomicBool::new(begun == Written::No),
         })
     }
 }
@@ -157,7 +161,10 @@ impl Opened {
         outcome: Outcome,
         details: Value,
     ) -> Result<Written, RequestError> {
-        self.record.note(self.note(action, outcome, details)).await
+        let written = self.record.note(self.note(action, outcome, details)).await?;
+        self.is_missing
+            .fetch_or(written == Written::No, Ordering::Relaxed);
+        Ok(written)
     }
 
     /// No record, no result.
@@ -165,7 +172,6 @@ impl Opened {
         mut self,
         ended: Result<&Executed, &RequestError>,
     ) -> Result<Written, RequestError> {
-        self.is_closed = true;
         let (action, outcome, details) = match ended {
             Ok(executed) => (action(executed), outcome(executed), done(executed)),
             Err(error) => {
@@ -179,9 +185,10 @@ impl Opened {
                 )
             }
         };
-        let written = self.record.note(self.note(action, outcome, details)).await?;
-        Ok(if self.begun == Written::No {
-            self.begun
+        let written = self.step(action, outcome, details).await?;
+        self.is_closed = true;
+        Ok(if self.is_missing.load(Ordering::Relaxed) {
+            Written::No
         } else {
             written
         })
@@ -202,7 +209,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if !self.is_closed {
-            let details = json!({"why": "its task ended before it did"});
+            let details = json!({"why": "its task ended, or its end could not be written"});
             let entry = self
                 .note(Action::ExecutionFailed, Outcome::Failed, details)
                 .entry();
@@ -249,12 +256,21 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
-    let names: Vec<&str> = request.secrets.iter().map(|name| name.as_str()).collect();
-    add("secrets", !names.is_empty(), json!(names));
+    let names = request.secrets.iter().map(|name| name.as_str());
+    add("secrets", !request.secrets.is_empty(), secret_names(names));
     if let WorkspaceSource::Host { directory, mode } = &request.workspace {
         add("workspace", true, json!({"directory": directory, "mode": mode}));
     }
     details
+}
+
+/// All of them, or the first and how many there are: a record has room for 64 KiB.
+pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Value {
+    if names.len() <= SECRET_NAMES_MAX {
+        return json!(names.collect::<Vec<_>>());
+    }
+    let count = names.len();
+    json!({"count": count, "first": names.take(SECRET_NAMES_MAX).collect::<Vec<_>>()})
 }
 
 /// What a grant allowed, as it stands on record.

@@ -1,20 +1,32 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
-use crate::{engine::House, events::EventKind, policy::Grant, record::Opened};
+use crate::{
+    engine::House,
+    events::EventKind,
+    policy::Grant,
+    record::{self, Opened},
+    store,
+};
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
     audit::{Action, Outcome},
-    vault::{SecretValue, VaultError},
+    vault::{SecretValue, Vault, VaultError},
 };
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Redactors that were made lately, because making one takes longer than a run with a few secrets.
 const KEPT_MAX: usize = 16;
+/// Of all of them together; nine bytes each.
+const STATES_MAX: usize = 4 << 20;
+/// From so few bytes of secrets one is made in a millisecond.
+const QUICK_BYTES: usize = 8 << 10;
+const IN_A_FILE: &str = "file";
+const IN_MEMORY: &str = "memory";
 
 /// Secrets of one request. They are wiped when nobody holds them any more.
 pub(crate) struct SecretLease {
@@ -51,36 +63,80 @@ pub(crate) async fn lease(
     }
     let names: Vec<EnvName> = request.secrets.iter().cloned().collect();
     let shown: Vec<&str> = names.iter().map(EnvName::as_str).collect();
-    let generation = house.vault.generation();
-    let leased = house.vault.lease(&request.namespace, &names);
+    let (namespace, wanted) = (request.namespace.clone(), names.clone());
+    let (leased, generation) = with_vault(house, move |vault| {
+        let before = vault.generation();
+        let leased = vault.lease(&namespace, &wanted);
+        // A value that was changed in between belongs to no generation that we know.
+        (
+            leased,
+            Some(before).filter(|before| *before == vault.generation()),
+        )
+    })
+    .await?;
+    let named = record::secret_names(shown.iter().copied());
     let (outcome, details) = match &leased {
-        Ok(_) => (Outcome::Ok, json!({"secrets": shown})),
+        Ok(_) => (Outcome::Ok, json!({"secrets": named})),
         Err(error) => (
             Outcome::Failed,
-            json!({"secrets": shown, "why": error.to_string()}),
+            json!({"secrets": named, "why": error.to_string()}),
         ),
     };
     opened.step(Action::VaultAccessed, outcome, details).await?;
-    let secrets = leased.map_err(|error| refusal(&request.namespace, &error))?;
+    let secrets = leased.map_err(|error| refusal(&request.namespace, house.vault.kind(), &error))?;
     let event = EventKind::VaultAccessed {
         secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
     };
     house
         .bus
         .tell(request.namespace.as_str(), Some(opened.id()), event);
-    let source = Source {
+    let source = generation.map(|generation| Source {
         namespace: request.namespace.clone(),
         names,
         generation,
-    };
-    let make = || {
-        let values = secrets.iter().map(|(_, value)| value.expose());
-        Redactor::new(values, Forms::All, house.settings.record.personal)
-    };
+    });
     Ok(SecretLease {
-        redactor: house.redactors.get(source, make),
+        redactor: redactor(house, source, &secrets).await?,
         secrets,
     })
+}
+
+/// The one that was made for the same secrets before, or a new one, which for long secrets takes most of a second.
+async fn redactor(
+    house: &House,
+    source: Option<Source>,
+    secrets: &[(EnvName, Arc<SecretValue>)],
+) -> Result<Redactor, RequestError> {
+    if let Some(known) = source.as_ref().and_then(|source| house.redactors.get(source)) {
+        return Ok(known);
+    }
+    let personal = house.settings.record.personal;
+    let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
+    let bytes: usize = values.iter().map(|value| value.len()).sum();
+    let make = move || Redactor::new(values.iter().map(|value| value.expose()), Forms::All, personal);
+    let made = if bytes <= QUICK_BYTES {
+        make()
+    } else {
+        let made = tokio::task::spawn_blocking(make).await;
+        made.map_err(|error| store::fault(error.to_string()))?
+    };
+    if let Some(source) = source {
+        house.redactors.keep(source, made.clone());
+    }
+    Ok(made)
+}
+
+/// Asks the vault. One that lies in a file is read, written and waited for off the runtime's threads.
+pub(crate) async fn with_vault<T: Send + 'static>(
+    house: &House,
+    ask: impl FnOnce(&Vault) -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    if house.vault.kind() != IN_A_FILE {
+        return Ok(ask(&house.vault));
+    }
+    let vault = house.vault.clone();
+    let asked = tokio::task::spawn_blocking(move || ask(&vault)).await;
+    asked.map_err(|error| store::fault(error.to_string()))
 }
 
 impl SecretLease {
@@ -95,28 +151,48 @@ impl SecretLease {
 }
 
 impl Redactors {
-    fn get(&self, source: Source, make: impl FnOnce() -> Redactor) -> Redactor {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // What the vault no longer has is not kept here either.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Source, Redactor)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, source: &Source) -> Option<Redactor> {
+        let mut kept = self.lock();
+        let at = kept.iter().position(|(known, _)| known == source)?;
+        let (source, redactor) = kept.remove(at)?;
+        kept.push_back((source, redactor.clone()));
+        Some(redactor)
+    }
+
+    fn keep(&self, source: Source, redactor: Redactor) {
+        let mut kept = self.lock();
         kept.retain(|(known, _)| known.generation == source.generation);
-        if let Some(at) = kept.iter().position(|(known, _)| *known == source)
-            && let Some((source, redactor)) = kept.remove(at)
-        {
-            kept.push_back((source, redactor.clone()));
-            return redactor;
-        }
-        if kept.len() == KEPT_MAX {
+        kept.push_back((source, redactor));
+        let states =
+            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
+        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
             kept.pop_front();
         }
-        let redactor = make();
-        kept.push_back((source, redactor.clone()));
-        redactor
+    }
+
+    /// What the vault no longer has is not kept here either.
+    pub(crate) fn forget_all_but(&self, generation: u64) {
+        self.lock().retain(|(known, _)| known.generation == generation);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 }
 
 /// What a caller may know of a vault's refusal.
-pub(crate) fn refusal(namespace: &Namespace, error: &VaultError) -> RequestError {
+pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
     match error {
+        VaultError::NotFound { .. } if kind == IN_MEMORY => RequestError::new(
+            ErrorCode::SecretUnavailable,
+            format!("the namespace `{namespace}` has no such secret: {error}."),
+            "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have the \
+             operator set `vault.store: file`, which every server and every `run` reads.",
+        ),
         VaultError::NotFound { .. } => RequestError::new(
             ErrorCode::SecretUnavailable,
             format!("the namespace `{namespace}` has no such secret: {error}."),

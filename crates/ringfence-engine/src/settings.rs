@@ -75,7 +75,7 @@ pub struct AuditSettings {
 pub enum OnFailure {
     /// Nothing runs and no result leaves.
     Deny,
-    /// It does, and every result says that it is not on record.
+    /// It does; the result of an execution says that it is not on record, and the log says so of everything.
     Warn,
 }
 

@@ -86,6 +86,8 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
                 }
                 Kind::File => walk.refused.push((path, "hard link")),
                 Kind::Link => walk.refused.push((path, "symbolic link")),
+                // What a program has deleted is nothing that it left.
+                Kind::Whiteout => {}
                 Kind::Other => walk.refused.push((path, "FIFO, socket or device")),
             }
         }

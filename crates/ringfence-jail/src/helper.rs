@@ -11,6 +11,7 @@ use crate::{
 use ringfence_sys::{
     file,
     process::{self, Fork},
+    resource::{self, Limit},
     wait::{self, Child},
 };
 use std::{
@@ -50,6 +51,8 @@ fn serve(workers: Workers) -> io::Result<()> {
     // seldom run wait for seconds on a busy machine (sched(7), autogroup).
     process::new_group()?;
     process::ignore_children()?;
+    // What passes through here is in nobody's core dump.
+    resource::lower_limit(0, Limit::Core, 0)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.
         crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup })?;

@@ -218,17 +218,15 @@ impl<'a> Sandbox<'a> {
 
     /// From the raising of the walls to the end of the tree.
     fn serve(&mut self, server: BorrowedFd<'_>) -> Result<Ending, Failure> {
-        let claimed = match self.park(server)? {
-            Parked::Claimed(order) => Some(order),
-            Parked::Left => None,
+        let (claim_bytes, payload) = match self.park(server)? {
+            Parked::Claimed(order) => order,
+            Parked::Left => return Ok(self.finish(Cause::Cancelled)),
         };
-        let Some((claim_bytes, payload)) = claimed else {
-            return Ok(self.finish(Cause::Cancelled));
-        };
-        let claim: Claim =
-            wire::read_head(&payload, claim_bytes).map_err(|e| Failure::new("read the claim", &e))?;
+        let claim = wire::read_head::<Claim>(&payload, claim_bytes);
+        let mut claim = claim.map_err(|e| Failure::new("read the claim", &e))?;
         self.bind(&claim)?;
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
+        claim.forget_environment();
         drop(payload);
         let cause = self.watch(&claim, server)?;
         Ok(self.finish(cause))

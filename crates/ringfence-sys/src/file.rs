@@ -138,6 +138,8 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Link,
+    /// In the upper layer of an overlay: what is below was deleted. A character device of number 0:0.
+    Whiteout,
     /// FIFO, socket or device.
     Other,
 }
@@ -178,7 +180,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
         };
         entries.push(Entry {
             name: PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())),
-            kind: kind_of(stat.st_mode),
+            kind: kind_of(stat.st_mode, stat.st_rdev),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             links: stat.st_nlink as u64,
             changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
@@ -188,8 +190,9 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
     Ok((entries, false))
 }
 
-fn kind_of(mode: u32) -> Kind {
+fn kind_of(mode: u32, device: u64) -> Kind {
     match FileType::from_raw_mode(mode) {
+        FileType::CharacterDevice if device == 0 => Kind::Whiteout,
         FileType::RegularFile => Kind::File,
         FileType::Directory => Kind::Directory,
         FileType::Symlink => Kind::Link,

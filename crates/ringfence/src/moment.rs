@@ -46,6 +46,11 @@ pub(crate) fn write(unix_us: i64) -> String {
     }
 }
 
+/// The same of milliseconds.
+pub(crate) fn write_milliseconds(unix_ms: u64) -> String {
+    write(i64::try_from(unix_ms).unwrap_or(i64::MAX).saturating_mul(1000))
+}
+
 /// RFC 3339, to the second.
 pub(crate) fn write_seconds(unix_s: u64) -> String {
     let time = i64::try_from(unix_s)

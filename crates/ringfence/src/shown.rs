@@ -11,6 +11,9 @@ use ringfence_types::{EnvName, Limits, Namespace};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// Events that stand in the text about a namespace, the last first; the facts have all.
+const EVENTS_SHOWN: usize = 10;
+
 /// The same, for both readers. Names in it may be a stranger's.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,7 +57,7 @@ pub(crate) fn queue(queue: &QueueState) -> Shown {
 
 fn queue_line(queue: &QueueState) -> String {
     format!(
-        "running {} of {}, waiting {} of {}, refused {}\n",
+        "running {} of {}, waiting {} of {}, turned away {}\n",
         queue.running, queue.concurrency, queue.waiting, queue.waiting_max, queue.refused
     )
 }
@@ -89,7 +92,7 @@ pub(crate) fn counts(counts: &Counts) -> Shown {
 
 pub(crate) fn inspection(state: &Inspection) -> Shown {
     let mut text = format!(
-        "{}: {} on their way, {} waiting\n",
+        "{}: {} running, {} waiting\n",
         state.namespace,
         state.running.len(),
         state.waiting
@@ -98,6 +101,17 @@ pub(crate) fn inspection(state: &Inspection) -> Shown {
         text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
     }
     text += &limits_text(&state.defaults, &state.caps);
+    if !state.secrets.is_empty() {
+        text += &format!("secrets: {}\n", state.secrets.join(", "));
+    }
+    for event in state.recent.iter().rev().take(EVENTS_SHOWN) {
+        let id = event.execution_id.as_deref().unwrap_or("-");
+        text += &format!(
+            "{} {} {id}\n",
+            moment::write_milliseconds(event.time_ms),
+            event.kind.name()
+        );
+    }
     let facts = json!({
         "namespace": state.namespace,
         "running": state.running,

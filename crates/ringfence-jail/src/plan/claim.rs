@@ -5,6 +5,7 @@ use crate::{ClaimSpec, Host, Part, cgroup, spec::Run};
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use zeroize::Zeroize;
 
 /// Everything that a request brings to a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,15 @@ pub struct Claim {
     pub processors: Option<usize>,
     /// Between the polite and the final signal.
     pub grace_ms: u64,
+}
+
+impl Claim {
+    /// Wipes what may be secret, once it is pid 1's; what is still needed then are the limits.
+    pub(crate) fn forget_environment(&mut self) {
+        if let Run::Exec { environment, .. } = &mut self.run {
+            environment.zeroize();
+        }
+    }
 }
 
 /// Makes the claim. Pure: the same spec and host give the same claim.

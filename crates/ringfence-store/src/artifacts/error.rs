@@ -29,6 +29,11 @@ pub enum ArtifactError {
     Gone(String),
     /// More was written than the bound, or a write failed before: the content is not whole.
     Incomplete,
+    /// It has more bytes than whoever asked can take.
+    TooLarge {
+        /// The most.
+        bytes_max: u64,
+    },
     /// What the store holds is not what was signed.
     Damaged {
         /// Of which execution.
@@ -46,6 +51,7 @@ impl fmt::Display for ArtifactError {
                 write!(f, "the artifact store: {step} {}: {error}", path.display())
             }
             Self::Refused(what) => write!(f, "refused: {what}"),
+            Self::TooLarge { bytes_max } => write!(f, "the artifact has more than {bytes_max} bytes"),
             Self::Taken(execution_id) => write!(f, "the execution {execution_id} has its artifacts already"),
             Self::Gone(name) => write!(f, "the content of {name:?} is no longer in the store"),
             Self::Incomplete => f.write_str("the artifact was not written to its end"),

@@ -39,7 +39,7 @@ use ringfence_types::Namespace;
 use std::{
     collections::HashSet,
     fmt, io,
-    io::Write as _,
+    io::{Read as _, Write as _},
     os::fd::AsFd as _,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -49,7 +49,8 @@ use tally::Tally;
 
 /// Artifacts of one execution.
 const ITEMS_MAX: usize = 2000;
-const NAME_BYTES_MAX: usize = 1024;
+/// The longest name of an artifact.
+pub const NAME_BYTES_MAX: usize = 1024;
 const MIME_BYTES_MAX: usize = 255;
 const EXECUTION_ID_BYTES_MAX: usize = 64;
 
@@ -176,6 +177,42 @@ impl ArtifactStore {
             return Err("the manifest is another execution's".to_owned());
         }
         manifest.check_signature(&self.signer.public_key())
+    }
+
+    /// One artifact in memory: its type and its bytes, checked against the signed digest. More than so many are refused.
+    pub fn read_whole(
+        &self,
+        execution_id: &str,
+        namespace: &Namespace,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<(String, Vec<u8>)>, ArtifactError> {
+        let Some((item, file)) = self.read(execution_id, namespace, name)? else {
+            return Ok(None);
+        };
+        if item.content.size_bytes > bytes_max {
+            return Err(ArtifactError::TooLarge { bytes_max });
+        }
+        let mut bytes = Vec::new();
+        let read = io::Read::take(file, bytes_max).read_to_end(&mut bytes);
+        read.map_err(|error| self.layout.failed("read", "blobs", error))?;
+        Ok(Some((item.mime, bytes)))
+    }
+
+    /// Takes back what was published; its contents go with the next sweep. True: there was something.
+    pub fn withdraw(&self, execution_id: &str) -> Result<bool, ArtifactError> {
+        check_execution_id(execution_id)?;
+        let _lock = self.layout.lock_shared()?;
+        let path = self
+            .layout
+            .path()
+            .join("executions")
+            .join(layout::manifest_name(execution_id));
+        match std::fs::remove_file(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(self.layout.failed("remove", "executions", error)),
+        }
     }
 
     /// One artifact, its bytes checked against the signed digest before any is given. None as for [`Self::manifest`],

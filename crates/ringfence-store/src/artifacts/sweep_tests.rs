@@ -47,6 +47,17 @@ fn a_backup_by_hard_links_keeps_nothing_in_the_store() {
 }
 
 #[test]
+fn what_is_withdrawn_is_gone_and_its_content_goes_with_the_next_sweep() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    publish(&store, "one", b"words");
+    assert!(store.withdraw("one").unwrap() && !store.withdraw("one").unwrap());
+    assert!(read(&store, "one").unwrap().is_none());
+    assert!(store.withdraw("../one").is_err());
+    assert_eq!(store.sweep().unwrap().blobs, 1);
+}
+
+#[test]
 fn a_pin_that_was_too_old_is_told_at_publish() {
     let scratch = Scratch::new();
     let store = scratch.store();

@@ -15,6 +15,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+/// Records that a record in memory keeps, about a kibibyte each; the first go.
+const MEMORY_RECORDS_MAX: u64 = 200_000;
+/// So many at once.
+const FORGET_RECORDS: u64 = 1_000;
+
 /// Who writes: what every record of this server has in common.
 pub(super) struct Writer {
     pub(super) signer: Signer,
@@ -90,7 +95,8 @@ impl Chain {
         };
         let in_place = |hold: &Option<place::Hold>| hold.as_ref().is_none_or(place::Hold::is_in_place);
         let appended = if in_place(&open.hold) {
-            append(&mut open.connection, &self.writer, self.head, batch)
+            let kept = matches!(self.place, Place::Memory).then_some(MEMORY_RECORDS_MAX);
+            append(&mut open.connection, &self.writer, self.head, batch, kept)
                 .map_err(|broken| broken.told(&path, "appending to it"))
         } else {
             Err(AuditError::Replaced(path.clone()))
@@ -220,7 +226,7 @@ pub(super) fn tell_break(
         return Ok(head);
     }
     let details = reason("replaced", Some(known));
-    append(connection, writer, head, &[began(details)]).map(|(head, _)| head)
+    append(connection, writer, head, &[began(details)], None).map(|(head, _)| head)
 }
 
 /// Why a chain begins or goes on after a break, and the head that was there before it.
@@ -239,6 +245,7 @@ fn append(
     writer: &Writer,
     known: Head,
     batch: &[Fitted],
+    kept: Option<u64>,
 ) -> Result<(Head, Vec<Receipt>), Broken> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let head = match read_head(&transaction)? {
@@ -259,8 +266,20 @@ fn append(
         }
     };
     let extended = extend(&transaction, writer, Some(head), batch)?;
+    if let Some(kept) = kept {
+        forget(&transaction, extended.0.seq.saturating_sub(kept), batch.len())?;
+    }
     transaction.commit()?;
     Ok(extended)
+}
+
+/// Lets the first records go, many at once: what is in memory is bounded, and nobody verifies it.
+fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Broken> {
+    if until > 0 && until % FORGET_RECORDS < appended as u64 {
+        let mut delete = connection.prepare_cached("DELETE FROM record WHERE seq <= ?1")?;
+        delete.execute([signed(until)?])?;
+    }
+    Ok(())
 }
 
 /// Is the head's record there, and nothing behind it.

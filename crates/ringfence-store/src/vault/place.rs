@@ -12,10 +12,15 @@ use std::{
     io::{self, Write},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 const SUFFIX: &[u8] = b".new";
 const RANDOM_BYTES: usize = 8;
+/// The longest that others are waited for, and how often it is tried.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// What to do when the place is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,15 +118,23 @@ pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<fs::File, V
     Ok(file)
 }
 
-/// Waits until nobody else has it. The file stays: if the holder removed it, two could hold two.
+/// Waits until nobody else has it, which is milliseconds unless somebody was stopped with it. The file stays: if the holder removed it, two could hold two.
 pub(super) fn lock(path: &Path) -> Result<PlaceLock, VaultError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let until = Instant::now() + LOCK_PATIENCE;
     loop {
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map(fs::File::from)
             .map_err(|error| failed(path, "open", error))?;
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))
-            .map_err(|error| failed(path, "lock", error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                thread::sleep(LOCK_PAUSE);
+                continue;
+            }
+            Err(error) => return Err(failed(path, "lock", error)),
+        }
         let held = file.metadata().map_err(|error| failed(path, "look at", error))?;
         // someone may have removed it while we waited; then the name leads to another file, or to none
         match fs::symlink_metadata(path) {
@@ -259,11 +272,11 @@ mod tests {
                 .any(|line| line.contains("->") && line.contains(&format!(":{old} ")))
         };
         let patience = Instant::now() + Duration::from_secs(20);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waiter = scope.spawn(|| lock(&path).unwrap());
             while !someone_waits() {
                 assert!(Instant::now() < patience, "the kernel's list shows no waiter");
-                std::thread::yield_now();
+                thread::yield_now();
             }
             fs::remove_file(&path).unwrap();
             let newcomer = lock(&path).unwrap();

@@ -319,7 +319,7 @@ fn conclude(
         Shown::Streams(_) => {
             explain_end(terminal, &result);
             for denial in &result.denials {
-                terminal.dim(&format!("not kept: {} ({})", denial.what, denial.hint));
+                terminal.dim(&format!("{} ({})", denial.what, denial.hint));
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);

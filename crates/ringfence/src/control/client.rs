@@ -116,7 +116,8 @@ fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
             "no server{which} runs on the state directory {}.",
             state_dir.display()
         ),
-        "Start one with `ringfence serve`, or name the directory of the one that is meant: RINGFENCE_STATE_DIR.",
+        "Start one with `ringfence serve`, or name its directory with RINGFENCE_STATE_DIR; secrets that need no server are those of \
+         `vault.store: file`.",
     )
 }
 

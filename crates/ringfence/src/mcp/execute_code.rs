@@ -330,9 +330,10 @@ pub(super) async fn call(
         () = gone.cancelled() => { canceller.cancel(); following.await }
     };
     // What is to be told of the end is told before it is answered.
-    if let Some(told) = told
-        && tokio::time::timeout(TELLING, told).await.is_err()
+    if let Some(mut told) = told
+        && tokio::time::timeout(TELLING, &mut told).await.is_err()
     {
+        told.abort();
         tracing::debug!("log messages of a call were not taken in time");
     }
     let result = result?;
@@ -425,6 +426,7 @@ const SHOWN_BYTES_MAX: usize = 32 << 10;
 
 fn text(result: &ExecutionResult) -> String {
     let mut text = headline(result);
+    text += &format!("\nexecution_id: {}", result.execution_id);
     for (name, stream, total) in [
         ("stdout", &result.stdout, result.stdout_bytes),
         ("stderr", &result.stderr, result.stderr_bytes),

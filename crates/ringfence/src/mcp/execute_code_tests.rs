@@ -318,7 +318,7 @@ fn the_text_says_what_a_person_wants_to_know() {
     let text = answer(&result()).unwrap().text;
     assert_eq!(
         text,
-        "python failed with exit code 1 after 12 ms, isolation full\n\nstdout:\nout\n\nresult: {'a': [1]}\n\nerror: \
+        "python failed with exit code 1 after 12 ms, isolation full\nexecution_id: id\n\nstdout:\nout\n\nresult: {'a': [1]}\n\nerror: \
          ValueError: no (line 3)\nartifact: a.png (image/png, 3 bytes)"
     );
     let long = ExecutionResult {

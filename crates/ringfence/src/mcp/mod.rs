@@ -156,6 +156,7 @@ async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError
         Some(Ok(engine)) => Some(engine.clone()),
         _ => None,
     };
+    let left = engine.clone();
     let stop = async {
         if let Some(engine) = engine {
             engine.shutdown().await;
@@ -172,6 +173,10 @@ async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError
     if tokio::time::timeout(FAREWELL, both).await.is_err() {
         tracing::warn!("the last answers could not be delivered in time");
         abort.abort();
+        // Which puts the end of the server on record, without waiting for its runs.
+        if let Some(engine) = left {
+            engine.leave();
+        }
     }
 }
 

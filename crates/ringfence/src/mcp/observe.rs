@@ -195,7 +195,9 @@ impl<'a> Call<'a> {
             actions: action,
             outcome: outcome.transpose()?,
             since_us: since,
-            before_seq: arguments.whole(BEFORE)?,
+            before_seq: arguments
+                .whole(BEFORE)?
+                .map(|before| before.min(i64::MAX.unsigned_abs())),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             newest_first: true,
             ..Query::default()

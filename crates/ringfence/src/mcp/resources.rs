@@ -81,6 +81,8 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
             let name = decoded(name).ok_or_else(unknown)?;
             What::Artifact { execution_id, name }
         }
+        // What a server offers no tools for has no resources either; an artifact is part of an answer.
+        _ if !offer.observes() => return Err(unknown()),
         (STATUS, _) => What::Status,
         (LOGS, _) => What::Logs,
         (AUDIT, _) => What::Audit,

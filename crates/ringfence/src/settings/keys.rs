@@ -189,18 +189,18 @@ keys! {
     warm_template_forks: Forks, "warm.template_forks", Some("10000"), "A template is replaced after so many forks.";
     warm_template_minutes: Minutes, "warm.template_minutes", Some("60"), "A template is replaced when it is so old.";
     audit_store: AuditStore, "audit.store", Some("sqlite"), "Where the audit record is: in a file, or in memory until the server stops.";
-    audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: audit.db in the state directory.";
+    audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
     audit_durability: AuditDurability, "audit.durability", Some("process"),
         "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
     audit_on_failure: AuditOnFailure, "audit.on_failure", Some("deny"),
         "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
     vault_store: VaultStore, "vault.store", Some("memory"),
         "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
-    vault_path: Location, "vault.path", Some("auto"), "The vault's file; `auto`: vault in the state directory.";
+    vault_path: Location, "vault.path", Some("auto"), "The vault's file; `auto`: record/vault in the state directory.";
     vault_key: VaultKey, "vault.key", Some("file"),
         "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
     vault_key_file: Location, "vault.key_file", Some("auto"),
-        "The key's file, mode 0600; `auto`: vault.key in the state directory, made with the vault.";
+        "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
     vault_allow: List<SecretPattern>, "vault.allow", Some(r#"["*/*"]"#),
         "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
     artifacts_keep_days: Days, "artifacts.keep_days", Some("7"), "How long files that programs left are kept.";
