@@ -8,6 +8,7 @@ use crate::{
     events::{EventKind, now_ms},
 };
 use base64::Engine as _;
+use ringfence_jail::Outlet;
 use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp};
 use ringfence_redact::{Found, Redactor, Stream};
 use ringfence_store::artifacts::{Content, Incoming, Item, NAME_BYTES_MAX, Published};
@@ -84,7 +85,7 @@ pub(crate) struct Shelf {
     pub(crate) redactor: Redactor,
     pub(crate) total_max: u64,
     /// The operator wants copies here.
-    pub(crate) copy_to: Option<PathBuf>,
+    pub(crate) copy_to: Option<Outlet>,
     /// What is left in the workspace.
     pub(crate) workspace: Kept,
 }
@@ -284,12 +285,16 @@ impl Staging {
     /// The name as it may be seen. Of two that are the same then (a secret taken out of both, or bytes that are no text),
     /// the second gets a number.
     fn name(&mut self, name: &str) -> String {
+        const NUMBERED: usize = 2000;
         let clean = self.shelf.redactor.text(name);
         self.staged.found += u64::from(matches!(clean, Cow::Owned(_)));
         let mut unique = clean.clone().into_owned();
         let mut number = 2;
-        while self.taken.contains(&unique) {
-            unique = format!("{clean}~{number}");
+        while self.taken.contains(&unique) || matches!(self.shelf.redactor.text(&unique), Cow::Owned(_)) {
+            unique = match number {
+                ..NUMBERED => format!("{clean}~{number}"),
+                _ => format!("artifact {number}"), // the number itself makes the secret
+            };
             number += 1;
         }
         unique
@@ -355,7 +360,7 @@ impl Staging {
         let incoming = keep.then(|| shelf.house.artifacts.receive()).transpose();
         let copy = shelf
             .copy_to
-            .as_deref()
+            .as_ref()
             .map(|to| create_below(to, name))
             .transpose();
         let incoming = incoming.unwrap_or_else(|error| {
@@ -441,11 +446,9 @@ impl Staging {
                 for (at, signed) in places.into_iter().zip(manifest.artifacts) {
                     let artifact = &mut self.staged.artifacts[at];
                     artifact.signature = Some(signed.signature);
-                    artifact.uri = Some(artifact_uri(
-                        &shelf.namespace,
-                        &shelf.execution_id,
-                        &artifact.name,
-                    ));
+                    let uri = artifact_uri(&shelf.namespace, &shelf.execution_id, &artifact.name);
+                    // Percent signs may write what the name does not.
+                    artifact.uri = matches!(shelf.redactor.text(&uri), Cow::Borrowed(_)).then_some(uri);
                     let kind = EventKind::ArtifactSigned {
                         name: artifact.name.clone(),
                         sha256: artifact.sha256.clone(),
@@ -534,7 +537,7 @@ pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> St
 
 /// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces
 /// nothing, and is not hidden: what lies in `.git` or `.bashrc` is run by people's tools.
-pub fn create_below(directory: &Path, name: &str) -> io::Result<File> {
+pub fn create_below(outlet: &Outlet, name: &str) -> io::Result<File> {
     let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
     if plain.as_str().split('/').any(|part| part.starts_with('.')) {
         return Err(io::Error::new(
@@ -542,17 +545,14 @@ pub fn create_below(directory: &Path, name: &str) -> io::Result<File> {
             "hidden names are not copied",
         ));
     }
-    let path = directory.join(plain.as_str());
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    File::options().write(true).create_new(true).open(path)
+    outlet.create(Path::new(plain.as_str()))
 }
 
-/// Makes the directory for copies, and sees that it can be written, before anything runs.
-pub(crate) fn prepare_copies(directory: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let probe = directory.join(format!(".ringfence-{}", std::process::id()));
-    File::options().write(true).create_new(true).open(&probe)?;
-    std::fs::remove_file(probe)
+/// Opens the directory for copies, and sees that it can be written, before anything runs.
+pub(crate) fn prepare_copies(directory: &Path) -> io::Result<Outlet> {
+    let outlet = Outlet::open(directory)?;
+    let probe = PathBuf::from(format!(".ringfence-{}", std::process::id()));
+    drop(outlet.create(&probe)?);
+    outlet.remove(&probe)?;
+    Ok(outlet)
 }

@@ -15,13 +15,13 @@ use crate::{
     secrets::{self, SecretLease},
     warm::{self, Taken},
 };
-use ringfence_jail::Layout;
+use ringfence_jail::{Layout, Outlet};
 use ringfence_types::{
     Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
     RequestError, ResourceUsage, WorkspaceMode, WorkspaceSource,
 };
 use std::{
-    path::PathBuf,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,14 +98,9 @@ async fn run(
     let id = opened.id();
     let narrowed = house.narrowed(&request.namespace);
     let grant = policy::decide(&house.policy(), narrowed.as_ref(), &house.private, request)?;
-    if let Some(directory) = &artifacts_to {
-        artifacts::prepare_copies(directory).map_err(|error| {
-            RequestError::invalid(
-                format!("{} cannot hold the artifacts: {error}.", directory.display()),
-                "Name a directory that can be made and written.",
-            )
-        })?;
-    }
+    let copies = artifacts_to
+        .map(|directory| open_copies(house, &directory))
+        .transpose()?;
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
     let lease = secrets::lease(house, opened, &grant).await?;
@@ -125,18 +120,7 @@ async fn run(
     clock.phases.start_ms = clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
-    let (report, hold) = finish(
-        house,
-        raw,
-        &grant,
-        &lease,
-        &prepared,
-        before,
-        artifacts_to,
-        id,
-        clock,
-    )
-    .await?;
+    let (report, hold) = finish(house, raw, &grant, &lease, &prepared, before, copies, id, clock).await?;
     drop(permit);
     let found = report.found();
     Ok(Executed {
@@ -145,6 +129,25 @@ async fn run(
         found,
         hold,
     })
+}
+
+/// The operator's directory for copies, which is none of the server's own.
+fn open_copies(house: &House, directory: &Path) -> Result<Outlet, RequestError> {
+    let outlet = artifacts::prepare_copies(directory).map_err(|error| {
+        RequestError::invalid(
+            format!("{} cannot hold the artifacts: {error}.", directory.display()),
+            "Name a directory that can be made and written.",
+        )
+    })?;
+    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    if house.private.iter().any(|own| real.starts_with(own)) {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{} is among the server's keys and records.", directory.display()),
+            "Name another directory for the artifacts.",
+        ));
+    }
+    Ok(outlet)
 }
 
 /// Files of a run whose end is not on record do not leave either.
@@ -306,7 +309,7 @@ async fn finish(
     lease: &SecretLease,
     prepared: &Prepared,
     before: Before,
-    copy_to: Option<PathBuf>,
+    copy_to: Option<Outlet>,
     id: &str,
     mut clock: Clock,
 ) -> Result<(Report, Hold), RequestError> {

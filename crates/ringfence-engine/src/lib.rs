@@ -35,6 +35,7 @@ pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
+pub use ringfence_jail::Outlet;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use settings::{
     AuditSettings, EngineSettings, OnFailure, PolicySettings, QueueSettings, Rate, RecordSettings,

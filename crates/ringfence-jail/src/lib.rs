@@ -17,6 +17,7 @@ pub mod helper;
 pub mod host;
 mod init;
 mod layout;
+mod outlet;
 pub mod plan;
 mod sample;
 pub mod seccomp;
@@ -28,6 +29,7 @@ pub mod wire;
 
 pub use host::Host;
 pub use layout::Layout;
+pub use outlet::Outlet;
 pub use plan::{Claim, Plan, PlanError};
 pub use spec::{ClaimSpec, JailSpec, Part, Program, Run};
 pub use sweep::{RUNS, sweep};

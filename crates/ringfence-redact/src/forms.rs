@@ -195,6 +195,13 @@ impl Needles {
     }
 }
 
+/// As Python sees it (`str.isprintable`): no separator but the blank, nothing that is control, format or unassigned. Rust's
+/// own escapes draw the same line, but for marks that combine, which it escapes at the beginning of a text only.
+fn is_printable(char: char) -> bool {
+    let text = ['a', char].iter().collect::<String>();
+    text.escape_debug().count() == 2
+}
+
 /// What `repr` makes of characters that are not ASCII.
 #[derive(Clone, Copy)]
 enum Beyond {
@@ -210,7 +217,7 @@ impl Beyond {
         let utf8 = char.encode_utf8(&mut utf8).as_bytes();
         match self {
             // C1 controls are the ones that `repr` escapes and that occur
-            Self::Kept if !char.is_control() => out.extend(utf8),
+            Self::Kept if is_printable(char) => out.extend(utf8),
             Self::Bytes => utf8.iter().for_each(|&byte| wide(out, b"\\x", &[byte], LOWER)),
             _ if point[..3] == [0; 3] => wide(out, b"\\x", &point[3..], LOWER),
             _ if point[..2] == [0; 2] => wide(out, b"\\u", &point[2..], LOWER),

@@ -166,6 +166,12 @@ impl Redactor {
         if secret.chars().all(char::is_whitespace) {
             return Err("nothing but white space: it would be found everywhere");
         }
+        let is_break = |c: char| matches!(c, '\r' | '\n');
+        let inside = secret.trim_matches(is_break);
+        let breaks = inside.split(|c| !is_break(c)).map(str::len).max().unwrap_or(0);
+        if breaks > LINE_BREAKS_MAX as usize {
+            return Err("more than 16 line breaks in a row within it, which is as far as a find goes");
+        }
         if REDACTED.contains(secret.trim_matches(['\r', '\n'])) {
             return Err("part of the mark that stands for secrets");
         }

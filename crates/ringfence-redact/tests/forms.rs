@@ -147,6 +147,17 @@ fn python_writes_quotes_and_other_scripts_in_its_own_ways() {
 }
 
 #[test]
+fn python_escapes_what_cannot_be_seen_and_keeps_what_can() {
+    let secret = "motdepass\u{e9}\u{a0}tr\u{e8}s\u{200b}fin";
+    let redactor = Redactor::new([secret], Forms::All, Personal::Keep);
+    assert_eq!(
+        redactor.text("'motdepass\u{e9}\\xa0tr\u{e8}s\\u200bfin'"),
+        format!("'{REDACTED}'")
+    );
+    assert_eq!(redactor.text(secret), REDACTED);
+}
+
+#[test]
 fn base64_is_found_wherever_it_stands_in_what_was_encoded() {
     let redactor = redactor(Forms::All);
     for secret in SECRETS {
@@ -250,6 +261,9 @@ fn secrets_that_cannot_be_taken_out_are_named_and_skipped() {
             "abc    a\nb\r\nc REDACTED"
         );
     }
+    let breaks = |count| format!("abcdefg{}hijklmn", "\n".repeat(count));
+    assert!(Redactor::is_redactable(&breaks(16)).is_ok());
+    assert!(Redactor::is_redactable(&breaks(17)).is_err());
     assert!(Redactor::is_redactable(&"x".repeat(64 * 1024)).is_ok());
     assert!(Redactor::is_redactable(&"x".repeat(64 * 1024 + 1)).is_err());
     assert!(Redactor::is_redactable("abcd").is_ok());

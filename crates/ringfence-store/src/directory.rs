@@ -11,6 +11,7 @@ use std::{
 pub fn make_own_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
+        check_parent(&fs::metadata(parent)?)?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -25,6 +26,19 @@ pub fn make_own_directory(path: &Path) -> io::Result<()> {
     }
     if found.uid() != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
+    }
+    Ok(())
+}
+
+/// Whoever may write there could put another directory in this one's place.
+fn check_parent(parent: &fs::Metadata) -> io::Result<()> {
+    const OTHERS_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    if parent.mode() & OTHERS_WRITE != 0 && parent.mode() & STICKY == 0 {
+        return Err(io::Error::other("others may write to the directory above it"));
+    }
+    if parent.uid() != geteuid().as_raw() && parent.uid() != 0 {
+        return Err(io::Error::other("the directory above it belongs to another user"));
     }
     Ok(())
 }
@@ -49,6 +63,14 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("chmod")
+        );
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(base.join("state"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(
+            make_own_directory(&own)
+                .unwrap_err()
+                .to_string()
+                .contains("above")
         );
         fs::remove_dir_all(&base).unwrap();
     }

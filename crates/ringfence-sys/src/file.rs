@@ -82,6 +82,20 @@ pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
+/// Creates a file below `base` that is not there yet, under the same rules.
+pub fn create_new_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
+}
+
+/// Removes a file directly in `base`.
+pub fn remove_file_beneath(base: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+    if name.components().count() != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    Ok(rustix::fs::unlinkat(base, name, AtFlags::empty())?)
+}
+
 /// Makes a directory below `base` under the same rules; one that is there already is fine.
 pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

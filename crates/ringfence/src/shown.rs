@@ -225,7 +225,8 @@ pub(crate) fn record(record: &Record) -> Value {
 
 /// An action of the record, or a group of them, as `execution.`
 pub(crate) fn action(text: &str) -> Result<Actions, String> {
-    text.parse().map_err(|_| {
+    // A group may be named with its point or without.
+    text.parse().or_else(|_| format!("{text}.").parse()).map_err(|_| {
         let names = Action::ALL.iter().map(|action| action.as_str());
         let near = crate::nearest::suggestion(text, names.clone());
         let shown: String = text.chars().take(64).collect();

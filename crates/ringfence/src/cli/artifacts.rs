@@ -9,7 +9,7 @@ use crate::{
     terminal::{Terminal, neutral},
 };
 use clap::Args;
-use ringfence_engine::create_below;
+use ringfence_engine::{Outlet, create_below};
 use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem, verify_manifest};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ fn copy_all(
     manifest: &Manifest,
     directory: &Path,
 ) -> Result<ExitCode, RequestError> {
-    std::fs::create_dir_all(directory).map_err(|error| {
+    let outlet = Outlet::open(directory).map_err(|error| {
         RequestError::invalid(
             format!("cannot make {}: {error}.", directory.display()),
             "Name a directory that you may write.",
@@ -162,7 +162,7 @@ fn copy_all(
     let mut all_there = true;
     let mut copies = Vec::new();
     for item in &manifest.artifacts {
-        let why = copy(store, manifest, item, directory).err();
+        let why = copy(store, manifest, item, &outlet).err();
         all_there &= why.is_none();
         if !arguments.json {
             let name = neutral::line(&item.name);
@@ -202,13 +202,13 @@ fn copy(
     store: &ArtifactStore,
     manifest: &Manifest,
     item: &SignedItem,
-    directory: &Path,
+    outlet: &Outlet,
 ) -> Result<(), String> {
     let found = store
         .read(&manifest.execution_id, &manifest.namespace, &item.name)
         .map_err(|error| error.to_string())?;
     let (_, mut content) = found.ok_or_else(|| "it has gone meanwhile".to_owned())?;
-    let mut file = create_below(directory, &item.name).map_err(|error| error.to_string())?;
+    let mut file = create_below(outlet, &item.name).map_err(|error| error.to_string())?;
     let copied = io::copy(&mut content, &mut file).map_err(|error| error.to_string())?;
     if copied == item.size_bytes {
         Ok(())

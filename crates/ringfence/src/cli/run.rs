@@ -319,7 +319,12 @@ fn conclude(
         Shown::Streams(_) => {
             explain_end(terminal, &result);
             for denial in &result.denials {
-                terminal.dim(&format!("{} ({})", denial.what, denial.hint));
+                let lost = if denial.rule == "artifacts.plain_files" {
+                    "not kept: "
+                } else {
+                    ""
+                };
+                terminal.dim(&format!("{lost}{} ({})", denial.what, denial.hint));
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);

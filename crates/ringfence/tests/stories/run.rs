@@ -245,6 +245,43 @@ fn the_examples_greet() {
     }
 }
 
+/// claim: [FS-9]
+#[test]
+fn a_program_that_moves_the_directory_of_copies_sends_them_nowhere_else() {
+    let directory = TempDir::new("moved");
+    let victim = directory.0.join("victim");
+    let shared = directory.0.join("shared");
+    std::fs::create_dir_all(&victim).unwrap();
+    std::fs::create_dir_all(&shared).unwrap();
+    let workspace = format!("{}:rw", shared.display());
+    let out = shared.join("out").display().to_string();
+    let code = format!(
+        "import os\nos.rename('out', 'old')\nos.symlink({0:?}, 'out')\nos.symlink({0:?}, 'old/output')\n\
+         open('escaped.txt', 'w').write('x')\nopen(os.environ['RINGFENCE_OUTPUT_DIR'] + '/later.sh', 'w').write('x')",
+        victim.display().to_string()
+    );
+    let run = run_json("python", &code, &["--workspace", &workspace, "--artifacts", &out]);
+    assert_eq!(run["exit_code"], 0, "{run}");
+    assert!(shared.join("old/escaped.txt").is_file(), "{run}");
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0, "{run}");
+    // Later, into a directory in which the program has left a link.
+    let id = run["execution_id"].as_str().unwrap();
+    let old = shared.join("old").display().to_string();
+    let copied = ringfence(&["artifacts", id, "--out", &old]).output().unwrap();
+    assert!(!copied.status.success(), "{copied:?}");
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0, "{copied:?}");
+}
+
+#[test]
+fn the_servers_own_directory_takes_no_copies() {
+    let own = crate::client::state_dir()
+        .join("record/copies")
+        .display()
+        .to_string();
+    let refused = run_json("python", "open('a.txt', 'w').write('x')", &["--artifacts", &own]);
+    assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+}
+
 /// claim: [FS-8]
 #[test]
 fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
