@@ -10,7 +10,8 @@ use std::{
 /// Made for this user alone; one that is there must be theirs, and closed to others.
 pub fn make_own_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
+        // Whatever the umask of this process lets through.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         check_parent(&fs::metadata(parent)?)?;
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {

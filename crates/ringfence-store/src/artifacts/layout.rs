@@ -36,6 +36,15 @@ pub(super) struct Layout {
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
+impl Drop for Lock {
+    /// Not by closing alone: a process that is being started holds a copy until it is another program.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "a lock of the artifact store was not given back");
+        }
+    }
+}
+
 /// What the last sweep of any process counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {

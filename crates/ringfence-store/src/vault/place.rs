@@ -46,7 +46,16 @@ pub(super) enum Unopened {
 
 /// Alone among all who know the lock's file, until it is dropped.
 pub(super) struct PlaceLock {
-    _held: fs::File,
+    held: fs::File,
+}
+
+impl Drop for PlaceLock {
+    /// Not by closing alone: a process that is being started holds a copy until it is another program.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.held, FlockOperation::Unlock) {
+            tracing::warn!(%error, "the vault's lock was not given back");
+        }
+    }
 }
 
 pub(super) fn failed(path: &Path, step: &'static str, error: impl Into<io::Error>) -> VaultError {
@@ -143,7 +152,7 @@ fn lock_within(path: &Path, patience: Duration) -> Result<PlaceLock, VaultError>
         // someone may have removed it while we waited; then the name leads to another file, or to none
         match fs::symlink_metadata(path) {
             Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => {
-                return Ok(PlaceLock { _held: file });
+                return Ok(PlaceLock { held: file });
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -290,7 +299,7 @@ mod tests {
             let newcomer = lock(&path).unwrap();
             drop(first);
             drop(newcomer);
-            let got = waiter.join().unwrap()._held.metadata().unwrap().ino();
+            let got = waiter.join().unwrap().held.metadata().unwrap().ino();
             assert_eq!(
                 got,
                 fs::metadata(&path).unwrap().ino(),

@@ -309,7 +309,7 @@ fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
     assert_eq!(told_json(&["queue", "status"])["servers"][0]["running"], 1);
     assert!(told(&["queue", "status"]).starts_with("running 1 of "));
     assert!(told(&["stats"]).contains("vault: memory"));
-    assert!(told(&["inspect"]).contains("1 on their way"));
+    assert!(told(&["inspect"]).contains("1 running"));
     assert!(refused(&["inspect", "--namespace", "../x"], 125).contains("a namespace is"));
     server.tell("notifications/cancelled", json!({"requestId": id}));
 }
