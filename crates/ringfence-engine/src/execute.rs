@@ -21,7 +21,7 @@ use ringfence_types::{
     RequestError, ResourceUsage, WorkspaceMode, WorkspaceSource,
 };
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -133,21 +133,25 @@ async fn run(
 
 /// The operator's directory for copies, which is none of the server's own.
 fn open_copies(house: &House, directory: &Path) -> Result<Outlet, RequestError> {
-    let outlet = artifacts::prepare_copies(directory).map_err(|error| {
-        RequestError::invalid(
-            format!("{} cannot hold the artifacts: {error}.", directory.display()),
-            "Name a directory that can be made and written.",
-        )
-    })?;
-    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    if house.private.iter().any(|own| real.starts_with(own)) {
+    let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    // What is not there yet will be below what is.
+    let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
+    let is_private = |own: &PathBuf| {
+        absolute.starts_with(own) || there.as_ref().is_some_and(|there| there.starts_with(own))
+    };
+    if house.private.iter().any(is_private) {
         return Err(RequestError::new(
             ErrorCode::PolicyDenied,
             format!("{} is among the server's keys and records.", directory.display()),
             "Name another directory for the artifacts.",
         ));
     }
-    Ok(outlet)
+    artifacts::prepare_copies(directory).map_err(|error| {
+        RequestError::invalid(
+            format!("{} cannot hold the artifacts: {error}.", directory.display()),
+            "Name a directory that can be made and written.",
+        )
+    })
 }
 
 /// Files of a run whose end is not on record do not leave either.

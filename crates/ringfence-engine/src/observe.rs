@@ -16,7 +16,7 @@ use base64::Engine as _;
 use ringfence_store::{
     artifacts::{ArtifactError, Manifest, Retention},
     audit::{Action, Outcome, Page, Query},
-    vault::{SecretEntry, SecretValue, VaultError},
+    vault::{SecretEntry, SecretValue, Vault, VaultError},
 };
 use ringfence_types::{
     Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError,
@@ -291,20 +291,9 @@ impl Engine {
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
         let details =
             json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
-        self.note(
-            caller,
-            Action::VaultChanged,
-            Outcome::Pending,
-            namespace,
-            details.clone(),
-        )
-        .await?;
         let (of, name) = (namespace.clone(), key.clone());
-        let put = secrets::with_vault(self.house(), move |vault| vault.put(&of, &name, value, ttl)).await?;
-        self.note_end(caller, namespace, details, put.as_ref().err())
-            .await?;
-        put.map(|put| put.replaced)
-            .map_err(|error| self.of_vault(namespace, &error))
+        let put = move |vault: &Vault| vault.put(&of, &name, value, ttl).map(|put| put.replaced);
+        self.change_vault(caller, namespace, details, put).await
     }
 
     /// Forgets a secret; false: there was none.
@@ -315,42 +304,36 @@ impl Engine {
         key: &EnvName,
     ) -> Result<bool, RequestError> {
         let details = json!({"secret": key.as_str(), "deleted": true});
-        self.note(
-            caller,
-            Action::VaultChanged,
-            Outcome::Pending,
-            namespace,
-            details.clone(),
-        )
-        .await?;
         let (of, name) = (namespace.clone(), key.clone());
-        let deleted = secrets::with_vault(self.house(), move |vault| vault.delete(&of, &name)).await?;
-        self.note_end(caller, namespace, details, deleted.as_ref().err())
-            .await?;
-        deleted.map_err(|error| self.of_vault(namespace, &error))
+        let delete = move |vault: &Vault| vault.delete(&of, &name);
+        self.change_vault(caller, namespace, details, delete).await
     }
 
-    fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
-        secrets::refusal(namespace, self.house().vault.kind(), error)
-    }
-
-    async fn note_end(
+    /// On record before it is done, and after, with its outcome.
+    async fn change_vault<T: Send + 'static>(
         &self,
         caller: &Caller,
         namespace: &Namespace,
         details: Value,
-        error: Option<&VaultError>,
-    ) -> Result<(), RequestError> {
+        change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let note = |outcome, details| self.note(caller, Action::VaultChanged, outcome, namespace, details);
+        note(Outcome::Pending, details.clone()).await?;
+        let changed = secrets::with_vault(self.house(), change).await?;
         self.house()
             .redactors
             .forget_all_but(self.house().vault.generation());
-        let outcome = if error.is_none() {
+        let outcome = if changed.is_ok() {
             Outcome::Ok
         } else {
             Outcome::Failed
         };
-        self.note(caller, Action::VaultChanged, outcome, namespace, details)
-            .await
+        note(outcome, details).await?;
+        changed.map_err(|error| self.of_vault(namespace, &error))
+    }
+
+    fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
+        secrets::refusal(namespace, self.house().vault.kind(), error)
     }
 
     /// Records, filtered; the question is one, too.

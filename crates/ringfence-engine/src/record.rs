@@ -341,3 +341,23 @@ fn done(executed: &Executed) -> Value {
     }
     details
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_secrets_are_asked_for_there_is_room_for_their_record() {
+        let names: Vec<String> = (0..1000)
+            .map(|number| format!("{}{number:04}", "K".repeat(252)))
+            .collect();
+        let named = |count: usize| secret_names(names[..count].iter().map(String::as_str));
+        assert_eq!(named(2), json!([names[0], names[1]]));
+        let all = named(1000);
+        assert_eq!(
+            (&all["count"], all["first"].as_array().map(Vec::len)),
+            (&json!(1000), Some(SECRET_NAMES_MAX))
+        );
+        assert!(all.to_string().len() < 32 << 10);
+    }
+}

@@ -389,3 +389,40 @@ impl Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::fixture;
+
+    #[test]
+    fn a_record_in_memory_lets_its_first_records_go_and_goes_on() {
+        let signer = Signer::in_memory().unwrap();
+        let writer = Writer {
+            public_key: signer.public_key(),
+            signer,
+            server_id: "test".to_owned(),
+            durability: Durability::Process,
+        };
+        let (mut chain, _) = Chain::open(Place::Memory, writer).unwrap();
+        let batch: Vec<Fitted> = (0..250)
+            .map(|number| fixture::entry(number).fitted().unwrap())
+            .collect();
+        let open = chain.open.as_mut().unwrap();
+        for _ in 0..9 {
+            let appended = append(&mut open.connection, &chain.writer, chain.head, &batch, Some(500));
+            chain.head = appended
+                .map_err(|broken| broken.told(Path::new("memory"), "append"))
+                .unwrap()
+                .0;
+        }
+        let count = |sql: &str| {
+            open.connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0))
+                .unwrap()
+        };
+        assert_eq!(count("SELECT max(seq) FROM record"), 9 * 250 + 1);
+        let kept = count("SELECT count(*) FROM record");
+        assert!((500..500 + 1000 + 250).contains(&kept), "{kept}");
+    }
+}

@@ -207,6 +207,10 @@ fn calls_that_are_not_understood_are_on_record() {
         let records = watch.check(tool, arguments, &["tool.called denied"]);
         assert_eq!(details(&records[0]), json!({"tool": tool, "code": code}));
     }
+    let absent = json!({"request_id": "../../x"});
+    watch.check("get_artifacts", absent, &["artifact.read denied"]);
+    let far = json!({"before": u64::MAX, "limit": 1});
+    watch.check("audit_execution", far, &["tool.called ok"]);
     let records = watch.left(|agent| {
         let answer = agent.ask("tools/call", json!({"name": "rm_rf_hunter22", "arguments": {}}));
         assert!(answer["error"].is_object(), "{answer}");

@@ -2,6 +2,7 @@
 
 use crate::{
     agent::Agent,
+    client::within,
     state::{State, details, words},
 };
 use ringfence_store::audit::Record;
@@ -65,6 +66,48 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
     assert!(agent.leave().status.success());
     state.assert_verifies();
+}
+
+/// claim: [REC-1]
+#[test]
+fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_later() {
+    let state = State::new("withheld");
+    let mut agent = state.serve();
+    let code = "import time\nopen('left.txt', 'w').write('the-canary')\ntime.sleep(2)";
+    let control = agent.execute(json!({"code": "open('left.txt', 'w').write('x')"}));
+    let files_of = |agent: &mut Agent, id: &Value| {
+        let call = agent.send_call("get_artifacts", json!({"request_id": id}));
+        agent.wait_for(call)["result"]["structuredContent"].clone()
+    };
+    assert_eq!(
+        files_of(&mut agent, &control["execution_id"])["artifacts"][0]["name"],
+        "left.txt"
+    );
+    let call = agent.send_call("execute_code", json!({"code": code}));
+    let begun = |state: &State| {
+        let records = state.records();
+        records
+            .iter()
+            .filter(|record| words(record) == "execution.started pending")
+            .count()
+    };
+    assert!(within(Duration::from_secs(20), || begun(&state) == 2));
+    let other = hold(&state);
+    let refused = agent.wait_for(call)["result"]["structuredContent"].clone();
+    assert_eq!(refused["code"], "audit_unavailable", "{refused}");
+    assert!(!refused.to_string().contains("the-canary"));
+    other.execute_batch("COMMIT").unwrap();
+    let absent = files_of(&mut agent, &refused["execution_id"]);
+    assert_eq!(absent["code"], "not_found", "{absent}");
+    assert!(agent.leave().status.success());
+    state.assert_verifies();
+    let of_it: Vec<String> = state
+        .records()
+        .iter()
+        .filter(|record| record.execution_id.as_deref() == refused["execution_id"].as_str())
+        .map(words)
+        .collect();
+    assert_eq!(of_it, ["execution.started pending", "execution.failed failed"]);
 }
 
 /// claim: [REC-4]

@@ -118,6 +118,21 @@ fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     assert!(!contains(&state_dir().join("record/audit.db"), SECRET));
 }
 
+/// claim: [SEC-2]
+#[test]
+fn a_secret_that_was_replaced_is_taken_out_as_it_is_now() {
+    let mut server = ready();
+    let code = "import os\nprint(os.environ['TOKEN'])";
+    for round in 0..5 {
+        let value = format!("{SECRET}-of-round-{round}");
+        assert!(fed(&["vault", "add", "TOKEN"], &value).status.success());
+        for _ in 0..2 {
+            let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+            assert_eq!(done["structuredContent"]["stdout"], "***REDACTED***\n", "{done}");
+        }
+    }
+}
+
 fn contains(file: &Path, word: &str) -> bool {
     let bytes = fs::read(file).unwrap();
     bytes.windows(word.len()).any(|window| window == word.as_bytes())

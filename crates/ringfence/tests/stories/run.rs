@@ -280,6 +280,7 @@ fn the_servers_own_directory_takes_no_copies() {
         .to_string();
     let refused = run_json("python", "open('a.txt', 'w').write('x')", &["--artifacts", &own]);
     assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+    assert!(!std::path::Path::new(&own).exists(), "and nothing is made there");
 }
 
 /// claim: [FS-8]
@@ -321,6 +322,22 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
     let file = directory.file("file", "");
     let refused = run_json("python", "1", &["--artifacts", &file]);
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
+}
+
+#[test]
+fn a_name_that_is_too_long_loses_its_own_file_alone() {
+    let code = "import os\nfor _ in range(5):\n    os.mkdir('d' * 250)\n    os.chdir('d' * 250)\nopen('deep.txt', 'w').write('x')\n\
+                open('/workspace/kept.txt', 'w').write('x')";
+    let result = run_json("python", code, &[]);
+    let kept = result["artifacts"].as_array().unwrap();
+    assert_eq!(
+        (kept.len(), &kept[0]["name"]),
+        (1, &json!("kept.txt")),
+        "{result}"
+    );
+    assert!(kept[0]["signature"].is_string(), "{result}");
+    let refused = result["denials"][0]["what"].as_str().unwrap();
+    assert!(refused.starts_with("dddd"), "{result}");
 }
 
 #[test]

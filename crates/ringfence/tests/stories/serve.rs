@@ -141,6 +141,27 @@ fn the_first_answer_does_not_wait_for_the_first_sandbox() {
 }
 
 #[test]
+fn a_server_that_offers_no_tools_to_look_around_has_no_such_resources() {
+    let mut open = Server::start();
+    let mut closed = Server::start_with(&["--toolsets", "execute"]);
+    for uri in ["sandbox://audit", "sandbox://logs", "sandbox://status"] {
+        let read = |server: &mut Server| server.ask("resources/read", json!({"uri": uri}));
+        assert!(
+            read(&mut open)["result"]["contents"].is_array(),
+            "the control: {uri}"
+        );
+        assert!(read(&mut closed)["error"].is_object(), "{uri}");
+    }
+    let left = closed.execute("shell", "echo words > a.txt");
+    let uri = &left["artifacts"][0]["uri"];
+    let read = closed.ask("resources/read", json!({"uri": uri}));
+    assert_eq!(
+        read["result"]["contents"][0]["text"], "words\n",
+        "part of an answer: {read}"
+    );
+}
+
+#[test]
 fn an_empty_list_asks_for_nothing() {
     let mut server = Server::start();
     let arguments = json!({"code": "1 + 1", "allowed_domains": [], "packages": [], "secrets": []});

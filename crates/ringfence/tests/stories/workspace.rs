@@ -67,4 +67,9 @@ fn an_overlay_workspace_is_read_and_not_written() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, ["d/out.txt", "in.txt"]);
+    assert_eq!(
+        result["denials"],
+        serde_json::json!([]),
+        "a file that was deleted is nothing that was refused"
+    );
 }
