@@ -176,8 +176,8 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
     });
     let answers: Vec<Value> = answers.collect();
     tally.answers += answers.len() as u64;
-    if !state.database().exists() {
-        tally.lost += answers.len() as u64;
+    if state.is_blank() {
+        tally.lost += tally.answers;
         return Vec::new();
     }
     let records = state.records();
@@ -263,4 +263,16 @@ fn field(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_whitespace().nth(number - 3).map(str::to_owned)
+}
+
+/// A file without a first commit is a blank record, and answers given before it are lost ones.
+#[test]
+fn a_database_that_was_made_and_never_written_is_blank() {
+    let state = State::new("kill-blank");
+    assert!(state.is_blank());
+    assert!(state.serve().leave().status.success());
+    assert!(!state.is_blank());
+    fs::remove_file(state.database()).unwrap();
+    fs::File::create(state.database()).unwrap();
+    assert!(state.is_blank());
 }

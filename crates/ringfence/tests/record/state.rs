@@ -7,7 +7,7 @@ use crate::{
 use ringfence_store::{
     Signer,
     artifacts::{ArtifactStore, Retention},
-    audit::{self, Query, Record, Verdict},
+    audit::{self, AuditError, Query, Record, Verdict},
 };
 use ringfence_types::Namespace;
 use serde_json::Value;
@@ -118,6 +118,13 @@ impl State {
         let verdict = self.verdict();
         assert_eq!(verdict.bad, None);
         verdict
+    }
+
+    /// No record was begun: there is no database, or a server was killed between making the file and its first commit.
+    pub fn is_blank(&self) -> bool {
+        let database = self.database();
+        let blank = |error: AuditError| error.to_string().contains("nothing was ever recorded in it");
+        !database.exists() || audit::query(&database, &Query::default()).is_err_and(blank)
     }
 
     /// All records, oldest first.
