@@ -201,6 +201,12 @@ impl Agent {
         self.end()
     }
 
+    /// The greeting does not wait for the record; a call does.
+    pub fn call_and_leave(mut self) {
+        self.call("sandbox_stats", json!({}));
+        assert!(self.leave().status.success());
+    }
+
     /// `kill -9`, and what had left before.
     pub fn kill(mut self) -> Ended {
         self.child.kill().unwrap();

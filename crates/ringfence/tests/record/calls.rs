@@ -334,13 +334,6 @@ fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
     assert_eq!((verdict.records, verdict.breaks.len()), (9, 0));
 }
 
-impl Agent {
-    fn call_and_leave(mut self) {
-        self.call("sandbox_stats", json!({}));
-        assert!(self.leave().status.success());
-    }
-}
-
 #[test]
 fn a_run_of_the_command_line_leaves_the_same() {
     let state = State::new("command-line");
