@@ -21,6 +21,9 @@ struct Question {
     /// File name, for the source map.
     name: String,
     typescript: bool,
+    /// It is a call of a session, whose driver finds names, imports and the result itself: only types go.
+    #[serde(default)]
+    session: bool,
     /// Directory to which relative names lead.
     workspace: String,
 }
@@ -66,7 +69,11 @@ fn answer(question: &Question) -> Result<Answer, Objection> {
     }
     if question.typescript {
         let stripped = strip(question)?;
-        let code = edit(&stripped.code, question)?;
+        let code = if question.session {
+            stripped.code
+        } else {
+            edit(&stripped.code, question)?
+        };
         return Ok(Answer {
             module: true,
             code: format!("{code}\n//# sourceMappingURL={}\n", stripped.map),
@@ -140,8 +147,10 @@ fn strip(question: &Question) -> Result<Stripped, Objection> {
         .semantic
         .into_scoping();
     let path = Path::new(&question.workspace).join(&question.name);
-    let transformed = Transformer::new(&allocator, &path, &TransformOptions::default())
-        .build_with_scoping(scoping, &mut program);
+    let mut options = TransformOptions::default();
+    // What this call imports and does not use, a later one may.
+    options.typescript.only_remove_type_imports = question.session;
+    let transformed = Transformer::new(&allocator, &path, &options).build_with_scoping(scoping, &mut program);
     if let Some(error) = transformed.diagnostics.errors().next() {
         let line = error
             .labels
@@ -302,6 +311,7 @@ mod tests {
             code: code.to_owned(),
             name: name.to_owned(),
             typescript: name.ends_with(".ts"),
+            session: false,
             workspace: "/workspace".to_owned(),
         })
     }
@@ -351,6 +361,26 @@ mod tests {
             answer.module
                 && !answer.code.contains("interface")
                 && answer.code.contains("sourceMappingURL=data:")
+        );
+    }
+
+    #[test]
+    fn of_a_sessions_call_only_the_types_go() {
+        let code =
+            "import fs from 'fs';\nimport type { Stats } from 'fs';\nlet n: number = 1;\nawait import('./x')";
+        let question = Question {
+            code: code.to_owned(),
+            name: "call-1.ts".to_owned(),
+            typescript: true,
+            session: true,
+            workspace: "/workspace".to_owned(),
+        };
+        let told = answer(&question).unwrap().code;
+        let lines: Vec<&str> = told.lines().take(3).collect();
+        assert_eq!(
+            lines,
+            ["import fs from \"fs\";", "let n = 1;", "await import(\"./x\");"],
+            "{told}"
         );
     }
 

@@ -167,6 +167,8 @@ pub struct Entry {
     pub kind: Kind,
     /// Bytes.
     pub size: u64,
+    /// Bytes that it takes of its file system.
+    pub allocated: u64,
     /// Number of names this file has.
     pub links: u64,
     /// Last change of content or attributes: seconds, nanoseconds (a program cannot set it).
@@ -192,16 +194,38 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         };
-        entries.push(Entry {
-            name: PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())),
-            kind: kind_of(stat.st_mode, stat.st_rdev),
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            links: stat.st_nlink as u64,
-            changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-            identity: (stat.st_dev, stat.st_ino),
-        });
+        let name = PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        entries.push(entry_of(name, &stat));
     }
     Ok((entries, false))
+}
+
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the fields are narrower on other machines"
+)]
+fn entry_of(name: PathBuf, stat: &rustix::fs::Stat) -> Entry {
+    Entry {
+        name,
+        kind: kind_of(stat.st_mode, stat.st_rdev),
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        allocated: 512 * u64::try_from(stat.st_blocks).unwrap_or(0),
+        links: stat.st_nlink,
+        changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
+        identity: (stat.st_dev, stat.st_ino),
+    }
+}
+
+/// Makes an open file somebody's.
+pub fn hand_to(open: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
+    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+    Ok(rustix::fs::fchown(open, Some(uid), Some(gid))?)
+}
+
+/// The open file behind a name in a listing of `/proc/[pid]/fd`, whether or not it has a name of its own any more.
+pub fn behind(listing: BorrowedFd<'_>, name: &Path) -> io::Result<Entry> {
+    let stat = rustix::fs::statat(listing, name, AtFlags::empty())?;
+    Ok(entry_of(name.to_owned(), &stat))
 }
 
 fn kind_of(mode: u32, device: u64) -> Kind {
@@ -242,7 +266,8 @@ pub fn write_small(base: BorrowedFd<'_>, path: &Path, text: &str) -> io::Result<
 pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file: File = rustix::fs::openat(base, path, flags, Mode::empty())?.into();
-    let mut bytes = Vec::new();
+    // One call for most of what `/proc` tells, where it would begin with 32 bytes.
+    let mut bytes = Vec::with_capacity(4096);
     file.take(max).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -314,6 +339,15 @@ pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(Path
         entries.push((PathBuf::from(std::ffi::OsStr::from_bytes(name)), kind));
     }
     Ok(entries)
+}
+
+/// Lets the owner of a directory below `base` list and enter it again, under the same rules.
+pub fn open_up_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?;
+    // An O_PATH descriptor is no file that fchmod(2) takes; this name of it cannot be exchanged.
+    let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(0o700))?)
 }
 
 /// Opens a directory below `base` for listing: no link, no `..`, no other mount.

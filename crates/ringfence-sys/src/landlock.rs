@@ -14,6 +14,8 @@ pub enum Right {
     Read,
     /// Everything that is not a device.
     Write,
+    /// The same, but for executing.
+    Keep,
     /// Read and write device nodes and speak to them.
     Device,
 }
@@ -50,6 +52,7 @@ fn access(right: Right) -> BitFlags<AccessFs> {
         Right::Write => {
             AccessFs::from_all(NEWEST) & !AccessFs::IoctlDev & !AccessFs::MakeChar & !AccessFs::MakeBlock
         }
+        Right::Keep => access(Right::Write) & !AccessFs::Execute,
         Right::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir,
     }
 }

@@ -262,6 +262,8 @@ pub enum Kill {
     Kill,
     /// Hold still.
     Stop,
+    /// What Ctrl-C sends.
+    Interrupt,
 }
 
 impl Kill {
@@ -270,6 +272,7 @@ impl Kill {
             Self::Terminate => Signal::TERM,
             Self::Kill => Signal::KILL,
             Self::Stop => Signal::STOP,
+            Self::Interrupt => Signal::INT,
         }
     }
 }
@@ -278,6 +281,14 @@ impl Kill {
 pub fn kill(pid: i32, how: Kill) -> io::Result<()> {
     match Pid::from_raw(pid) {
         Some(target) if pid > 1 => Ok(rustix::process::kill_process(target, how.signal())?),
+        _ => Err(invalid()),
+    }
+}
+
+/// Signals every process of a group. Refuses 0, 1 and negative numbers, as [`kill`] does.
+pub fn kill_group(leader: i32, how: Kill) -> io::Result<()> {
+    match Pid::from_raw(leader) {
+        Some(group) if leader > 1 => Ok(rustix::process::kill_process_group(group, how.signal())?),
         _ => Err(invalid()),
     }
 }

@@ -4,6 +4,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd},
+    time::Duration,
 };
 
 /// The limits that the jail sets (`getrlimit(2)`).
@@ -83,6 +84,15 @@ pub fn raise_open_files() -> io::Result<()> {
         rustix::process::Resource::Nofile,
         limit,
     )?)
+}
+
+/// What this process has had of the processors.
+pub fn own_processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// Lets a process run on `count` processors only, the `first`th of those that this one may use and those after it.

@@ -200,7 +200,7 @@ impl Lock {
 }
 
 /// A directory's plain files with their attributes. What is not plain or not UTF-8 is no file of the store.
-pub(super) fn plain_files(directory: BorrowedFd<'_>) -> io::Result<Vec<(String, Stat)>> {
+pub(crate) fn plain_files(directory: BorrowedFd<'_>) -> io::Result<Vec<(String, Stat)>> {
     let mut files = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -224,7 +224,7 @@ fn is_plain(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-pub(super) fn size_of(stat: &Stat) -> u64 {
+pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
@@ -244,7 +244,7 @@ fn fan_name(hex: &str) -> &str {
     hex.get(..2).unwrap_or(hex)
 }
 
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         // A String takes everything.
@@ -254,7 +254,7 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
 }
 
 /// 64 lower-case digits, nothing else.
-pub(super) fn hex_digest(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn hex_digest(text: &str) -> Option<[u8; 32]> {
     let mut digest = [0; 32];
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != digest.len() || !rest.is_empty() {
@@ -274,7 +274,7 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
-fn subdirectory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn subdirectory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     match open_directory(parent, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
@@ -285,13 +285,13 @@ fn subdirectory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
 }
 
 /// Follows no link and waits for no pipe.
-fn open_plain(parent: BorrowedFd<'_>, name: &str, access: OFlags) -> io::Result<File> {
+pub(crate) fn open_plain(parent: BorrowedFd<'_>, name: &str, access: OFlags) -> io::Result<File> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
     if file.metadata()?.is_file() {
@@ -302,7 +302,7 @@ fn open_plain(parent: BorrowedFd<'_>, name: &str, access: OFlags) -> io::Result<
 }
 
 /// What is not there, and a link or a stranger in its place, is no error but nothing.
-pub(super) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     let nothing = [Errno::NOENT, Errno::LOOP, Errno::NOTDIR];
     match result.map_err(|error| (Errno::from_io_error(&error), error)) {
         Ok(found) => Ok(Some(found)),
@@ -312,7 +312,7 @@ pub(super) fn absent<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Gone already is as good: a pin is dropped without the lock.
-pub(super) fn unlink(directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+pub(crate) fn unlink(directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),

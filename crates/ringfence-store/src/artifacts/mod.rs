@@ -15,7 +15,7 @@
 mod draft;
 mod error;
 mod incoming;
-mod layout;
+pub(crate) mod layout;
 mod listing;
 mod manifest;
 mod sweep;

@@ -46,7 +46,7 @@ macro_rules! words {
 
 words! {
     /// What was done.
-    Action, 14:
+    Action, 24:
     /// A server began to serve.
     ServerStarted = "server.started",
     /// A server ended in order.
@@ -61,6 +61,12 @@ words! {
     ExecutionTimeout = "execution.timeout",
     /// A program was not run.
     ExecutionRefused = "execution.refused",
+    /// A session was made.
+    SessionCreated = "session.created",
+    /// A session has ended.
+    SessionKilled = "session.killed",
+    /// A value was taken from one session into another.
+    SessionBridged = "session.bridged",
     /// A secret was read.
     VaultAccessed = "vault.accessed",
     /// A secret was made, replaced or removed.
@@ -71,6 +77,20 @@ words! {
     ConfigChanged = "config.changed",
     /// An artifact was read.
     ArtifactRead = "artifact.read",
+    /// Packages were downloaded and installed.
+    PackageInstalled = "package.installed",
+    /// A file was written into a workspace.
+    FilePut = "file.put",
+    /// A file of a workspace was read.
+    FileRead = "file.read",
+    /// A workspace was saved.
+    SnapshotCreated = "snapshot.created",
+    /// A saved workspace took the place of what was there.
+    SnapshotRestored = "snapshot.restored",
+    /// A saved workspace was deleted.
+    SnapshotDeleted = "snapshot.deleted",
+    /// What a program did to a directory of the host was accepted.
+    WorkspaceCommitted = "workspace.committed",
     /// A tool of the server was called.
     ToolCalled = "tool.called",
     /// A chain begins, or goes on after a break; the details give the reason.

@@ -146,13 +146,25 @@ fn kind(action: Option<Action>) -> Kind {
     };
     let api = |activity_id, activity_name| application(6003, "API Activity", activity_id, activity_name);
     match action {
-        Some(A::ExecutionStarted | A::ExecutionRefused) => process(1, "Launch"),
-        Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout) => process(2, "Terminate"),
+        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated) => process(1, "Launch"),
+        Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout | A::SessionKilled) => {
+            process(2, "Terminate")
+        }
         Some(A::ServerStarted) => application(6002, "Application Lifecycle", 3, "Start"),
+        Some(A::PackageInstalled) => application(6002, "Application Lifecycle", 1, "Install"),
         Some(A::ServerStopped) => application(6002, "Application Lifecycle", 4, "Stop"),
-        Some(A::AuditBegan) => api(1, "Create"),
-        Some(A::VaultAccessed | A::ArtifactRead) => api(2, "Read"),
-        Some(A::VaultChanged | A::LimitsChanged | A::ConfigChanged) => api(3, "Update"),
+        Some(A::AuditBegan | A::SnapshotCreated) => api(1, "Create"),
+        Some(A::VaultAccessed | A::ArtifactRead | A::FileRead) => api(2, "Read"),
+        Some(
+            A::SessionBridged
+            | A::VaultChanged
+            | A::LimitsChanged
+            | A::ConfigChanged
+            | A::FilePut
+            | A::SnapshotRestored
+            | A::WorkspaceCommitted,
+        ) => api(3, "Update"),
+        Some(A::SnapshotDeleted) => api(4, "Delete"),
         Some(A::ToolCalled) | None => api(99, "Other"),
     }
 }
@@ -183,13 +195,23 @@ mod tests {
     fn each_action_has_its_class() {
         for action in Action::ALL {
             let expect = match action.as_str() {
-                "execution.started" | "execution.refused" => 100_701,
-                "execution.completed" | "execution.failed" | "execution.timeout" => 100_702,
+                "execution.started" | "execution.refused" | "session.created" => 100_701,
+                "execution.completed" | "execution.failed" | "execution.timeout" | "session.killed" => {
+                    100_702
+                }
+                "package.installed" => 600_201,
                 "server.started" => 600_203,
                 "server.stopped" => 600_204,
-                "audit.began" => 600_301,
-                "vault.accessed" | "artifact.read" => 600_302,
-                "vault.changed" | "limits.changed" | "config.changed" => 600_303,
+                "audit.began" | "snapshot.created" => 600_301,
+                "vault.accessed" | "artifact.read" | "file.read" => 600_302,
+                "session.bridged"
+                | "vault.changed"
+                | "limits.changed"
+                | "config.changed"
+                | "file.put"
+                | "snapshot.restored"
+                | "workspace.committed" => 600_303,
+                "snapshot.deleted" => 600_304,
                 "tool.called" => 600_399,
                 other => panic!("{other} has no class"),
             };

@@ -1,0 +1,243 @@
+//! Layers of packages: directories of files that were installed once, are never written again, and are shown to any
+//! number of sandboxes. A layer is named by the digest of everything in it. A set of requirements is named by the digest
+//! of its text, and a signed record says which layer it has become.
+//!
+//! ```text
+//! layers/<layer>/          the files, modes 0755 and 0644, of this user
+//! manifests/<layer>        signed: every file with its size, mode and SHA-256
+//! sets/<set>               signed: the layer, and what was downloaded for it
+//! locks/<layer>            held by whoever uses the layer; its time is that of the last use
+//! locks/<set>              held by whoever makes the set, and gone with that
+//! locks/places             held by whoever puts layers in their places, or removes them
+//! making/                  what is not a layer yet
+//! ```
+
+mod error;
+mod lock;
+mod manifest;
+mod sweep;
+mod tree;
+
+pub use error::LayerError;
+pub use lock::Lock;
+pub use manifest::Package;
+pub use sweep::{LayersKept, LayersSwept};
+
+use crate::{Signer, make_own_directory};
+use manifest::{Manifest, Resolved};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fs,
+    os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+const LAYERS: &str = "layers";
+const MANIFESTS: &str = "manifests";
+const SETS: &str = "sets";
+const LOCKS: &str = "locks";
+const MAKING: &str = "making";
+
+/// All layers of one user.
+#[derive(Debug)]
+pub struct Layers {
+    directory: PathBuf,
+    signer: Signer,
+    /// Layers that this process has read to the last byte, with their stamps since.
+    checked: Mutex<HashMap<String, [u8; 32]>>,
+}
+
+/// The name of a set of requirements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetName(String);
+
+impl SetName {
+    /// Of everything that decides what the set becomes.
+    pub fn of(parts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"ringfence set v1\0");
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        Self(manifest::hex(&hash.finalize()))
+    }
+
+    /// 64 hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A layer that is what was signed, and that no sweep removes while this lives.
+#[derive(Debug)]
+pub struct Layer {
+    name: String,
+    packages: Vec<Package>,
+    _in_use: Lock,
+}
+
+impl Layer {
+    /// Its directory's name: 64 hexadecimal digits.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What was downloaded for it.
+    pub fn packages(&self) -> &[Package] {
+        &self.packages
+    }
+}
+
+impl Layers {
+    /// Opens or makes them in a directory of this user alone.
+    pub fn open(directory: PathBuf, signer: Signer) -> Result<Self, LayerError> {
+        make_own_directory(&directory).map_err(LayerError::io("open", &directory))?;
+        for place in [LAYERS, MANIFESTS, SETS, LOCKS, MAKING] {
+            let path = directory.join(place);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(LayerError::io("make", &path))?;
+        }
+        Ok(Self {
+            directory,
+            signer,
+            checked: Mutex::default(),
+        })
+    }
+
+    /// Where the layers lie, each by its name.
+    pub fn directory(&self) -> PathBuf {
+        self.directory.join(LAYERS)
+    }
+
+    /// The layer that a set has become, once it is seen to be what was signed.
+    pub fn find(&self, set: &SetName) -> Result<Option<Layer>, LayerError> {
+        let Some(resolved) = manifest::read::<Resolved>(&self.signer, &self.place(SETS, set.as_str()))?
+        else {
+            return Ok(None);
+        };
+        if resolved.set != set.as_str() {
+            return Err(LayerError::damaged(
+                set.as_str(),
+                "it is the record of another set",
+            ));
+        }
+        // Before it is looked at, so that it is not removed meanwhile.
+        let in_use = self.beside_others(&resolved.layer)?;
+        let Some(in_use) = in_use else { return Ok(None) };
+        if !self.place(MANIFESTS, &resolved.layer).exists() {
+            return Ok(None); // swept away
+        }
+        self.check(&resolved.layer)?;
+        in_use.touch()?;
+        Ok(Some(Layer {
+            name: resolved.layer,
+            packages: resolved.packages,
+            _in_use: in_use,
+        }))
+    }
+
+    /// Every byte the first time, and from then on whether anything has been touched since.
+    fn check(&self, name: &str) -> Result<(), LayerError> {
+        let path = self.place(LAYERS, name);
+        let now = tree::stamps(name, &path)?;
+        if self.checked().get(name) == Some(&now) {
+            return Ok(());
+        }
+        let manifest = manifest::read::<Manifest>(&self.signer, &self.place(MANIFESTS, name))?
+            .ok_or_else(|| LayerError::damaged(name, "it has no manifest"))?;
+        if manifest.name() != name {
+            return Err(LayerError::damaged(name, "its manifest is another layer's"));
+        }
+        tree::check(name, &path, &manifest)?;
+        self.checked().insert(name.to_owned(), now);
+        Ok(())
+    }
+
+    fn checked(&self) -> std::sync::MutexGuard<'_, HashMap<String, [u8; 32]>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For whoever makes the layer of a set; `None`: somebody does.
+    pub fn begin(&self, set: &SetName) -> Result<Option<Lock>, LayerError> {
+        self.alone(set.as_str())
+    }
+
+    /// Takes in what was installed for a set. Whoever calls holds the set's lock.
+    pub fn put(
+        &self,
+        set: &SetName,
+        _making: &Lock,
+        installed: BorrowedFd<'_>,
+        packages: Vec<Package>,
+        bytes_max: u64,
+    ) -> Result<Layer, LayerError> {
+        let making = self.place(MAKING, set.as_str());
+        remove(&making)?;
+        let manifest = tree::take_in(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
+        let name = manifest.name();
+        // Until it is found, which keeps it: no sweep comes between.
+        let _places = self.places()?;
+        self.install(&name, &making, &manifest)?;
+        let resolved = Resolved {
+            set: set.as_str().to_owned(),
+            layer: name,
+            packages,
+        };
+        self.write(SETS, set.as_str(), &manifest::signed(&self.signer, &resolved)?)?;
+        self.find(set)?
+            .ok_or_else(|| LayerError::damaged(&resolved.layer, "it has gone at once"))
+    }
+
+    /// Puts it in its place, unless the same is there.
+    fn install(&self, name: &str, making: &Path, manifest: &Manifest) -> Result<(), LayerError> {
+        let path = self.place(LAYERS, name);
+        if self.place(MANIFESTS, name).exists() && self.check(name).is_ok() {
+            return remove(making);
+        }
+        // One that is not what it was is nobody's any more.
+        self.checked().remove(name);
+        remove(&path)?;
+        fs::rename(making, &path).map_err(LayerError::io("put in place", &path))?;
+        self.write(MANIFESTS, name, &manifest::signed(&self.signer, manifest)?)
+    }
+
+    /// Forgets what a set has become, so that it is made anew.
+    pub fn forget(&self, set: &SetName) -> Result<(), LayerError> {
+        remove(&self.place(SETS, set.as_str()))
+    }
+
+    fn place(&self, part: &str, name: &str) -> PathBuf {
+        self.directory.join(part).join(name)
+    }
+
+    /// Written beside its place, so that nobody sees half of it.
+    fn write(&self, part: &str, name: &str, text: &[u8]) -> Result<(), LayerError> {
+        let (path, beside) = (
+            self.place(part, name),
+            self.place(MAKING, &format!("{name}.{part}")),
+        );
+        fs::write(&beside, text).map_err(LayerError::io("write", &beside))?;
+        fs::rename(&beside, &path).map_err(LayerError::io("put in place", &path))
+    }
+}
+
+/// Whatever it is; nothing is no error.
+fn remove(path: &Path) -> Result<(), LayerError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LayerError::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Removes layers that nobody has used for long, and the oldest when all together are too large. One that is in use by
+//! any process stays.
+
+use super::{
+    LAYERS, LOCKS, LayerError, Layers, MANIFESTS, SETS, manifest, manifest::Manifest, manifest::Resolved,
+    remove,
+};
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
+
+/// How long, and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayersKept {
+    /// Since the last use.
+    pub age: Duration,
+    /// All together.
+    pub bytes: u64,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayersSwept {
+    /// Layers that were removed.
+    pub removed: usize,
+    /// Bytes of those that stay.
+    pub bytes: u64,
+}
+
+impl Layers {
+    /// Removes what is too old or too much.
+    pub fn sweep(&self, kept: LayersKept) -> Result<LayersSwept, LayerError> {
+        let _places = self.places()?;
+        let mut layers = Vec::new();
+        for name in self.names(LAYERS)? {
+            let used = fs::metadata(self.place(LOCKS, &name)).and_then(|lock| lock.modified());
+            let manifest = manifest::read::<Manifest>(&self.signer, &self.place(MANIFESTS, &name));
+            // One without a manifest was never put in place to the end.
+            let bytes = manifest.ok().flatten().map_or(0, |manifest| manifest.bytes());
+            layers.push((used.unwrap_or(SystemTime::UNIX_EPOCH), bytes, name));
+        }
+        layers.sort();
+        let mut swept = LayersSwept {
+            removed: 0,
+            bytes: layers.iter().map(|(_, bytes, _)| bytes).sum(),
+        };
+        for (used, bytes, name) in layers {
+            let is_old = used.elapsed().is_ok_and(|age| age > kept.age);
+            if (is_old || swept.bytes > kept.bytes) && self.remove_layer(&name)? {
+                swept.removed += 1;
+                swept.bytes -= bytes;
+            }
+        }
+        self.forget_sets()?;
+        self.forget_locks()?;
+        Ok(swept)
+    }
+
+    fn remove_layer(&self, name: &str) -> Result<bool, LayerError> {
+        let Some(_alone) = self.alone(name)? else {
+            return Ok(false);
+        };
+        // The manifest first: a layer without one is none.
+        remove(&self.place(MANIFESTS, name))?;
+        remove(&self.place(LAYERS, name))?;
+        self.checked().remove(name);
+        Ok(true)
+    }
+
+    /// Records of sets whose layers are gone.
+    fn forget_sets(&self) -> Result<(), LayerError> {
+        for name in self.names(SETS)? {
+            let path = self.place(SETS, &name);
+            let resolved = manifest::read::<Resolved>(&self.signer, &path);
+            let is_there = resolved
+                .ok()
+                .flatten()
+                .is_some_and(|resolved| self.place(MANIFESTS, &resolved.layer).exists());
+            if !is_there {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn names(&self, part: &str) -> Result<Vec<String>, LayerError> {
+        let path = self.directory.join(part);
+        let entries = fs::read_dir(&path).map_err(LayerError::io("list", &path))?;
+        Ok(entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect())
+    }
+}

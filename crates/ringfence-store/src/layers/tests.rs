@@ -1,0 +1,318 @@
+//! What is kept is what was installed, whoever touches it afterwards, and nothing that an installer leaves leads out.
+
+use super::*;
+use std::{
+    fs::File,
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, PermissionsExt, symlink},
+    },
+    time::Duration,
+};
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringfence-layers-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir_all(path.join("from/python/pkg")).unwrap();
+        fs::write(path.join("from/python/pkg/__init__.py"), "value = 1\n").unwrap();
+        fs::create_dir_all(path.join("from/bin")).unwrap();
+        fs::write(path.join("from/bin/tool"), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path.join("from/bin/tool"), fs::Permissions::from_mode(0o4711)).unwrap();
+        Self(path)
+    }
+
+    fn layers(&self) -> Layers {
+        Layers::open(
+            self.0.join("kept"),
+            Signer::load_or_create(&self.0.join("key")).unwrap(),
+        )
+        .unwrap()
+    }
+
+    fn from(&self) -> File {
+        File::open(self.0.join("from")).unwrap()
+    }
+
+    fn put(&self, layers: &Layers, set: &SetName) -> Result<Layer, LayerError> {
+        let lock = layers.begin(set)?.unwrap();
+        let package = Package {
+            name: "pkg".to_owned(),
+            version: "1".to_owned(),
+            sha256: Some("00".to_owned()),
+            integrity: None,
+        };
+        layers.put(set, &lock, self.from().as_fd(), vec![package], 1 << 20)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn set() -> SetName {
+    SetName::of(&["python", "pkg"])
+}
+
+#[test]
+fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
+    let place = Place::new("found");
+    let layers = place.layers();
+    assert!(layers.find(&set()).unwrap().is_none());
+    let made = place.put(&layers, &set()).unwrap();
+    let found = place.layers().find(&set()).unwrap().unwrap();
+    assert_eq!((found.name(), found.packages()), (made.name(), made.packages()));
+    let path = layers.directory().join(found.name());
+    let mode = |name: &str| fs::metadata(path.join(name)).unwrap().mode() & 0o7777;
+    assert_eq!(
+        (mode("bin/tool"), mode("python/pkg/__init__.py"), mode("python")),
+        (0o755, 0o644, 0o755)
+    );
+    assert_ne!(SetName::of(&["python", "pkg"]), SetName::of(&["pythonpkg"]));
+}
+
+#[test]
+fn two_sets_of_the_same_content_share_a_layer() {
+    let place = Place::new("shared");
+    let layers = place.layers();
+    let one = place.put(&layers, &set()).unwrap();
+    let other = place.put(&layers, &SetName::of(&["python", "pkg>=1"])).unwrap();
+    assert_eq!(one.name(), other.name());
+}
+
+#[test]
+fn one_makes_a_set_and_others_wait() {
+    let place = Place::new("wait");
+    let (here, there) = (place.layers(), place.layers());
+    let making = here.begin(&set()).unwrap();
+    assert!(making.is_some() && there.begin(&set()).unwrap().is_none());
+    drop(making);
+    assert!(there.begin(&set()).unwrap().is_some());
+}
+
+/// claim: [PKG-4]
+#[test]
+fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_it() {
+    let place = Place::new("tampered");
+    let layers = place.layers();
+    let made = place.put(&layers, &set()).unwrap();
+    let file = layers
+        .directory()
+        .join(made.name())
+        .join("python/pkg/__init__.py");
+    assert!(layers.find(&set()).unwrap().is_some());
+    let before = fs::metadata(&file).unwrap().modified().unwrap();
+    fs::write(&file, "value = 2\n").unwrap();
+    File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(before)
+        .unwrap();
+    for layers in [&layers, &place.layers()] {
+        let error = layers.find(&set()).unwrap_err();
+        assert!(matches!(&error, LayerError::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains("__init__.py"), "{error}");
+    }
+    // Made anew, it is what it was.
+    layers.forget(&set()).unwrap();
+    drop(made);
+    place.put(&layers, &set()).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "value = 1\n");
+}
+
+/// claim: [PKG-4]
+#[test]
+fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged_records() {
+    let check = |name: &str, tamper: &dyn Fn(&Layers, &Path)| {
+        let place = Place::new(name);
+        let made = place.put(&place.layers(), &set()).unwrap();
+        let layers = place.layers();
+        tamper(&layers, &layers.directory().join(made.name()));
+        assert!(
+            matches!(layers.find(&set()), Err(LayerError::Damaged { .. })),
+            "{name}"
+        );
+    };
+    check("added", &|_, path| {
+        fs::write(path.join("python/os.py"), "").unwrap()
+    });
+    check("removed", &|_, path| {
+        fs::remove_file(path.join("bin/tool")).unwrap()
+    });
+    check("gone", &|_, path| fs::remove_dir_all(path).unwrap());
+    check("executable", &|_, path| {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(path.join("python/pkg/__init__.py"), mode).unwrap();
+    });
+    check("linked", &|_, path| {
+        fs::remove_file(path.join("bin/tool")).unwrap();
+        symlink("/bin/sh", path.join("bin/tool")).unwrap();
+    });
+    check("record", &|layers, _| {
+        let path = layers.place(SETS, set().as_str());
+        let text = fs::read_to_string(&path).unwrap().replace("pkg", "pgk");
+        fs::write(path, text).unwrap();
+    });
+    check("manifest", &|layers, path| {
+        let manifest = layers.place(MANIFESTS, path.file_name().unwrap().to_str().unwrap());
+        let text = fs::read_to_string(&manifest).unwrap().replace("pkg", "pgk");
+        fs::write(manifest, text).unwrap();
+    });
+}
+
+#[test]
+fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
+    let check = |name: &str, leave: &dyn Fn(&Path), expect: &str| {
+        let place = Place::new(name);
+        leave(&place.0.join("from"));
+        let error = place.put(&place.layers(), &set()).unwrap_err().to_string();
+        assert!(error.contains(expect), "{name}: {error}");
+        assert_eq!(
+            fs::read_dir(place.0.join("kept/making")).unwrap().count(),
+            0,
+            "{name}"
+        );
+        assert!(place.layers().find(&set()).unwrap().is_none());
+    };
+    check(
+        "absolute",
+        &|from| symlink("/etc/passwd", from.join("x")).unwrap(),
+        "leads out",
+    );
+    check(
+        "climbing",
+        &|from| symlink("../../x", from.join("python/x")).unwrap(),
+        "leads out",
+    );
+    check(
+        "large",
+        &|from| fs::write(from.join("x"), vec![0; 2 << 20]).unwrap(),
+        "more than 1048576 bytes",
+    );
+    check(
+        "socket",
+        &|from| drop(std::os::unix::net::UnixListener::bind(from.join("x")).unwrap()),
+        "neither file nor directory",
+    );
+    check(
+        "deep",
+        &|from| fs::create_dir_all(from.join("d/".repeat(70))).unwrap(),
+        "inside each other",
+    );
+    let place = Place::new("inside");
+    symlink("../python/pkg/__init__.py", place.0.join("from/bin/x")).unwrap();
+    place.put(&place.layers(), &set()).unwrap();
+}
+
+#[test]
+fn a_layer_goes_when_it_is_old_or_too_much_and_never_while_it_is_used() {
+    let place = Place::new("swept");
+    let layers = place.layers();
+    let made = place.put(&layers, &set()).unwrap();
+    let other = place.layers();
+    assert_eq!(other.sweep(EVERYTHING).unwrap().removed, 0);
+    assert!(other.find(&set()).unwrap().is_some());
+    drop(made);
+    let generous = LayersKept {
+        age: Duration::from_secs(60),
+        bytes: 1 << 20,
+    };
+    assert_eq!(other.sweep(generous).unwrap().removed, 0);
+    assert_eq!(
+        other.sweep(LayersKept { bytes: 1, ..generous }).unwrap().removed,
+        1
+    );
+    assert!(layers.find(&set()).unwrap().is_none());
+    assert_eq!(fs::read_dir(place.0.join("kept/sets")).unwrap().count(), 0);
+}
+
+const EVERYTHING: LayersKept = LayersKept {
+    age: Duration::ZERO,
+    bytes: 0,
+};
+
+#[test]
+fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
+    let place = Place::new("raced");
+    let (here, there) = (place.layers(), place.layers());
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        let sweeping = scope.spawn(|| {
+            let mut removed = 0;
+            while !is_done.load(order) {
+                removed += there.sweep(EVERYTHING).unwrap().removed;
+            }
+            removed
+        });
+        for number in 0..300 {
+            let made = place.put(&here, &SetName::of(&["python", &number.to_string()]));
+            let path = made.map(|made| (here.directory().join(made.name()), made));
+            let is_whole = path.map(|(path, _made)| path.join("python/pkg/__init__.py").exists());
+            if !matches!(is_whole, Ok(true)) {
+                is_done.store(true, order);
+                panic!("{number}: {is_whole:?}");
+            }
+        }
+        is_done.store(true, order);
+        // The control: it was swept all the while.
+        assert!(sweeping.join().unwrap() > 0);
+    });
+}
+
+#[test]
+fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
+    let place = Place::new("locks");
+    let layers = place.layers();
+    let locks = || {
+        let mut names = layers.names(LOCKS).unwrap();
+        names.retain(|name| name.len() == 64);
+        names
+    };
+    let failed = SetName::of(&["python", "failed"]);
+    let making = layers.begin(&failed).unwrap();
+    assert_eq!(locks(), [failed.as_str()]);
+    drop(making);
+    let made = place.put(&layers, &set()).unwrap();
+    assert_eq!(locks(), [made.name()]);
+    // Of a server that was killed, and of one that lives.
+    let left = SetName::of(&["python", "left"]);
+    fs::write(layers.place(LOCKS, left.as_str()), "").unwrap();
+    let making = layers.begin(&failed).unwrap();
+    layers.sweep(EVERYTHING).unwrap();
+    assert_eq!(locks().len(), 2);
+    assert!(place.layers().begin(&failed).unwrap().is_none());
+    drop((making, made));
+    layers.sweep(EVERYTHING).unwrap();
+    assert_eq!(locks(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
+    let place = Place::new("alone");
+    let layers = place.layers();
+    let holders = std::sync::atomic::AtomicUsize::new(0);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut held = 0;
+                while held < 20 {
+                    let Some(_lock) = layers.begin(&set()).unwrap() else {
+                        continue;
+                    };
+                    assert_eq!(holders.fetch_add(1, order), 0);
+                    held += 1;
+                    // The others run meanwhile.
+                    (0..20).for_each(|_| std::thread::yield_now());
+                    holders.fetch_sub(1, order);
+                }
+            });
+        }
+    });
+}

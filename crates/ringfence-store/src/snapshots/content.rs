@@ -1,0 +1,301 @@
+//! Reading files of a workspace into chunks, while a program may still write to them.
+
+use super::{
+    SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits,
+    chunk::{ChunkId, Cutter, Encoder, Form},
+    create::too_large,
+    layout::Place,
+    manifest::{FileContent, MODE_MASK, Seen},
+    pack::{Index, Writer},
+};
+use crate::{
+    artifacts::layout::to_hex,
+    tree::{self, TreeError},
+};
+use rustix::{
+    fs::{SeekFrom, Stat},
+    io::Errno,
+};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashSet,
+    fs::File,
+    io,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The kernel's stamps are this coarse at most, several times over: a file changed so shortly before it was read could
+/// be changed again without a new stamp.
+const SETTLED: Duration = Duration::from_millis(50);
+/// Pieces of data in one file with holes.
+const PIECES_MAX: usize = 100_000;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Takes contents and writes the chunks that are new.
+pub(super) struct Contents<'a> {
+    cutter: Cutter,
+    chunks: Chunks<'a>,
+    limits: SnapshotLimits,
+    /// Of all files so far.
+    bytes: u64,
+}
+
+struct Chunks<'a> {
+    index: &'a Index,
+    writer: Writer<'a>,
+    added: HashSet<ChunkId>,
+    encoder: Encoder,
+    limits: SnapshotLimits,
+    new_bytes: u64,
+}
+
+/// One attempt.
+pub(super) enum Read {
+    Whole(SnapshotEntry),
+    /// Somebody wrote to it meanwhile, or put something else in its place.
+    Changed,
+    Gone,
+    /// Its owner took away the right to read it.
+    Unreadable,
+}
+
+impl<'a> Contents<'a> {
+    pub(super) fn new(
+        place: &'a Place,
+        index: &'a Index,
+        limits: SnapshotLimits,
+    ) -> Result<Self, SnapshotError> {
+        let chunks = Chunks {
+            index,
+            writer: Writer::new(place),
+            added: HashSet::new(),
+            encoder: Encoder::new().map_err(SnapshotError::std("begin to compress", place.path()))?,
+            limits,
+            new_bytes: 0,
+        };
+        Ok(Self {
+            cutter: Cutter::new(),
+            chunks,
+            limits,
+            bytes: 0,
+        })
+    }
+
+    pub(super) fn has_all(&self, chunks: &[ChunkId]) -> bool {
+        chunks
+            .iter()
+            .all(|id| self.chunks.index.get(*id).is_some() || self.chunks.added.contains(id))
+    }
+
+    /// Files grow while others are read, so the bound is held here once more.
+    pub(super) fn count(&mut self, bytes: u64) -> Result<(), SnapshotError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limits.bytes {
+            return Err(too_large(self.limits));
+        }
+        Ok(())
+    }
+
+    /// Everything is on the disk. Gives the bytes that were new, and what they take.
+    pub(super) fn finish(self) -> Result<(u64, u64), SnapshotError> {
+        Ok((self.chunks.new_bytes, self.chunks.writer.finish()?))
+    }
+
+    pub(super) fn read(&mut self, root: BorrowedFd<'_>, path: &Path) -> Result<Read, SnapshotError> {
+        let began = SystemTime::now();
+        let (file, before) = match tree::open_regular(root, path) {
+            Ok(opened) => opened,
+            Err(TreeError::NotFound(_)) => return Ok(Read::Gone),
+            Err(TreeError::Refused { .. }) => return Ok(Read::Changed),
+            Err(TreeError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(Read::Unreadable);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let size = u64::try_from(before.st_size).unwrap_or(0);
+        if size > self.limits.bytes {
+            return Err(too_large(self.limits));
+        }
+        let data = pieces(&file, &before, path)?;
+        let mut reading = Reading::new(&file, size, &data);
+        let mut chunks = Vec::new();
+        let failed = |error| SnapshotError::std("read", path)(error);
+        self.cutter.cut(&mut reading, failed, |bytes| {
+            chunks.push(self.chunks.add(bytes)?);
+            Ok(())
+        })?;
+        let sha256 = reading.finish();
+        let after = rustix::fs::fstat(&file).map_err(SnapshotError::io("look at", path))?;
+        let Some(sha256) = sha256.filter(|_| untouched(&before, &after)) else {
+            return Ok(Read::Changed);
+        };
+        let content = FileContent {
+            size,
+            sha256: to_hex(&sha256),
+            data,
+            chunks,
+            seen: settled(&after, began),
+        };
+        Ok(Read::Whole(SnapshotEntry {
+            path: path.to_owned(),
+            mode: after.st_mode & MODE_MASK,
+            mtime: (after.st_mtime, u32::try_from(after.st_mtime_nsec).unwrap_or(0)),
+            kind: SnapshotKind::File(content),
+        }))
+    }
+}
+
+impl Chunks<'_> {
+    fn add(&mut self, bytes: &[u8]) -> Result<ChunkId, SnapshotError> {
+        let id = ChunkId::of(bytes);
+        if self.index.get(id).is_some() || !self.added.insert(id) {
+            return Ok(id);
+        }
+        let packed = self.encoder.encode(bytes);
+        let packed = packed.map_err(SnapshotError::std("compress", "a chunk"))?;
+        let (form, stored) = match &packed {
+            Some(packed) => (Form::Zstd, packed.as_slice()),
+            None => (Form::Raw, bytes),
+        };
+        // No chunk has more than 256 KiB.
+        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.writer.add(id, form, size, stored)?;
+        self.new_bytes += bytes.len() as u64;
+        if self.index.bytes() + self.writer.bytes() > self.limits.stored_bytes {
+            return Err(self.limits.full());
+        }
+        Ok(id)
+    }
+}
+
+/// Where there is data. A file without holes is one piece.
+fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, SnapshotError> {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    if u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) >= size {
+        return Ok(vec![(0, size)]);
+    }
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(SnapshotError::io("look for holes in", path)(error)),
+        };
+        if start >= size {
+            break;
+        }
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start));
+        let end = end
+            .map_err(SnapshotError::io("look for holes in", path))?
+            .min(size);
+        if end <= start {
+            // Cut short at this moment; the reading will notice.
+            break;
+        }
+        if found.len() == PIECES_MAX {
+            return Err(SnapshotError::TooMany {
+                what: "pieces of data in a file with holes",
+                limit: PIECES_MAX as u64,
+            });
+        }
+        found.push((start, end - start));
+        at = end;
+    }
+    Ok(found)
+}
+
+/// Gives a file's data, and on the way hashes its holes too.
+struct Reading<'a> {
+    file: &'a File,
+    size: u64,
+    data: &'a [(u64, u64)],
+    piece: usize,
+    at: u64,
+    sha256: Sha256,
+}
+
+impl<'a> Reading<'a> {
+    fn new(file: &'a File, size: u64, data: &'a [(u64, u64)]) -> Self {
+        Self {
+            file,
+            size,
+            data,
+            piece: 0,
+            at: 0,
+            sha256: Sha256::new(),
+        }
+    }
+
+    fn skip_to(&mut self, offset: u64) {
+        while self.at < offset {
+            let length = (offset - self.at).min(ZEROS.len() as u64);
+            self.sha256.update(&ZEROS[..usize::try_from(length).unwrap_or(0)]);
+            self.at += length;
+        }
+    }
+
+    /// None: the file ended before its end.
+    fn finish(mut self) -> Option<[u8; 32]> {
+        if self.piece < self.data.len() {
+            return None;
+        }
+        self.skip_to(self.size);
+        Some(self.sha256.finalize().into())
+    }
+}
+
+impl io::Read for Reading<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some((start, length)) = self.data.get(self.piece).copied() else {
+            return Ok(0);
+        };
+        self.skip_to(start);
+        let left = usize::try_from(start + length - self.at).unwrap_or(usize::MAX);
+        let bound = left.min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..bound], self.at)?;
+        self.sha256.update(&buffer[..read]);
+        self.at += read as u64;
+        if self.at == start + length {
+            self.piece += 1;
+        }
+        Ok(read)
+    }
+}
+
+/// SHA-256 of a file as it is. None: it changed meanwhile.
+pub(super) fn hash(file: &File, stat: &Stat, path: &Path) -> Result<Option<[u8; 32]>, SnapshotError> {
+    let data = pieces(file, stat, path)?;
+    let mut reading = Reading::new(file, u64::try_from(stat.st_size).unwrap_or(0), &data);
+    io::copy(&mut reading, &mut io::sink()).map_err(SnapshotError::std("read", path))?;
+    let after = rustix::fs::fstat(file).map_err(SnapshotError::io("look at", path))?;
+    Ok(reading.finish().filter(|_| untouched(stat, &after)))
+}
+
+fn untouched(before: &Stat, after: &Stat) -> bool {
+    let stamps = |stat: &Stat| {
+        (
+            stat.st_mtime,
+            stat.st_mtime_nsec,
+            stat.st_ctime,
+            stat.st_ctime_nsec,
+        )
+    };
+    before.st_size == after.st_size && stamps(before) == stamps(after)
+}
+
+fn settled(stat: &Stat, began: SystemTime) -> Option<Seen> {
+    let ctime = (stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0));
+    let since = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
+    let age = began.duration_since(UNIX_EPOCH.checked_add(since)?).ok()?;
+    (age > SETTLED).then_some(Seen {
+        ctime,
+        inode: stat.st_ino,
+        device: stat.st_dev,
+    })
+}

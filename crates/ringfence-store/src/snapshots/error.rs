@@ -1,0 +1,156 @@
+//! Why the store of snapshots did not do it.
+
+use super::SnapshotId;
+use crate::tree::TreeError;
+use std::{fmt, io, path::PathBuf};
+
+/// Why not. No snapshot is lost by any of these.
+#[derive(Debug)]
+pub enum SnapshotError {
+    /// The directory cannot be a store.
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// A system call failed.
+    Io {
+        /// What was being done.
+        step: &'static str,
+        /// Where: of the store, or below the workspace.
+        path: PathBuf,
+        /// The system's word.
+        error: io::Error,
+    },
+    /// The namespace has no snapshot of this id.
+    NotFound(SnapshotId),
+    /// The snapshot has no file of this path.
+    NoFile(PathBuf),
+    /// What the store holds is not what was signed.
+    Damaged {
+        /// What is wrong with what.
+        what: String,
+    },
+    /// There is more of it than is allowed.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The most.
+        limit: u64,
+    },
+    /// It has more bytes than are allowed.
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// The most.
+        limit: u64,
+    },
+    /// All snapshots of the namespace together would take more on the disk than is allowed.
+    Full {
+        /// The most, in bytes.
+        limit: u64,
+    },
+    /// Somebody writes to it all the time.
+    Changed {
+        /// Below the workspace.
+        path: PathBuf,
+    },
+    /// The file has another name outside of the workspace.
+    Linked {
+        /// Below the workspace.
+        path: PathBuf,
+    },
+    /// Another restore works on this workspace.
+    Busy,
+    /// A restore of this snapshot was interrupted and has to be resumed first.
+    InUse(SnapshotId),
+    /// An argument is not allowed; the text says which.
+    Refused(String),
+}
+
+impl SnapshotError {
+    pub(super) fn io(
+        step: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(rustix::io::Errno) -> SnapshotError {
+        let path = path.into();
+        move |error| Self::Io {
+            step,
+            path,
+            error: error.into(),
+        }
+    }
+
+    pub(super) fn std(
+        step: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> SnapshotError {
+        let path = path.into();
+        move |error| Self::Io { step, path, error }
+    }
+
+    pub(super) fn damaged(what: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into() }
+    }
+
+    /// The file system has no room. The old state is as it was.
+    pub fn is_no_space(&self) -> bool {
+        let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { error, .. } if full.contains(&error.kind()))
+    }
+}
+
+impl From<TreeError> for SnapshotError {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::Io { step, path, error } => Self::Io { step, path, error },
+            TreeError::TooMany { entries_max } => Self::TooMany {
+                what: "entries",
+                limit: entries_max as u64,
+            },
+            TreeError::TooDeep { depth_max, .. } => Self::TooMany {
+                what: "directories inside each other",
+                limit: depth_max as u64,
+            },
+            TreeError::TooLarge { bytes_max, .. } => Self::TooLarge {
+                what: "the workspace",
+                limit: bytes_max,
+            },
+            TreeError::NotFound(path) | TreeError::Refused { path, .. } => Self::Changed { path },
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unusable { path, what } => write!(f, "the snapshots in {}: {what}", path.display()),
+            Self::Io { step, path, error } => write!(f, "snapshots: {step} {}: {error}", path.display()),
+            Self::NotFound(id) => write!(f, "there is no snapshot {id}"),
+            Self::NoFile(path) => write!(f, "the snapshot has no file {path:?}"),
+            Self::Damaged { what } => write!(f, "damaged: {what}"),
+            Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
+            Self::TooLarge { what, limit } => write!(f, "{what}: more than {limit} bytes"),
+            Self::Full { limit } => write!(f, "all snapshots of this namespace: more than {limit} bytes"),
+            Self::Changed { path } => write!(f, "{path:?} changes while it is worked on"),
+            Self::Linked { path } => write!(f, "{path:?} has another name outside of the workspace"),
+            Self::Busy => f.write_str("another restore works on this workspace"),
+            Self::InUse(id) => write!(
+                f,
+                "an interrupted restore needs the snapshot {id}; resume it first"
+            ),
+            Self::Refused(what) => write!(f, "refused: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A snapshot as one JSON text, in the form that callers know: text as text, everything else as base64.
+
+use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, pack::Reader};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde_json::{Map, Value, json};
+use std::{
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+/// All bytes of a file, holes as zeros.
+pub(super) fn content(
+    reader: &mut Reader<'_>,
+    content: &FileContent,
+    path: &Path,
+    bytes_max: u64,
+) -> Result<Vec<u8>, SnapshotError> {
+    if content.size > bytes_max {
+        return Err(SnapshotError::TooLarge {
+            what: "the file",
+            limit: bytes_max,
+        });
+    }
+    let size = usize::try_from(content.size).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; size];
+    each_piece(reader, content, path, |offset, piece| {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        // The pieces of a manifest lie within the file's size.
+        if let Some(room) = bytes.get_mut(start..start.saturating_add(piece.len())) {
+            room.copy_from_slice(piece);
+        }
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Gives the data of a file with its offsets, each chunk checked first.
+pub(super) fn each_piece(
+    reader: &mut Reader<'_>,
+    content: &FileContent,
+    path: &Path,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), SnapshotError>,
+) -> Result<(), SnapshotError> {
+    let mismatch = || SnapshotError::damaged(format!("the chunks of {path:?} are not as long as its data"));
+    let mut chunks = content.chunks.iter();
+    let mut chunk: Vec<u8> = Vec::new();
+    let mut used = 0;
+    for (offset, length) in &content.data {
+        let (mut at, end) = (*offset, offset + length);
+        while at < end {
+            if used == chunk.len() {
+                chunk = reader.chunk(*chunks.next().ok_or_else(mismatch)?, path)?;
+                used = 0;
+            }
+            let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let piece = &chunk[used..chunk.len().min(used.saturating_add(left))];
+            if piece.is_empty() {
+                return Err(mismatch());
+            }
+            each(at, piece)?;
+            used += piece.len();
+            at += piece.len() as u64;
+        }
+    }
+    if used == chunk.len() && chunks.next().is_none() {
+        Ok(())
+    } else {
+        Err(mismatch())
+    }
+}
+
+/// ```text
+/// {"id", "namespace", "description", "created_unix_ms", "source",
+///  "files": {path: {"content" | "content_b64", "size", "mtime", "mtime_ns", "mode", "sha256"}},
+///  "directories": {path: {"mtime", "mtime_ns", "mode"}}, "links": {path: {"target", "mtime", "mtime_ns"}},
+///  "other_names": [{"path_b64", "kind", ...}]}
+/// ```
+/// Names that are no UTF-8 are in `other_names`, so that no two entries have one key.
+pub(super) fn export(
+    reader: &mut Reader<'_>,
+    snapshot: &Snapshot,
+    bytes_max: u64,
+    mut writer: impl Write,
+) -> Result<(), SnapshotError> {
+    let sizes = snapshot.entries.iter().map(|entry| match &entry.kind {
+        SnapshotKind::File(content) => content.size,
+        SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
+    });
+    if sizes.fold(0, u64::saturating_add) > bytes_max {
+        return Err(SnapshotError::TooLarge {
+            what: "the snapshot",
+            limit: bytes_max,
+        });
+    }
+    let out = &mut writer;
+    let head = json!({
+        "id": snapshot.id.to_string(),
+        "namespace": snapshot.namespace.as_str(),
+        "description": snapshot.description,
+        "created_unix_ms": snapshot.created_unix_ms,
+        "source": snapshot.source,
+    });
+    let head = head.to_string();
+    // The object goes on below.
+    write(out, head.strip_suffix('}').unwrap_or(&head))?;
+    for (key, is_kind) in [
+        ("files", is_file as fn(&SnapshotKind) -> bool),
+        ("directories", is_directory),
+        ("links", is_link),
+    ] {
+        write(out, &format!(",\"{key}\":{{"))?;
+        let of_kind = snapshot.entries.iter().filter(|entry| is_kind(&entry.kind));
+        let named = of_kind.filter_map(|entry| entry.path.to_str().map(|name| (name, entry)));
+        for (number, (name, entry)) in named.enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            let value = Value::Object(describe(reader, entry)?);
+            write(out, &format!("{comma}{}:{value}", Value::from(name)))?;
+        }
+        write(out, "}")?;
+    }
+    write(out, ",\"other_names\":[")?;
+    let unnamed = snapshot
+        .entries
+        .iter()
+        .filter(|entry| entry.path.to_str().is_none());
+    for (number, entry) in unnamed.enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        let mut fields = describe(reader, entry)?;
+        fields.insert(
+            "path_b64".to_owned(),
+            BASE64.encode(entry.path.as_os_str().as_bytes()).into(),
+        );
+        fields.insert("kind".to_owned(), kind_name(&entry.kind).into());
+        write(out, &format!("{comma}{}", Value::Object(fields)))?;
+    }
+    write(out, "]}")?;
+    writer.flush().map_err(SnapshotError::std("write", "the export"))
+}
+
+fn is_file(kind: &SnapshotKind) -> bool {
+    matches!(kind, SnapshotKind::File(_))
+}
+
+fn is_directory(kind: &SnapshotKind) -> bool {
+    matches!(kind, SnapshotKind::Directory)
+}
+
+fn is_link(kind: &SnapshotKind) -> bool {
+    matches!(kind, SnapshotKind::Link(_))
+}
+
+fn kind_name(kind: &SnapshotKind) -> &'static str {
+    match kind {
+        SnapshotKind::File(_) => "file",
+        SnapshotKind::Directory => "directory",
+        SnapshotKind::Link(_) => "link",
+    }
+}
+
+fn write(writer: &mut impl Write, text: &str) -> Result<(), SnapshotError> {
+    let written: io::Result<()> = writer.write_all(text.as_bytes());
+    written.map_err(SnapshotError::std("write", "the export"))
+}
+
+fn describe(reader: &mut Reader<'_>, entry: &SnapshotEntry) -> Result<Map<String, Value>, SnapshotError> {
+    let (seconds, nanoseconds) = entry.mtime;
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    put("mtime", json!(seconds as f64 + f64::from(nanoseconds) / 1e9));
+    // A double has not room enough for nanoseconds.
+    put(
+        "mtime_ns",
+        json!(
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(nanoseconds.into())
+        ),
+    );
+    match &entry.kind {
+        SnapshotKind::Link(target) => match target.to_str() {
+            Some(text) => put("target", text.into()),
+            None => put("target_b64", BASE64.encode(target.as_os_str().as_bytes()).into()),
+        },
+        SnapshotKind::Directory => put("mode", entry.mode.into()),
+        SnapshotKind::File(file) => {
+            put("mode", entry.mode.into());
+            put("size", file.size.into());
+            put("sha256", file.sha256.as_str().into());
+            match String::from_utf8(content(reader, file, &entry.path, file.size)?) {
+                Ok(text) => put("content", text.into()),
+                Err(binary) => put("content_b64", BASE64.encode(binary.as_bytes()).into()),
+            }
+        }
+    };
+    Ok(fields)
+}

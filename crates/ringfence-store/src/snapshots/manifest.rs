@@ -1,0 +1,323 @@
+//! What a snapshot is: every entry of a workspace, with all that a restore needs to make it again and to see what is
+//! unchanged.
+
+use super::{SnapshotError, chunk::ChunkId, layout::Place, sealed::Seal};
+use crate::{Signer, artifacts::layout::to_hex, tree};
+use ringfence_types::Namespace;
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt, io,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
+    path::{Component, Path, PathBuf},
+};
+
+/// The longest manifest, as JSON.
+pub(super) const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+const LABEL: &[u8] = b"ringfence snapshot v1\0";
+/// Directories inside each other.
+pub(super) const DEPTH_MAX: usize = 100;
+/// What is kept of permissions: never set-id.
+pub(super) const MODE_MASK: u32 = 0o1777;
+
+/// The name of a snapshot: a UUID of version 7, so that names sort by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotId(uuid::Uuid);
+
+/// Whose workspace it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The one of the namespace.
+    Namespace,
+    /// The one of a session: its id, 1 to 64 letters, digits or `-`.
+    Session(String),
+}
+
+/// A saved workspace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Who may see it.
+    pub namespace: Namespace,
+    /// The caller's words.
+    pub description: String,
+    /// When.
+    pub created_unix_ms: u64,
+    /// Whose workspace it was.
+    pub source: Source,
+    /// Of the workspace's own directory: seconds, nanoseconds.
+    pub root_mtime: (i64, u32),
+    /// Directories before what is in them; names in the order of their bytes.
+    pub entries: Vec<SnapshotEntry>,
+}
+
+/// One file, directory or link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotEntry {
+    /// Below the workspace. Any bytes; in JSON as text, or as `{"base64": ...}` where it is none.
+    #[serde(with = "as_text")]
+    pub path: PathBuf,
+    /// Permissions, without set-id.
+    pub mode: u32,
+    /// Seconds, nanoseconds.
+    pub mtime: (i64, u32),
+    /// What it is.
+    pub kind: SnapshotKind,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SnapshotKind {
+    /// A regular file.
+    File(FileContent),
+    /// A directory.
+    Directory,
+    /// A symbolic link. Kept as it is written, wherever it points: nobody on the outside follows it.
+    Link(#[serde(with = "as_text")] PathBuf),
+}
+
+/// The content of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileContent {
+    /// Bytes, holes included.
+    pub size: u64,
+    /// Of all bytes, holes as zeros. 64 lower-case hexadecimal digits.
+    pub sha256: String,
+    /// Where there is data: offset and length. The rest is holes.
+    pub data: Vec<(u64, u64)>,
+    /// The data, one piece after the other, in chunks.
+    #[serde(with = "as_base64")]
+    pub(super) chunks: Vec<ChunkId>,
+    /// None: it had just been written, so that a later change might not show.
+    pub(super) seen: Option<Seen>,
+}
+
+/// By what a file is recognised that nobody touched. A program can set none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Seen {
+    pub(super) ctime: (i64, u32),
+    pub(super) inode: u64,
+    pub(super) device: u64,
+}
+
+impl SnapshotId {
+    pub(super) fn new() -> Self {
+        Self(uuid::Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl std::str::FromStr for SnapshotId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = uuid::Uuid::try_parse(text).ok().map(Self);
+        // One spelling only: the id is a file's name.
+        let plain = parsed.filter(|id| id.to_string() == text);
+        plain.ok_or_else(|| "a snapshot's id is a UUID in lower case with hyphens".to_owned())
+    }
+}
+
+impl TryFrom<String> for SnapshotId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<SnapshotId> for String {
+    fn from(id: SnapshotId) -> Self {
+        id.to_string()
+    }
+}
+
+impl Snapshot {
+    /// The entry of this path.
+    pub fn entry(&self, path: &Path) -> Option<&SnapshotEntry> {
+        let found = self
+            .entries
+            .binary_search_by(|entry| entry.path.as_path().cmp(path));
+        found.ok().map(|at| &self.entries[at])
+    }
+
+    /// On the disk when this returns. Gives the BLAKE3 of the file, for the list, and its size.
+    pub(super) fn write(&self, place: &Place, signer: &Signer) -> Result<(String, u64), SnapshotError> {
+        let refused = |error: serde_json::Error| SnapshotError::Refused(error.to_string());
+        let text = serde_json::to_vec(self).map_err(refused)?;
+        if text.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(SnapshotError::TooLarge {
+                what: "the manifest",
+                limit: MANIFEST_BYTES_MAX,
+            });
+        }
+        let name = self.id.to_string();
+        let sealed = seal(&self.namespace, &name).close(signer, &text)?;
+        super::layout::write_whole(place.manifests.as_fd(), &name, &sealed).map_err(SnapshotError::std(
+            "write",
+            place.path().join("manifests").join(&name),
+        ))?;
+        Ok((to_hex(blake3::hash(&sealed).as_bytes()), sealed.len() as u64))
+    }
+
+    /// Checked against the list's digest, then against the signature.
+    pub(super) fn read(
+        place: &Place,
+        namespace: &Namespace,
+        id: SnapshotId,
+        digest: &str,
+        public_key: &[u8; 32],
+    ) -> Result<Self, SnapshotError> {
+        let damaged = |what: &str| SnapshotError::damaged(format!("the manifest of {id} {what}"));
+        let name = id.to_string();
+        let sealed = super::layout::read_whole(place.manifests.as_fd(), &name, MANIFEST_BYTES_MAX);
+        let sealed = sealed.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => damaged("is missing"),
+            _ => SnapshotError::Io {
+                step: "read",
+                path: place.path().join("manifests").join(&name),
+                error,
+            },
+        })?;
+        if to_hex(blake3::hash(&sealed).as_bytes()) != digest {
+            return Err(damaged("is not the one in the list"));
+        }
+        let text = seal(namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
+        let text = text.map_err(damaged)?;
+        let parsed: Self = serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
+        parsed.check().map_err(damaged)?;
+        if parsed.id != id || parsed.namespace != *namespace {
+            return Err(damaged("is another one's"));
+        }
+        Ok(parsed)
+    }
+
+    /// Signed or not: no path leads out, none comes twice, no data lies beyond a file's end.
+    fn check(&self) -> Result<(), &'static str> {
+        let plain = |path: &Path| {
+            let normal = |part: Component<'_>| matches!(part, Component::Normal(_));
+            !path.as_os_str().is_empty() && path.components().all(normal)
+        };
+        if !self.entries.iter().all(|entry| plain(&entry.path)) {
+            return Err("names a path that is not below the workspace");
+        }
+        if !self.entries.is_sorted_by(|a, b| a.path < b.path) {
+            return Err("is out of order");
+        }
+        let orderly = |content: &FileContent| {
+            let mut end = 0;
+            let pieces = content.data.iter().all(|(offset, length)| {
+                let follows = *offset >= end && *length > 0;
+                end = offset.saturating_add(*length);
+                follows
+            });
+            pieces && end <= content.size
+        };
+        let all_orderly = self.entries.iter().all(|entry| match &entry.kind {
+            SnapshotKind::File(content) => orderly(content),
+            SnapshotKind::Directory | SnapshotKind::Link(_) => true,
+        });
+        if all_orderly {
+            Ok(())
+        } else {
+            Err("has data beyond a file's end")
+        }
+    }
+}
+
+impl FileContent {
+    /// Bytes that are not holes.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.data.iter().map(|(_, length)| length).sum()
+    }
+}
+
+impl Seen {
+    pub(super) fn of(entry: &tree::Entry) -> Self {
+        Self {
+            ctime: entry.ctime,
+            inode: entry.inode,
+            device: entry.device,
+        }
+    }
+}
+
+fn seal<'a>(namespace: &'a Namespace, name: &'a str) -> Seal<'a> {
+    Seal {
+        label: LABEL,
+        namespace,
+        name,
+    }
+}
+
+/// A path as text, or as base64 where it is none.
+mod as_text {
+    use super::OsStrExt;
+    use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::{
+        ffi::OsStr,
+        path::{Path, PathBuf},
+    };
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Bytes { base64: String },
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        let written = match path.to_str() {
+            Some(text) => Written::Text(text.to_owned()),
+            None => Written::Bytes {
+                base64: BASE64.encode(path.as_os_str().as_bytes()),
+            },
+        };
+        written.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        match Written::deserialize(deserializer)? {
+            Written::Text(text) => Ok(text.into()),
+            Written::Bytes { base64 } => {
+                let bytes = BASE64.decode(base64).map_err(D::Error::custom)?;
+                Ok(OsStr::from_bytes(&bytes).into())
+            }
+        }
+    }
+}
+
+/// The ids of chunks, one after the other.
+mod as_base64 {
+    use super::ChunkId;
+    use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(chunks: &[ChunkId], serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = chunks.iter().flat_map(|id| id.0).collect();
+        serializer.serialize_str(&BASE64.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ChunkId>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = BASE64.decode(text).map_err(D::Error::custom)?;
+        let (ids, rest) = bytes.as_chunks::<32>();
+        if !rest.is_empty() {
+            return Err(D::Error::custom("half a chunk's id"));
+        }
+        Ok(ids.iter().copied().map(ChunkId).collect())
+    }
+}

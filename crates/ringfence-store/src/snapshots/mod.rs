@@ -1,0 +1,359 @@
+//! Saved workspaces: contents in chunks, each stored once in its namespace, and one signed manifest for each snapshot.
+//!
+//! ```text
+//! <directory>/                      mode 0700
+//!   namespaces/<namespace>/         nothing is shared between namespaces, so that nobody learns by the time or the room
+//!                                   that a snapshot takes what others have
+//!     packs/<random>.pack           chunks (pack.rs)
+//!     manifests/<id>                signed (sealed.rs)
+//!     list                          signed: which manifests there are, with their digests
+//!     lock, list.lock
+//!   journals/<inode>-<device>       a restore at work, or one that was interrupted
+//! ```
+//!
+//! Invariants: a file of the store is written once, and renamed into place when it is on the disk; a manifest counts only
+//! when the signed list has its digest, a chunk only when its bytes have the digest that the manifest names; a collection
+//! runs alone and marks from the manifests, so it never takes what a snapshot needs or one that is being made. Workspaces
+//! are directories that a stranger writes: they are given as descriptors, and the rules of [`crate::tree`] hold.
+//!
+//! A file with several names becomes one file for each; one that has a name outside of the workspace is refused. FIFOs,
+//! sockets, devices and files that their owner cannot read are left out and named. Owners, access times, extended
+//! attributes and set-id bits are not kept. A program that has a file mapped can write to it without a trace in its times
+//! for a while; whoever needs the exact state takes the snapshot while nothing runs.
+
+mod chunk;
+mod collect;
+mod content;
+#[cfg(test)]
+mod crash_tests;
+mod create;
+mod error;
+mod export;
+#[cfg(test)]
+mod fixture;
+mod layout;
+mod list;
+mod manifest;
+#[cfg(test)]
+mod measure_tests;
+mod pack;
+#[cfg(test)]
+mod property_tests;
+mod restore;
+mod sealed;
+#[cfg(test)]
+mod tamper_tests;
+#[cfg(test)]
+mod tests;
+
+pub use collect::Collected;
+pub use error::SnapshotError;
+pub use list::ListedSnapshot;
+pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotId, SnapshotKind, Source};
+pub use restore::{Restored, Resumed};
+
+use crate::Signer;
+use layout::{Layout, Place};
+use pack::{Index, Reader};
+use restore::Stay;
+use ringfence_types::Namespace;
+use std::{
+    fmt, io,
+    os::fd::BorrowedFd,
+    path::{Path, PathBuf},
+};
+
+/// The longest description.
+pub const DESCRIPTION_BYTES_MAX: usize = 1024;
+const SESSION_ID_BYTES_MAX: usize = 64;
+
+/// The store. Any number of threads and processes may have the same directory open.
+pub struct SnapshotStore {
+    layout: Layout,
+    signer: Signer,
+    limits: SnapshotLimits,
+}
+
+/// What is refused. No snapshot is deleted to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotLimits {
+    /// Files, directories and links of one snapshot.
+    pub entries: usize,
+    /// Of all files of one snapshot, holes included.
+    pub bytes: u64,
+    /// What all snapshots of a namespace take on the disk.
+    pub stored_bytes: u64,
+    /// Snapshots of a namespace.
+    pub snapshots: usize,
+}
+
+/// Whose snapshot is made.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Who may see it.
+    pub namespace: Namespace,
+    /// At most 1024 bytes.
+    pub description: String,
+    /// Whose workspace it is.
+    pub source: Source,
+    /// When.
+    pub time_unix_ms: u64,
+}
+
+/// What was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Regular files.
+    pub files: u64,
+    /// Of all files, holes included.
+    pub bytes: u64,
+    /// Of these, what no other snapshot of the namespace had.
+    pub new_bytes: u64,
+    /// What that takes on the disk, with the manifest.
+    pub stored_bytes: u64,
+    /// What is not in the snapshot.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Something that is not in the snapshot; a restore removes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Below the workspace.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: LeftOutReason,
+}
+
+/// Why something is not in the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOutReason {
+    /// A FIFO, a socket, a device, or another mount.
+    Special,
+    /// A file that this user may not read.
+    Unreadable,
+}
+
+impl SnapshotLimits {
+    fn full(self) -> SnapshotError {
+        SnapshotError::Full {
+            limit: self.stored_bytes,
+        }
+    }
+}
+
+impl fmt::Debug for SnapshotStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SnapshotStore").field(&self.layout.path()).finish()
+    }
+}
+
+impl SnapshotStore {
+    /// Opens the store, which is made (mode 0700) when there is none. A directory that others may enter is refused.
+    pub fn open(directory: PathBuf, signer: Signer, limits: SnapshotLimits) -> Result<Self, SnapshotError> {
+        let layout = Layout::open(directory)?;
+        restore::forget_the_dead(&layout)?;
+        Ok(Self {
+            layout,
+            signer,
+            limits,
+        })
+    }
+
+    fn public_key(&self) -> [u8; 32] {
+        self.signer.public_key()
+    }
+
+    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected. Errors:
+    /// `TooMany`, `TooLarge`, `Full`, `Changed` for a file that is written to all the time, `Linked`, `Refused`.
+    pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
+        check(&about)?;
+        self.resume(root)?;
+        let namespace = about.namespace.clone();
+        let before = self.stored_bytes(&namespace)?;
+        let first = create::create(self, root, about.clone());
+        let Err(SnapshotError::Full { .. }) = first else {
+            return first.inspect_err(|_| self.clean_up(&namespace));
+        };
+        self.clean_up(&namespace);
+        if self.stored_bytes(&namespace)? >= before {
+            return first;
+        }
+        // There was something that nobody needed.
+        create::create(self, root, about).inspect_err(|_| self.clean_up(&namespace))
+    }
+
+    fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
+        match self.layout.find(namespace)? {
+            Some(place) => place.stored_bytes(),
+            None => Ok(0),
+        }
+    }
+
+    fn clean_up(&self, namespace: &Namespace) {
+        match self.collect(namespace) {
+            Ok(collected) if !collected.busy => {}
+            Ok(_) => tracing::debug!("what a failed snapshot has written stays until the next collection"),
+            Err(error) => tracing::warn!(%error, "what a failed snapshot has written was not collected"),
+        }
+    }
+
+    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every time
+    /// and mode is restored; set-id bits never. All of it or nothing, also through a crash: see [`Self::resume`]. Errors:
+    /// `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the workspace as it was.
+    pub fn restore(
+        &self,
+        id: SnapshotId,
+        namespace: &Namespace,
+        root: BorrowedFd<'_>,
+    ) -> Result<Restored, SnapshotError> {
+        restore::restore(self, id, namespace, (root, Stay::Kept))
+    }
+
+    /// The same for the workspace of a session, which dies with this process: nobody waits for it to be resumed then.
+    pub fn restore_session(
+        &self,
+        id: SnapshotId,
+        namespace: &Namespace,
+        root: BorrowedFd<'_>,
+    ) -> Result<Restored, SnapshotError> {
+        restore::restore(self, id, namespace, (root, Stay::Session))
+    }
+
+    /// Ends what a crash interrupted: to be called whenever a workspace is opened, before any program sees it. None:
+    /// nothing was interrupted.
+    pub fn resume(&self, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
+        restore::resume(self, root)
+    }
+
+    /// Gives up an interrupted restore: to be called before a workspace is deleted, and when a session ends.
+    pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
+        restore::forget(self, root)
+    }
+
+    /// The snapshots of a namespace, oldest first.
+    pub fn list(&self, namespace: &Namespace) -> Result<Vec<ListedSnapshot>, SnapshotError> {
+        match self.layout.find(namespace)? {
+            Some(place) => list::read(&place, namespace, &self.public_key()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The manifest, its digest and signature checked. Another namespace's is `NotFound`, so that nobody learns what
+    /// others have.
+    pub fn manifest(&self, id: SnapshotId, namespace: &Namespace) -> Result<Snapshot, SnapshotError> {
+        let place = self.place(id, namespace)?;
+        let _lock = place.lock_shared()?;
+        self.find(&place, id, namespace)
+    }
+
+    /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
+    /// was deleted since.
+    pub fn read(&self, snapshot: &Snapshot, path: &Path, bytes_max: u64) -> Result<Vec<u8>, SnapshotError> {
+        let place = self.place(snapshot.id, &snapshot.namespace)?;
+        let _lock = place.lock_shared()?;
+        self.listed(&place, snapshot.id, &snapshot.namespace)?;
+        let index = Index::read(&place)?;
+        let entry = snapshot.entry(path).map(|entry| &entry.kind);
+        let Some(SnapshotKind::File(content)) = entry else {
+            return Err(SnapshotError::NoFile(path.to_owned()));
+        };
+        export::content(&mut Reader::new(&place, &index), content, path, bytes_max)
+    }
+
+    /// The whole snapshot as one JSON text, a file at a time. Contents are UTF-8 text (`content`) or base64
+    /// (`content_b64`). More than `bytes_max` bytes of content are refused before anything is written.
+    pub fn export(
+        &self,
+        id: SnapshotId,
+        namespace: &Namespace,
+        bytes_max: u64,
+        writer: impl io::Write,
+    ) -> Result<(), SnapshotError> {
+        let place = self.place(id, namespace)?;
+        let _lock = place.lock_shared()?;
+        let snapshot = self.find(&place, id, namespace)?;
+        let index = Index::read(&place)?;
+        export::export(&mut Reader::new(&place, &index), &snapshot, bytes_max, writer)
+    }
+
+    /// Deletes a snapshot; what nobody else needs of it goes with the collection that follows, or a later one. Errors:
+    /// `NotFound`, `InUse`.
+    pub fn delete(&self, id: SnapshotId, namespace: &Namespace) -> Result<(), SnapshotError> {
+        let place = self.place(id, namespace)?;
+        self.take_off_the_list(&place, id, namespace)?;
+        collect::collect(self, &place, namespace)?;
+        Ok(())
+    }
+
+    fn take_off_the_list(
+        &self,
+        place: &Place,
+        id: SnapshotId,
+        namespace: &Namespace,
+    ) -> Result<(), SnapshotError> {
+        // In this order everywhere. No restore begins while the list is locked.
+        let _lock = place.lock_shared()?;
+        let _list_lock = place.lock_list()?;
+        restore::expect_unused(self, id)?;
+        let mut list = list::read(place, namespace, &self.public_key())?;
+        let before = list.len();
+        list.retain(|listed| listed.id != id);
+        if list.len() == before {
+            return Err(SnapshotError::NotFound(id));
+        }
+        list::write(place, namespace, &self.signer, &list)
+    }
+
+    /// Removes what no snapshot of the namespace needs. When somebody makes or reads one at this moment, nothing is done
+    /// and [`Collected::busy`] says so.
+    pub fn collect(&self, namespace: &Namespace) -> Result<Collected, SnapshotError> {
+        match self.layout.find(namespace)? {
+            Some(place) => collect::collect(self, &place, namespace),
+            None => Ok(Collected::default()),
+        }
+    }
+
+    fn place(&self, id: SnapshotId, namespace: &Namespace) -> Result<Place, SnapshotError> {
+        let place = self.layout.find(namespace)?;
+        place.ok_or(SnapshotError::NotFound(id))
+    }
+
+    fn listed(
+        &self,
+        place: &Place,
+        id: SnapshotId,
+        namespace: &Namespace,
+    ) -> Result<ListedSnapshot, SnapshotError> {
+        let list = list::read(place, namespace, &self.public_key())?;
+        let found = list.into_iter().find(|listed| listed.id == id);
+        found.ok_or(SnapshotError::NotFound(id))
+    }
+
+    /// For whoever has the lock.
+    fn find(&self, place: &Place, id: SnapshotId, namespace: &Namespace) -> Result<Snapshot, SnapshotError> {
+        let listed = self.listed(place, id, namespace)?;
+        Snapshot::read(place, namespace, id, &listed.digest, &self.public_key())
+    }
+}
+
+fn check(about: &About) -> Result<(), SnapshotError> {
+    if about.description.len() > DESCRIPTION_BYTES_MAX {
+        return Err(SnapshotError::Refused(format!(
+            "a description has at most {DESCRIPTION_BYTES_MAX} bytes"
+        )));
+    }
+    let Source::Session(id) = &about.source else {
+        return Ok(());
+    };
+    let plain = id
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if plain && (1..=SESSION_ID_BYTES_MAX).contains(&id.len()) {
+        return Ok(());
+    }
+    Err(SnapshotError::Refused(format!(
+        "a session's id is 1 to {SESSION_ID_BYTES_MAX} letters, digits or `-`"
+    )))
+}

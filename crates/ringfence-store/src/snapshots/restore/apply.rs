@@ -1,0 +1,204 @@
+//! The decided part of a restore: moves, then modes and times. Every step may be done again.
+
+use super::{
+    compare::{Plan, mtime},
+    mtime_only,
+    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, look, make_writable, of_descriptor},
+    step, together,
+};
+use crate::{
+    snapshots::{Snapshot, SnapshotEntry, SnapshotError, SnapshotKind},
+    tree::{self, AsOwner},
+};
+use rustix::{
+    fs::{AtFlags, CWD, FileType},
+    io::Errno,
+};
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// A program may put something in the way of a move; it is moved away so often.
+const ATTEMPTS_MAX: usize = 3;
+
+pub(super) fn apply(
+    root: BorrowedFd<'_>,
+    snapshot: &Snapshot,
+    plan: &Plan<'_>,
+    staging: &mut Staging<'_>,
+) -> Result<(), SnapshotError> {
+    let _acting = AsOwner::of(root)?;
+    let mut parents = Parents {
+        root,
+        last: None,
+        written: BTreeSet::new(),
+    };
+    for path in &plan.remove {
+        let (parent, name) = parents.of(path)?;
+        move_away(parent, name, path, staging)?;
+        step::reached();
+    }
+    for (number, entry) in plan.make.iter().enumerate() {
+        let (parent, name) = parents.of(&entry.path)?;
+        put(parent, name, &number.to_string(), entry, staging)?;
+        step::reached();
+    }
+    for entry in &plan.touch {
+        let (parent, name) = parents.of(&entry.path)?;
+        touch(parent, name, entry)?;
+        step::reached();
+    }
+    let written = parents.written;
+    for entry in snapshot.entries.iter().rev() {
+        if entry.kind == SnapshotKind::Directory {
+            directory(root, entry)?;
+        }
+    }
+    step::reached();
+    sync(root, &written, changes(plan))
+}
+
+/// The directory of a path, opened below the workspace and kept for the next path.
+struct Parents<'a> {
+    root: BorrowedFd<'a>,
+    last: Option<(PathBuf, OwnedFd)>,
+    written: BTreeSet<PathBuf>,
+}
+
+impl Parents<'_> {
+    fn of<'p>(&mut self, path: &'p Path) -> Result<(BorrowedFd<'_>, &'p OsStr), SnapshotError> {
+        let changed = || SnapshotError::Changed { path: path.into() };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(changed());
+        };
+        let kept = self.last.take().filter(|(last, _)| last == parent);
+        let opened = match kept {
+            Some((_, opened)) => opened,
+            None => {
+                let here = if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                };
+                let opened = tree::open_listing(self.root, here).map_err(|error| match error {
+                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
+                    error => SnapshotError::io("open", parent)(error),
+                })?;
+                // Its mode is set again at the end.
+                make_writable(opened.as_fd()).map_err(SnapshotError::io("open", parent))?;
+                self.written.insert(parent.to_owned());
+                opened
+            }
+        };
+        let kept = &*self.last.insert((parent.to_owned(), opened));
+        Ok((kept.1.as_fd(), name))
+    }
+}
+
+fn move_away(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    path: &Path,
+    staging: &mut Staging<'_>,
+) -> Result<(), SnapshotError> {
+    let failed = || SnapshotError::io("move away", path);
+    match look(parent, Path::new(name)) {
+        // To give a directory another parent is to write to it.
+        Ok(held) => make_writable(held.as_fd()).map_err(failed())?,
+        Err(Errno::NOENT) => return Ok(()),
+        // A link.
+        Err(Errno::LOOP) => {}
+        Err(error) => return Err(failed()(error)),
+    }
+    staging.moved += 1;
+    match rustix::fs::renameat(parent, name, &staging.old, staging.moved.to_string()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(failed()(error)),
+    }
+}
+
+fn put(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    staged: &str,
+    entry: &SnapshotEntry,
+    staging: &mut Staging<'_>,
+) -> Result<(), SnapshotError> {
+    for _ in 0..ATTEMPTS_MAX {
+        match rustix::fs::renameat(&staging.new, staged, parent, name) {
+            Ok(()) => return Ok(()),
+            Err(Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => {
+                move_away(parent, name, &entry.path, staging)?;
+            }
+            Err(Errno::NOENT) => break,
+            Err(error) => return Err(SnapshotError::io("move into place", &entry.path)(error)),
+        }
+    }
+    Err(SnapshotError::Changed {
+        path: entry.path.clone(),
+    })
+}
+
+fn touch(parent: BorrowedFd<'_>, name: &OsStr, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
+    let path = &entry.path;
+    let failed = || SnapshotError::io("set mode and time of", path);
+    if matches!(entry.kind, SnapshotKind::File(_)) {
+        let held = look(parent, Path::new(name)).map_err(failed())?;
+        let stat = rustix::fs::fstat(&held).map_err(failed())?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        // By a second name the mode of a file elsewhere would be set.
+        if !is_file || stat.st_nlink > 1 {
+            return Err(SnapshotError::Changed { path: path.clone() });
+        }
+        if stat.st_mode & 0o7777 != entry.mode {
+            chmod(held.as_fd(), entry.mode).map_err(failed())?;
+        }
+        let own = of_descriptor(held.as_fd());
+        return rustix::fs::utimensat(CWD, own, &mtime_only(entry.mtime), AtFlags::empty()).map_err(failed());
+    }
+    rustix::fs::utimensat(parent, name, &mtime_only(entry.mtime), AtFlags::SYMLINK_NOFOLLOW).map_err(failed())
+}
+
+fn directory(root: BorrowedFd<'_>, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
+    let path = &entry.path;
+    let failed = || SnapshotError::io("set mode and time of", path);
+    let held = look(root, path).map_err(failed())?;
+    let stat = rustix::fs::fstat(&held).map_err(failed())?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(SnapshotError::Changed { path: path.clone() });
+    }
+    if stat.st_mode & 0o7777 != entry.mode {
+        chmod(held.as_fd(), entry.mode).map_err(failed())?;
+    }
+    if mtime(&stat) != entry.mtime {
+        let own = of_descriptor(held.as_fd());
+        rustix::fs::utimensat(CWD, own, &mtime_only(entry.mtime), AtFlags::empty()).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// A directory that its owner may no longer open was brought to the disk with its file system or not at all: then a
+/// restore after a crash does it again only while the journal is there, so the whole file system is asked.
+fn sync(root: BorrowedFd<'_>, written: &BTreeSet<PathBuf>, changes: usize) -> Result<(), SnapshotError> {
+    if changes <= SYNCED_ONE_BY_ONE_MAX {
+        let opened: rustix::io::Result<Vec<OwnedFd>> = written
+            .iter()
+            .map(|path| {
+                let here = if path.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    path
+                };
+                tree::open_listing(root, here)
+            })
+            .collect();
+        let each = opened.and_then(|opened| together::sync(&opened)).is_ok();
+        if each {
+            return Ok(());
+        }
+    }
+    rustix::fs::syncfs(root).map_err(SnapshotError::io("bring to the disk", "."))
+}

@@ -1,0 +1,231 @@
+//! What has to be done: the workspace as it is, held against the manifest. Only directories that the manifest has are
+//! entered, so that nothing else a program left there costs more than its name.
+
+use crate::{
+    artifacts::layout::hex_digest,
+    snapshots::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content, manifest::Seen},
+    tree::{self, TreeError},
+};
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Stat},
+    io::Errno,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+/// Things to remove, each with all that is in it.
+const REMOVALS_MAX: usize = 1_000_000;
+
+/// What has to be done, in this order.
+#[derive(Debug, Default)]
+pub(super) struct Plan<'s> {
+    pub(super) remove: Vec<PathBuf>,
+    /// Directories before what is in them.
+    pub(super) make: Vec<&'s SnapshotEntry>,
+    /// Files and links of which only time or mode is wrong.
+    pub(super) touch: Vec<&'s SnapshotEntry>,
+    pub(super) unchanged: u64,
+}
+
+struct Comparing<'s> {
+    expected: HashMap<&'s Path, BTreeMap<&'s OsStr, &'s SnapshotEntry>>,
+    staging: &'s OsStr,
+    plan: Plan<'s>,
+}
+
+enum Found {
+    Same,
+    /// The content is right, time or mode is not.
+    Touched,
+    Different,
+}
+
+pub(super) fn compare<'s>(
+    root: BorrowedFd<'_>,
+    snapshot: &'s Snapshot,
+    staging: &'s str,
+) -> Result<Plan<'s>, SnapshotError> {
+    let mut expected: HashMap<&Path, BTreeMap<&OsStr, &SnapshotEntry>> = HashMap::new();
+    for entry in &snapshot.entries {
+        if let (Some(parent), Some(name)) = (entry.path.parent(), entry.path.file_name()) {
+            expected.entry(parent).or_default().insert(name, entry);
+        }
+    }
+    let mut comparing = Comparing {
+        expected,
+        staging: OsStr::new(staging),
+        plan: Plan::default(),
+    };
+    let opened = tree::open_listing(root, Path::new("."));
+    comparing.directory(&opened.map_err(SnapshotError::io("open", "."))?, Path::new(""))?;
+    Ok(comparing.plan)
+}
+
+impl<'s> Comparing<'s> {
+    /// As deep as the manifest is, which has a bound.
+    fn directory(&mut self, directory: &OwnedFd, path: &Path) -> Result<(), SnapshotError> {
+        let children = self.expected.remove(path).unwrap_or_default();
+        let mut missing: BTreeSet<&OsStr> = children.keys().copied().collect();
+        for entry in Dir::read_from(directory).map_err(SnapshotError::io("list", path))? {
+            let entry = entry.map_err(SnapshotError::io("list", path))?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let is_ours = name == self.staging && path.as_os_str().is_empty();
+            if matches!(name.as_bytes(), b"." | b"..") || is_ours {
+                continue;
+            }
+            let Some(wanted) = children.get(name) else {
+                self.remove(path.join(name))?;
+                continue;
+            };
+            if self.child(directory.as_fd(), name, wanted)? {
+                missing.remove(name);
+            }
+        }
+        for name in missing {
+            self.make(children[name]);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: PathBuf) -> Result<(), SnapshotError> {
+        if self.plan.remove.len() == REMOVALS_MAX {
+            return Err(SnapshotError::TooMany {
+                what: "things to remove",
+                limit: REMOVALS_MAX as u64,
+            });
+        }
+        self.plan.remove.push(path);
+        Ok(())
+    }
+
+    fn make(&mut self, entry: &'s SnapshotEntry) {
+        self.plan.make.push(entry);
+        let children = self.expected.remove(entry.path.as_path());
+        for child in children.unwrap_or_default().into_values() {
+            self.make(child);
+        }
+    }
+
+    /// False: it is not there, or has to go, and must be made.
+    fn child(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        wanted: &'s SnapshotEntry,
+    ) -> Result<bool, SnapshotError> {
+        let path = &wanted.path;
+        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(SnapshotError::io("look at", path)(error)),
+        };
+        let found = match (FileType::from_raw_mode(stat.st_mode), &wanted.kind) {
+            (FileType::Directory, SnapshotKind::Directory) => {
+                if let Some(opened) = enter(directory, name, &stat, path)? {
+                    self.plan.unchanged += 1;
+                    self.directory(&opened, path)?;
+                    return Ok(true);
+                }
+                self.remove(path.clone())?;
+                return Ok(false);
+            }
+            (FileType::RegularFile, SnapshotKind::File(content)) => {
+                file(directory, name, &stat, wanted, content)?
+            }
+            (FileType::Symlink, SnapshotKind::Link(target)) => {
+                let points = rustix::fs::readlinkat(directory, name, Vec::new());
+                let points = points.map_err(SnapshotError::io("read the link", path))?;
+                if points.as_bytes() != target.as_os_str().as_bytes() {
+                    Found::Different
+                } else if mtime(&stat) == wanted.mtime {
+                    Found::Same
+                } else {
+                    Found::Touched
+                }
+            }
+            _ => {
+                self.remove(path.clone())?;
+                return Ok(false);
+            }
+        };
+        match found {
+            Found::Same => self.plan.unchanged += 1,
+            Found::Touched => {
+                self.plan.unchanged += 1;
+                self.plan.touch.push(wanted);
+            }
+            // It is replaced by a rename, so that there is always one or the other.
+            Found::Different => self.plan.make.push(wanted),
+        }
+        Ok(true)
+    }
+}
+
+/// None: its owner took the rights away, and it is as good as another thing.
+fn enter(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    stat: &Stat,
+    path: &Path,
+) -> Result<Option<OwnedFd>, SnapshotError> {
+    const READ_AND_SEARCH: u32 = 0o500;
+    if stat.st_mode & READ_AND_SEARCH != READ_AND_SEARCH {
+        return Ok(None);
+    }
+    match tree::open_listing(directory, Path::new(name)) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(SnapshotError::io("open the directory", path)(error)),
+    }
+}
+
+fn file(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    stat: &Stat,
+    wanted: &SnapshotEntry,
+    content: &FileContent,
+) -> Result<Found, SnapshotError> {
+    // What is written through another name would be written to it too.
+    if stat.st_nlink > 1 || u64::try_from(stat.st_size) != Ok(content.size) {
+        return Ok(Found::Different);
+    }
+    let attributes = if mtime(stat) == wanted.mtime && stat.st_mode & 0o7777 == wanted.mode {
+        Found::Same
+    } else {
+        Found::Touched
+    };
+    let seen = Seen {
+        ctime: (stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0)),
+        inode: stat.st_ino,
+        device: stat.st_dev,
+    };
+    if content.seen == Some(seen) && mtime(stat) == wanted.mtime {
+        return Ok(attributes);
+    }
+    let (file, stat) = match tree::open_regular(directory, Path::new(name)) {
+        Ok(opened) => opened,
+        Err(TreeError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(Found::Different);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let sha256 = content::hash(&file, &stat, &wanted.path)?;
+    if sha256.is_some() && sha256 == hex_digest(&content.sha256) {
+        Ok(attributes)
+    } else {
+        Ok(Found::Different)
+    }
+}
+
+pub(super) fn mtime(stat: &Stat) -> (i64, u32) {
+    (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0))
+}

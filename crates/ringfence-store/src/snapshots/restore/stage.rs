@@ -1,0 +1,315 @@
+//! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes two
+//! descriptors, however deep a tree lies in it.
+
+use super::{compare::Plan, mtime_only, step, together};
+use crate::{
+    snapshots::{
+        FileContent, SnapshotEntry, SnapshotError, SnapshotKind, export::each_piece, manifest::MODE_MASK,
+        pack::Reader,
+    },
+    tree::{self, AsOwner},
+};
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+use std::{
+    ffi::{CStr, OsStr},
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
+    path::Path,
+};
+
+/// As many files are brought to the disk one by one; with more, the file system is as a whole.
+pub(super) const SYNCED_ONE_BY_ONE_MAX: usize = 64;
+/// Entries that are removed of one staging, so that a program which adds to it meanwhile is not fought for ever.
+const REMOVED_MAX: u64 = 20_000_000;
+const LISTED_MAX: usize = 10_000;
+
+pub(super) struct Staging<'a> {
+    root: BorrowedFd<'a>,
+    pub(super) new: OwnedFd,
+    pub(super) old: OwnedFd,
+    pub(super) moved: u64,
+}
+
+impl<'a> Staging<'a> {
+    pub(super) fn make(root: BorrowedFd<'a>, name: &str) -> Result<Self, SnapshotError> {
+        let failed = |step| SnapshotError::io(step, name);
+        let mode = Mode::from_raw_mode(0o700);
+        let _acting = AsOwner::of(root)?;
+        rustix::fs::mkdirat(root, name, mode).map_err(failed("create"))?;
+        let staging = tree::open_listing(root, Path::new(name)).map_err(failed("open"))?;
+        let make = |name: &str| -> Result<OwnedFd, SnapshotError> {
+            rustix::fs::mkdirat(&staging, name, mode).map_err(failed("create a directory in"))?;
+            tree::open_listing(staging.as_fd(), Path::new(name)).map_err(failed("open"))
+        };
+        Ok(Self {
+            root,
+            new: make("new")?,
+            old: make("old")?,
+            moved: 0,
+        })
+    }
+
+    /// Everything that is to be made, under its number, on the disk when this returns. Gives the bytes of the files.
+    pub(super) fn fill(
+        &mut self,
+        make: &[&SnapshotEntry],
+        reader: &mut Reader<'_>,
+    ) -> Result<u64, SnapshotError> {
+        let one_by_one = make.len() <= SYNCED_ONE_BY_ONE_MAX;
+        let mut bytes = 0;
+        let mut written = Vec::new();
+        for (number, entry) in make.iter().enumerate() {
+            let name = number.to_string();
+            match &entry.kind {
+                SnapshotKind::File(content) => {
+                    let file = self.file(&name, entry, content, reader)?;
+                    if one_by_one {
+                        written.push(OwnedFd::from(file));
+                    }
+                    bytes += content.data_bytes();
+                }
+                SnapshotKind::Directory => self.directory(&name, entry)?,
+                SnapshotKind::Link(target) => self.link(&name, entry, target)?,
+            }
+            step::reached();
+        }
+        let synced = if one_by_one {
+            together::sync(&written).and_then(|()| rustix::fs::fsync(&self.new))
+        } else {
+            rustix::fs::syncfs(&self.new)
+        };
+        synced.map_err(SnapshotError::io("bring to the disk", "."))?;
+        Ok(bytes)
+    }
+
+    fn file(
+        &self,
+        name: &str,
+        entry: &SnapshotEntry,
+        content: &FileContent,
+        reader: &mut Reader<'_>,
+    ) -> Result<File, SnapshotError> {
+        let path = &entry.path;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let acting = AsOwner::of(self.root)?;
+        let file = rustix::fs::openat(&self.new, name, flags, Mode::from_raw_mode(0o600));
+        // Back, for the store's own files.
+        drop(acting);
+        let file = File::from(file.map_err(SnapshotError::io("stage", path))?);
+        each_piece(reader, content, path, |offset, piece| {
+            file.write_all_at(piece, offset)
+                .map_err(SnapshotError::std("stage", path))
+        })?;
+        // What is behind the last piece is a hole.
+        file.set_len(content.size)
+            .map_err(SnapshotError::std("stage", path))?;
+        let mode = Mode::from_raw_mode(entry.mode & MODE_MASK);
+        rustix::fs::fchmod(&file, mode).map_err(SnapshotError::io("set the mode of", path))?;
+        rustix::fs::futimens(&file, &mtime_only(entry.mtime))
+            .map_err(SnapshotError::io("set the times of", path))?;
+        Ok(file)
+    }
+
+    /// Its mode and time come last of all, since things are moved into it.
+    fn directory(&self, name: &str, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
+        let _acting = AsOwner::of(self.root)?;
+        rustix::fs::mkdirat(&self.new, name, Mode::from_raw_mode(0o700))
+            .map_err(SnapshotError::io("stage", &entry.path))
+    }
+
+    fn link(&self, name: &str, entry: &SnapshotEntry, target: &Path) -> Result<(), SnapshotError> {
+        let path = &entry.path;
+        let _acting = AsOwner::of(self.root)?;
+        rustix::fs::symlinkat(target, &self.new, name).map_err(SnapshotError::io("stage", path))?;
+        rustix::fs::utimensat(
+            &self.new,
+            name,
+            &mtime_only(entry.mtime),
+            AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .map_err(SnapshotError::io("set the times of", path))
+    }
+}
+
+/// Not opened, only held: for what may have no permissions, below a directory and through no link.
+pub(super) fn look(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let inside = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(base, path, flags, Mode::empty(), inside)
+}
+
+/// Of exactly the thing that is held: fchmodat(2) would follow a name.
+pub(super) fn chmod(held: BorrowedFd<'_>, mode: u32) -> rustix::io::Result<()> {
+    rustix::fs::chmod(of_descriptor(held), Mode::from_raw_mode(mode & MODE_MASK))
+}
+
+pub(super) fn of_descriptor(held: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", held.as_raw_fd())
+}
+
+/// Removes a staging with all that is in it: so many entries, the staging and its two directories not counted. Nothing
+/// there is as good.
+pub(super) fn clear(root: BorrowedFd<'_>, name: &str) -> Result<u64, SnapshotError> {
+    let failed = |step| SnapshotError::io(step, name);
+    let _acting = AsOwner::of(root)?;
+    let staging = match open_whatever_its_mode(root, Path::new(name)) {
+        Ok(staging) => staging,
+        Err(Errno::NOENT) => return Ok(0),
+        // A program put something else there.
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            rustix::fs::unlinkat(root, name, AtFlags::empty()).map_err(failed("remove"))?;
+            return Ok(0);
+        }
+        Err(error) => return Err(failed("open")(error)),
+    };
+    let mut emptied = Emptied::default();
+    loop {
+        let names = list(&staging).map_err(failed("list"))?;
+        if names.is_empty() {
+            break;
+        }
+        for name in &names {
+            remove(staging.as_fd(), name, &mut emptied).map_err(failed("empty"))?;
+            step::reached();
+        }
+        if emptied.is_enough() {
+            return Err(SnapshotError::TooMany {
+                what: "things to remove",
+                limit: REMOVED_MAX,
+            });
+        }
+    }
+    rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR).map_err(failed("remove"))?;
+    Ok(emptied.removed)
+}
+
+#[derive(Default)]
+struct Emptied {
+    removed: u64,
+    moved: u64,
+}
+
+impl Emptied {
+    fn is_enough(&self) -> bool {
+        self.removed.saturating_add(self.moved) > REMOVED_MAX
+    }
+}
+
+/// Some of the names in it; none when it is empty.
+fn list(directory: &OwnedFd) -> rustix::io::Result<Vec<Box<CStr>>> {
+    let mut names: Vec<Box<CStr>> = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().into());
+        }
+        if names.len() == LISTED_MAX {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+/// One entry of the staging. The directories in a directory are moved up beside it, to be found by the next listing.
+fn remove(staging: BorrowedFd<'_>, name: &CStr, emptied: &mut Emptied) -> rustix::io::Result<()> {
+    let directory = match open_whatever_its_mode(staging, Path::new(OsStr::from_bytes(name.to_bytes()))) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            emptied.removed += 1;
+            return gone(rustix::fs::unlinkat(staging, name, AtFlags::empty()));
+        }
+        Err(error) => return Err(error),
+    };
+    loop {
+        let names = list(&directory)?;
+        if names.is_empty() || emptied.is_enough() {
+            break;
+        }
+        for child in &names {
+            match rustix::fs::unlinkat(&directory, &**child, AtFlags::empty()) {
+                Ok(()) => emptied.removed += 1,
+                Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR | Errno::PERM) => {
+                    move_up(&directory, child, staging)?;
+                    emptied.moved += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let counts = !matches!(name.to_bytes(), b"new" | b"old");
+    emptied.removed += u64::from(counts);
+    match rustix::fs::unlinkat(staging, name, AtFlags::REMOVEDIR) {
+        // A program added something; the next listing has it.
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        other => gone(other),
+    }
+}
+
+fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    // To give a directory another parent is to write to it.
+    let held = look(directory.as_fd(), Path::new(OsStr::from_bytes(child.to_bytes())));
+    match held {
+        Ok(held) => make_writable(held.as_fd())?,
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
+    let name = format!("{:016x}", u64::from_ne_bytes(random));
+    gone(rustix::fs::renameat(directory, child, staging, name))
+}
+
+/// A directory that is to be emptied.
+fn open_whatever_its_mode(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    match tree::open_listing(base, path) {
+        Err(Errno::ACCESS) => {
+            make_writable(look(base, path)?.as_fd())?;
+            tree::open_listing(base, path)
+        }
+        Ok(opened) => {
+            make_writable(opened.as_fd())?;
+            Ok(opened)
+        }
+        other => other,
+    }
+}
+
+/// For its owner. Root needs no right.
+pub(super) fn make_writable(directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    const ALL: u32 = 0o700;
+    let stat = rustix::fs::fstat(directory)?;
+    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if !is_directory || stat.st_mode & ALL == ALL || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    chmod(directory, stat.st_mode | ALL)
+}
+
+fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+impl std::fmt::Debug for Staging<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Staging")
+    }
+}
+
+/// How many changes a plan has, for whoever brings them to the disk.
+pub(super) fn changes(plan: &Plan<'_>) -> usize {
+    plan.remove.len() + plan.make.len() + plan.touch.len()
+}

@@ -1,0 +1,162 @@
+//! The system calls below a directory's descriptor, all under one rule: beneath it, on its file system, through no link.
+
+use super::TreeError;
+use rustix::{
+    fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
+    io::Errno,
+};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path},
+};
+
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// What every open has: no link at the end, no controlling terminal, no wait for the other end of a FIFO.
+const ALWAYS: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// Opens a regular file for reading. Errors: `Refused` when a link or another mount is on the way, when it is anything
+/// but a regular file, and when the file has a second name, which may lie outside; `NotFound`.
+pub fn open_file(root: BorrowedFd<'_>, path: &Path) -> Result<File, TreeError> {
+    let (file, stat) = open_regular(root, path)?;
+    if stat.st_nlink > 1 {
+        return Err(TreeError::Refused {
+            path: path.into(),
+            what: "the file has more than one name (hard link)",
+        });
+    }
+    Ok(file)
+}
+
+/// The same, whatever number of names it has.
+pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, Stat), TreeError> {
+    check(path)?;
+    let opened = rustix::fs::openat2(root, path, OFlags::RDONLY | ALWAYS, Mode::empty(), INSIDE);
+    let file = opened.map_err(TreeError::of("open", path))?;
+    let stat = rustix::fs::fstat(&file).map_err(TreeError::of("look at", path))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(TreeError::Refused {
+            path: path.into(),
+            what: "it is no regular file",
+        });
+    }
+    Ok((file.into(), stat))
+}
+
+/// Opens a directory for listing and as the base of further calls; the empty path is `root` itself.
+pub(super) fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, TreeError> {
+    let here = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        check(path)?;
+        path
+    };
+    open_listing(root, here).map_err(TreeError::of("open the directory", path))
+}
+
+/// The bare call, for a name that a listing of `base` gave.
+pub(crate) fn open_listing(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
+    rustix::fs::openat2(base, name, flags, Mode::empty(), INSIDE)
+}
+
+/// The directory in which the last name of a path lies, as a handle, and that name. With `make`, directories that are
+/// missing are made with this mode, and belong to whom their own directory belongs to.
+pub(super) fn open_parent<'a>(
+    root: BorrowedFd<'_>,
+    path: &'a Path,
+    make: Option<u32>,
+) -> Result<(OwnedFd, &'a OsStr), TreeError> {
+    check(path)?;
+    let failed = || TreeError::NotFound(path.into());
+    let name = path.file_name().ok_or_else(failed)?;
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let mut at = open_handle(root, Path::new(".")).map_err(TreeError::of("open the directory", parent))?;
+    for part in parent {
+        let part = Path::new(part);
+        at = match (open_handle(at.as_fd(), part), make) {
+            (Ok(opened), _) => opened,
+            (Err(Errno::NOENT), Some(mode)) => {
+                make_directory(at.as_fd(), part, mode).map_err(TreeError::of("make the directory", parent))?
+            }
+            (Err(Errno::NOTDIR), Some(_)) => {
+                return Err(TreeError::Refused {
+                    path: parent.into(),
+                    what: "a part of it is no directory",
+                });
+            }
+            (Err(error), _) => return Err(TreeError::of("open the directory", parent)(error)),
+        };
+    }
+    Ok((at, name))
+}
+
+/// Makes a directory and those above it, open to their owner until their modes are set; those there are left.
+pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path) -> Result<(), TreeError> {
+    let (parent, name) = open_parent(root, path, Some(0o755))?;
+    make_directory(parent.as_fd(), Path::new(name), 0o755)
+        .map(drop)
+        .map_err(TreeError::of("make the directory", path))
+}
+
+/// Makes a directory directly in `base`, or finds it made by somebody else at this moment.
+fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::Result<OwnedFd> {
+    let made = rustix::fs::mkdirat(base, name, Mode::from_raw_mode(0o700));
+    match made {
+        Ok(()) => {
+            let opened = open_listing(base, name)?;
+            give_like(opened.as_fd(), base)?;
+            rustix::fs::fchmod(&opened, Mode::from_raw_mode(mode))?;
+            Ok(opened)
+        }
+        Err(Errno::EXIST) => open_handle(base, name),
+        Err(error) => Err(error),
+    }
+}
+
+/// What root makes belongs to the owner of the directory it is made in, so that a program may go on with it.
+pub(super) fn give_like(made: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let like = rustix::fs::fstat(directory)?;
+    let owner = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
+    rustix::fs::fchown(made, Some(owner.0), Some(owner.1))
+}
+
+/// A directory as a handle only, directly in `base` or `.`.
+fn open_handle(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(base, name, flags, Mode::empty(), INSIDE)
+}
+
+/// What lies directly in a directory under this name, not followed.
+pub(super) fn look(base: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Option<Stat>> {
+    match rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path below a directory: names only.
+pub(super) fn check(path: &Path) -> Result<(), TreeError> {
+    let names_only = path
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)));
+    if names_only && !path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(TreeError::Path {
+        path: path.into(),
+        what: "it is not a path of plain names below the directory",
+    })
+}

@@ -1,0 +1,571 @@
+//! The difference of two trees, for people to read before anything is committed or restored.
+
+use super::{
+    Bounds, Entry, EntryKind, TreeError, beneath, files,
+    risks::{self, Facts, Risk},
+    text,
+    walk::walk,
+};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read,
+    os::{fd::BorrowedFd, unix::ffi::OsStrExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// After this, differences of texts are shown as everything old and everything new.
+const TEXT_TIME: Duration = Duration::from_secs(3);
+/// Enough to tell a program by its first bytes.
+const HEAD_BYTES: usize = 64;
+
+/// What lies at a path on one side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Permissions with set-id and sticky bits (`07777`).
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Seconds, nanoseconds. No difference by itself.
+    pub mtime: (i64, u32),
+    /// Of a file's content, when it is known; that of a changed file always is.
+    pub sha256: Option<[u8; 32]>,
+    /// The same on both sides: it is the same file, and nothing is read. None for what is no live file.
+    pub stamp: Option<Stamp>,
+}
+
+/// Device, inode and change time, which a program cannot set.
+pub type Stamp = (u64, u64, (i64, u32));
+
+/// One of two trees: a live one, or a description of one with a way to its contents.
+pub struct Side<'a> {
+    /// Everything in it.
+    pub nodes: BTreeMap<PathBuf, Node>,
+    /// The content of a file among them.
+    pub open: Box<Open<'a>>,
+}
+
+/// Gives a content.
+pub type Open<'a> = dyn Fn(&Path) -> Result<Box<dyn Read>, TreeError> + 'a;
+
+/// What became of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// Only the new side has it.
+    Added,
+    /// Both have it, with another content, mode, target or kind.
+    Changed,
+    /// Only the old side has it.
+    Deleted,
+}
+
+/// One path that differs.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Below the root of both.
+    pub path: PathBuf,
+    /// What became of it.
+    pub kind: ChangeKind,
+    /// Before.
+    pub old: Option<Node>,
+    /// After.
+    pub new: Option<Node>,
+    /// Unified, or one line that says why there is none; none when no content changed. Text of a stranger: it may hold
+    /// control characters.
+    pub diff: Option<String>,
+    /// Why it deserves a second look.
+    pub risks: Vec<Risk>,
+}
+
+/// All that differs, in the order of paths.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Each path once.
+    pub list: Vec<Change>,
+}
+
+/// How much a comparison looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct CompareBounds {
+    /// Read of all files together; more is an error.
+    pub read_bytes: u64,
+    /// Of a file whose text is compared.
+    pub text_bytes: u64,
+    /// Of all differences shown together; the rest is named but not shown.
+    pub diff_bytes: usize,
+}
+
+impl Changes {
+    /// Names exactly these changes: paths, kinds, modes, contents and targets on both sides. 64 hexadecimal digits.
+    /// Whoever was shown them commits by this: read again, and go on if the token is the same.
+    pub fn token(&self) -> String {
+        let mut hash = Sha256::new();
+        for change in &self.list {
+            let path = change.path.as_os_str().as_bytes();
+            hash.update((path.len() as u64).to_le_bytes());
+            hash.update(path);
+            for node in [&change.old, &change.new] {
+                update(&mut hash, node.as_ref());
+            }
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn update(hash: &mut Sha256, node: Option<&Node>) {
+    let Some(node) = node else {
+        hash.update([0]);
+        return;
+    };
+    let (kind, target): (u8, &[u8]) = match &node.kind {
+        EntryKind::File => (1, b""),
+        EntryKind::Directory => (2, b""),
+        EntryKind::Link(target) => (3, target.as_os_str().as_bytes()),
+        EntryKind::Whiteout | EntryKind::Other => (4, b""),
+    };
+    hash.update([kind]);
+    hash.update(node.mode.to_le_bytes());
+    hash.update((target.len() as u64).to_le_bytes());
+    hash.update(target);
+    hash.update(node.sha256.unwrap_or_default());
+}
+
+impl<'a> Side<'a> {
+    /// A directory that a program writes. A file with a second name counts as special, for that name may be outside.
+    pub fn live(root: BorrowedFd<'a>, bounds: Bounds) -> Result<Self, TreeError> {
+        let entries = walk(root, bounds)?;
+        Ok(Self {
+            nodes: entries.into_iter().map(Node::of_program).collect(),
+            open: Box::new(move |path| Ok(Box::new(beneath::open_file(root, path)?))),
+        })
+    }
+
+    /// A directory of the host's own, where files may have several names.
+    pub fn host(root: BorrowedFd<'a>, bounds: Bounds) -> Result<Self, TreeError> {
+        let entries = walk(root, bounds)?;
+        let nodes = entries
+            .into_iter()
+            .map(|entry| (entry.path.clone(), Node::from(entry)));
+        Ok(Self {
+            nodes: nodes.collect(),
+            open: Box::new(move |path| Ok(Box::new(beneath::open_regular(root, path)?.0))),
+        })
+    }
+
+    /// A side with nothing in it.
+    pub fn empty() -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            open: Box::new(|path| Err(TreeError::NotFound(path.to_owned()))),
+        }
+    }
+
+    /// A file's content, read once: what is shown of it is what its digest was made of, whatever a program writes
+    /// meanwhile. Nothing for what is no file.
+    fn look(&self, path: &Path, node: &Node, text_bytes: u64, left: &mut u64) -> Result<Content, TreeError> {
+        if node.kind != EntryKind::File {
+            return Ok(Content::default());
+        }
+        let failed = || TreeError::io("read", path);
+        let most = *left;
+        let mut counted = (self.open)(path)?.take(most.saturating_add(1));
+        let mut bytes = Vec::new();
+        let mut start = (&mut counted).take(text_bytes.saturating_add(1));
+        start.read_to_end(&mut bytes).map_err(failed())?;
+        let whole = bytes.len() as u64 <= text_bytes;
+        let sha256 = files::hash_all(&mut bytes.as_slice().chain(&mut counted)).map_err(failed())?;
+        *left = counted
+            .limit()
+            .checked_sub(1)
+            .ok_or_else(|| files::too_large(path, most))?;
+        if node.sha256.is_some_and(|known| known != sha256) {
+            return Err(TreeError::Refused {
+                path: path.to_owned(),
+                what: "its content is not what it is said to be",
+            });
+        }
+        if !whole {
+            bytes.truncate(HEAD_BYTES);
+        }
+        let state = if whole { State::Whole } else { State::Cut };
+        Ok(Content {
+            bytes,
+            state,
+            sha256: Some(sha256),
+        })
+    }
+}
+
+impl From<Entry> for Node {
+    fn from(entry: Entry) -> Self {
+        Self {
+            stamp: Some((entry.device, entry.inode, entry.ctime)),
+            kind: entry.kind,
+            mode: entry.mode,
+            size: entry.size,
+            mtime: entry.mtime,
+            sha256: None,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn of_program(entry: Entry) -> (PathBuf, Self) {
+        let (path, second_name) = (
+            entry.path.clone(),
+            entry.kind == EntryKind::File && entry.links > 1,
+        );
+        let mut node = Self::from(entry);
+        if second_name {
+            node.kind = EntryKind::Other;
+        }
+        (path, node)
+    }
+}
+
+/// What is different on the new side. Errors: `TooLarge` past `read_bytes`, and what the sides say.
+pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<Changes, TreeError> {
+    let bare = risks::bare_repositories(&new.nodes);
+    let mut comparison = Comparison {
+        old,
+        new,
+        bounds,
+        bare,
+        read_left: bounds.read_bytes,
+        diff_left: bounds.diff_bytes,
+        deadline: Instant::now() + TEXT_TIME,
+    };
+    let paths: BTreeSet<&PathBuf> = old.nodes.keys().chain(new.nodes.keys()).collect();
+    let mut list = Vec::new();
+    for path in paths {
+        list.extend(comparison.one(path)?);
+    }
+    Ok(Changes { list })
+}
+
+struct Comparison<'a, 's> {
+    old: &'a Side<'s>,
+    new: &'a Side<'s>,
+    bounds: CompareBounds,
+    bare: BTreeSet<PathBuf>,
+    read_left: u64,
+    diff_left: usize,
+    deadline: Instant,
+}
+
+impl Comparison<'_, '_> {
+    fn one(&mut self, path: &Path) -> Result<Option<Change>, TreeError> {
+        let (mut old, mut new) = (
+            self.old.nodes.get(path).cloned(),
+            self.new.nodes.get(path).cloned(),
+        );
+        if let (Some(old), Some(new)) = (&old, &new)
+            && old.stamp.is_some()
+            && old.stamp == new.stamp
+            && old.kind == new.kind
+        {
+            return Ok(None);
+        }
+        // A digest that is known saves reading what did not change.
+        let mut old_content =
+            self.content(self.old, path, old.as_ref().filter(|node| node.sha256.is_none()))?;
+        let mut new_content =
+            self.content(self.new, path, new.as_ref().filter(|node| node.sha256.is_none()))?;
+        for (node, content) in [(&mut old, &old_content), (&mut new, &new_content)] {
+            if let Some(node) = node {
+                node.sha256 = node.sha256.or(content.sha256);
+            }
+        }
+        let kind = match (&old, &new) {
+            (Some(old), Some(new)) if same(old, new) => return Ok(None),
+            (Some(_), Some(_)) => ChangeKind::Changed,
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Deleted,
+        };
+        if old_content.state == State::Unread {
+            old_content = match &old {
+                // Too large to be shown: its digest says enough, and it may be gigabytes.
+                Some(node) if node.size > self.bounds.text_bytes => Content::cut(node.sha256),
+                old => self.content(self.old, path, old.as_ref())?,
+            };
+        }
+        if new_content.state == State::Unread {
+            new_content = self.content(self.new, path, new.as_ref())?;
+        }
+        let diff =
+            (old_content.sha256 != new_content.sha256).then(|| self.diff(path, &old_content, &new_content));
+        let risks = risks::of(&Facts {
+            path,
+            old: old.as_ref(),
+            new: new.as_ref(),
+            old_bytes: old_content.whole(),
+            new_bytes: new_content.whole(),
+            new_head: &new_content.bytes,
+            bare: &self.bare,
+        });
+        Ok(Some(Change {
+            path: path.to_owned(),
+            kind,
+            old,
+            new,
+            diff,
+            risks,
+        }))
+    }
+
+    fn content(&mut self, side: &Side<'_>, path: &Path, node: Option<&Node>) -> Result<Content, TreeError> {
+        match node {
+            Some(node) => side.look(path, node, self.bounds.text_bytes, &mut self.read_left),
+            None => Ok(Content::default()),
+        }
+    }
+
+    fn diff(&mut self, path: &Path, old: &Content, new: &Content) -> String {
+        let sides = match (old.text(), new.text()) {
+            (Ok(old), Ok(new)) => (old, new),
+            (Err(why), _) | (_, Err(why)) => return why.to_owned(),
+        };
+        if self.diff_left == 0 {
+            return text::NOT_SHOWN.to_owned();
+        }
+        let diff = text::unified(path, sides.0, sides.1, self.deadline, self.diff_left);
+        self.diff_left = self.diff_left.saturating_sub(diff.len());
+        diff
+    }
+}
+
+/// As much of a file as was looked at.
+#[derive(Default)]
+struct Content {
+    /// The first bytes when it is cut.
+    bytes: Vec<u8>,
+    state: State,
+    sha256: Option<[u8; 32]>,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum State {
+    /// There is no file, or it was not needed.
+    #[default]
+    Unread,
+    Whole,
+    Cut,
+}
+
+impl Content {
+    /// Nothing of it was read.
+    fn cut(sha256: Option<[u8; 32]>) -> Self {
+        Self {
+            bytes: Vec::new(),
+            state: State::Cut,
+            sha256,
+        }
+    }
+
+    fn whole(&self) -> Option<&[u8]> {
+        (self.state == State::Whole).then_some(&self.bytes)
+    }
+
+    /// None: there is no file on this side.
+    fn text(&self) -> Result<Option<&str>, &'static str> {
+        match self.state {
+            State::Unread => Ok(None),
+            State::Cut => Err(text::TOO_LARGE),
+            State::Whole if self.bytes.contains(&0) => Err(text::BINARY),
+            State::Whole => str::from_utf8(&self.bytes).map(Some).map_err(|_| text::BINARY),
+        }
+    }
+}
+
+/// Times are no difference, and of special files nothing is known that could be one.
+fn same(old: &Node, new: &Node) -> bool {
+    let modes = old.mode == new.mode || matches!(old.kind, EntryKind::Link(_) | EntryKind::Other);
+    old.kind == new.kind && modes && old.sha256 == new.sha256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Place;
+    use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    const WALK: Bounds = Bounds {
+        entries: 1000,
+        depth: 16,
+    };
+    const BOUNDS: CompareBounds = CompareBounds {
+        read_bytes: 1 << 20,
+        text_bytes: 100,
+        diff_bytes: 1000,
+    };
+
+    fn between(old: &Place, new: &Place) -> Vec<Change> {
+        let (old, new) = (
+            Side::live(old.root(), WALK).unwrap(),
+            Side::live(new.root(), WALK).unwrap(),
+        );
+        compare(&old, &new, BOUNDS).unwrap().list
+    }
+
+    fn said(changes: &[Change]) -> Vec<String> {
+        let one = |change: &Change| format!("{:?} {}", change.kind, change.path.display());
+        changes.iter().map(one).collect()
+    }
+
+    #[test]
+    fn trees_differ_by_content_mode_target_and_kind_but_not_by_time() {
+        let (old, new) = (Place::new("old"), Place::new("new"));
+        for place in [&old, &new] {
+            fs::create_dir(place.path("same")).unwrap();
+            fs::write(place.path("same/file"), "same").unwrap();
+            fs::write(place.path("content"), "one\n").unwrap();
+            fs::write(place.path("mode"), "text").unwrap();
+            fs::write(place.path("binary"), [0, 1]).unwrap();
+            fs::write(place.path("long"), "x".repeat(101)).unwrap();
+            symlink("same", place.path("link")).unwrap();
+        }
+        assert!(between(&old, &new).is_empty());
+        fs::write(new.path("content"), "two\n").unwrap();
+        fs::set_permissions(new.path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(new.path("binary"), [0, 2]).unwrap();
+        fs::write(new.path("long"), "y".repeat(101)).unwrap();
+        fs::remove_file(new.path("link")).unwrap();
+        symlink("/etc", new.path("link")).unwrap();
+        fs::write(old.path("gone"), "bye\n").unwrap();
+        fs::create_dir(new.path("kind")).unwrap();
+        fs::write(old.path("kind"), "file").unwrap();
+        let changes = between(&old, &new);
+        assert_eq!(
+            said(&changes),
+            [
+                "Changed binary",
+                "Changed content",
+                "Deleted gone",
+                "Changed kind",
+                "Changed link",
+                "Changed long",
+                "Changed mode"
+            ]
+        );
+        let diff = |index: usize| changes[index].diff.as_deref();
+        assert_eq!(diff(0), Some(text::BINARY));
+        assert_eq!(
+            diff(1),
+            Some("--- a/content\n+++ b/content\n@@ -1 +1 @@\n-one\n+two\n")
+        );
+        assert!(diff(2).unwrap().contains("-bye"));
+        assert_eq!((diff(4), diff(6)), (None, None));
+        assert_eq!(diff(5), Some(text::TOO_LARGE));
+        assert_eq!(changes[4].risks[0].rule, "link.outside");
+        assert_eq!(changes[6].risks[0].rule, "executable");
+    }
+
+    #[test]
+    fn a_description_with_digests_is_a_side_and_is_held_to_them() {
+        let place = Place::new("described");
+        fs::write(place.path("same"), "same").unwrap();
+        fs::write(place.path("other"), "new").unwrap();
+        let node = |content: &str| Node {
+            kind: EntryKind::File,
+            mode: 0o644,
+            size: content.len() as u64,
+            mtime: (0, 0),
+            sha256: Some(Sha256::digest(content).into()),
+            stamp: None,
+        };
+        let mut described = Side {
+            nodes: [("same".into(), node("same")), ("other".into(), node("old"))].into(),
+            open: Box::new(|path| match path.to_str() {
+                Some("other") => Ok(Box::new(&b"old"[..])),
+                _ => panic!("{path:?} did not change and is not read"),
+            }),
+        };
+        let live = Side::live(place.root(), WALK).unwrap();
+        let changes = compare(&described, &live, BOUNDS).unwrap();
+        assert_eq!(said(&changes.list), ["Changed other"]);
+        assert!(changes.list[0].diff.as_ref().unwrap().contains("-old"));
+        described.open = Box::new(|_| Ok(Box::new(&b"forged"[..])));
+        assert!(matches!(
+            compare(&described, &live, BOUNDS),
+            Err(TreeError::Refused { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_too_large_to_be_shown_is_not_read_from_a_side_with_digests() {
+        let place = Place::new("large");
+        fs::write(place.path("changed"), "new").unwrap();
+        let node = || Node {
+            kind: EntryKind::File,
+            mode: 0o644,
+            size: 4 << 30,
+            mtime: (0, 0),
+            sha256: Some([7; 32]),
+            stamp: None,
+        };
+        let described = Side {
+            nodes: [("changed".into(), node()), ("gone".into(), node())].into(),
+            open: Box::new(|path| panic!("{path:?} is read")),
+        };
+        let live = Side::live(place.root(), WALK).unwrap();
+        let changes = compare(&described, &live, BOUNDS).unwrap().list;
+        assert_eq!(said(&changes), ["Changed changed", "Deleted gone"]);
+        let is_told = |change: &Change| change.diff.as_deref() == Some(text::TOO_LARGE);
+        assert!(changes.iter().all(is_told), "{changes:?}");
+    }
+
+    #[test]
+    fn bounds_hold_and_the_token_names_what_was_seen() {
+        let (old, new) = (Place::new("bound-old"), Place::new("bound-new"));
+        for number in 0..40 {
+            fs::write(new.path(format!("{number:02}")), format!("{}\n", "x".repeat(90))).unwrap();
+        }
+        let sides = || {
+            (
+                Side::live(old.root(), WALK).unwrap(),
+                Side::live(new.root(), WALK).unwrap(),
+            )
+        };
+        let (before, after) = sides();
+        let changes = compare(&before, &after, BOUNDS).unwrap();
+        let shown: usize = changes
+            .list
+            .iter()
+            .filter_map(|change| change.diff.as_ref())
+            .map(String::len)
+            .sum();
+        assert!(shown < 5000, "{shown}");
+        assert!(changes.list[39].diff.as_deref() == Some(text::NOT_SHOWN));
+        let few = CompareBounds {
+            read_bytes: 1000,
+            ..BOUNDS
+        };
+        assert!(matches!(
+            compare(&before, &after, few),
+            Err(TreeError::TooLarge { .. })
+        ));
+        assert_eq!(compare(&before, &after, BOUNDS).unwrap().token(), changes.token());
+        fs::write(new.path("39"), "other").unwrap();
+        let (before, after) = sides();
+        assert_ne!(compare(&before, &after, BOUNDS).unwrap().token(), changes.token());
+    }
+
+    #[test]
+    fn a_file_with_a_second_name_is_special_and_not_read() {
+        let (old, new) = (Place::new("names-old"), Place::new("names-new"));
+        fs::write(new.outside("canary"), "canary").unwrap();
+        fs::hard_link(new.outside("canary"), new.path("x")).unwrap();
+        let changes = between(&old, &new);
+        assert_eq!(changes[0].new.as_ref().unwrap().kind, EntryKind::Other);
+        assert_eq!(
+            (changes[0].diff.as_deref(), changes[0].risks[0].rule),
+            (None, "special")
+        );
+    }
+}

@@ -1,0 +1,331 @@
+//! An overlay workspace: what a program changed, read from its upper layer, and the way of what was shown into the
+//! host's directory. The overlay itself, mounted with `userxattr` in the sandbox, is not needed for either.
+//!
+//! The format of the upper layer is the kernel's (Documentation/filesystems/overlayfs.rst): a character device 0:0 is a
+//! deletion, a directory with the attribute `user.overlay.opaque` hides what is below it.
+
+use super::{
+    Bounds, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeError, beneath, changes,
+    files::{MODES, hash_all},
+    stage::{Stage, Staged},
+    walk,
+};
+use rustix::{
+    fs::{AtFlags, FileType, Mode},
+    io::Errno,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+};
+
+/// What a commit did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Files, links and directories written.
+    pub written: usize,
+    /// Entries removed.
+    pub deleted: usize,
+    /// Special files, which are never committed.
+    pub skipped: Vec<PathBuf>,
+    /// Directories that were to go and are not empty: the host, or what was not chosen, has something in them.
+    pub kept: Vec<PathBuf>,
+}
+
+/// All that the upper layer changes. Errors: those of [`super::walk`] and [`super::compare`]; `Refused` for what the
+/// kernel writes only under other mount options than ours (redirected directories, contents that stayed below).
+pub fn read(
+    upper: BorrowedFd<'_>,
+    lower: BorrowedFd<'_>,
+    bounds: Bounds,
+    compared: CompareBounds,
+) -> Result<Changes, TreeError> {
+    let below = Side::host(lower, bounds)?;
+    let merged = merge(upper, lower, &below, bounds)?;
+    changes::compare(&below, &merged, compared)
+}
+
+/// The tree as the program sees it.
+fn merge<'a>(
+    upper: BorrowedFd<'a>,
+    lower: BorrowedFd<'a>,
+    below: &Side<'_>,
+    bounds: Bounds,
+) -> Result<Side<'a>, TreeError> {
+    let mut nodes = below.nodes.clone();
+    let mut above = BTreeSet::new();
+    for entry in walk(upper, bounds)? {
+        let (path, node) = Node::of_program(entry);
+        let merges = node.kind == EntryKind::Directory
+            && nodes
+                .get(&path)
+                .is_some_and(|there| there.kind == EntryKind::Directory)
+            && !is_opaque(upper, &path)?;
+        if !merges {
+            hide(&mut nodes, &path);
+        }
+        if node.kind != EntryKind::Whiteout {
+            above.insert(path.clone());
+            nodes.insert(path, node);
+        }
+    }
+    Ok(Side {
+        nodes,
+        open: Box::new(move |path| {
+            if !above.contains(path) {
+                return Ok(Box::new(beneath::open_regular(lower, path)?.0));
+            }
+            let file = beneath::open_file(upper, path)?;
+            match has_attribute(file.as_fd(), c"user.overlay.metacopy", path)? {
+                false => Ok(Box::new(file)),
+                true => Err(foreign(path)),
+            }
+        }),
+    })
+}
+
+fn hide(nodes: &mut BTreeMap<PathBuf, Node>, path: &Path) {
+    let below = nodes.range(path.to_owned()..);
+    let hidden = below
+        .map(|(below, _)| below)
+        .take_while(|below| below.starts_with(path));
+    for hidden in hidden.cloned().collect::<Vec<_>>() {
+        nodes.remove(&hidden);
+    }
+}
+
+fn is_opaque(upper: BorrowedFd<'_>, path: &Path) -> Result<bool, TreeError> {
+    let directory = beneath::open_directory(upper, path)?;
+    if has_attribute(directory.as_fd(), c"user.overlay.redirect", path)? {
+        return Err(foreign(path));
+    }
+    let mut value = [0; 1];
+    match rustix::fs::fgetxattr(&directory, c"user.overlay.opaque", &mut value) {
+        Ok(_) if value == *b"y" => Ok(true),
+        // What the kernel writes under other options, or longer.
+        Ok(_) | Err(Errno::RANGE) => Err(foreign(path)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(TreeError::of("read the attributes of", path)(error)),
+    }
+}
+
+fn has_attribute(file: BorrowedFd<'_>, name: &std::ffi::CStr, path: &Path) -> Result<bool, TreeError> {
+    match rustix::fs::fgetxattr(file, name, &mut [0; 0]) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(TreeError::of("read the attributes of", path)(error)),
+    }
+}
+
+fn foreign(path: &Path) -> TreeError {
+    TreeError::Refused {
+        path: path.to_owned(),
+        what: "its attributes are not those of an overlay mounted here",
+    }
+}
+
+/// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
+/// checked and copied before the first change; then files come by rename, with the mode less set-id and with their time,
+/// and what root writes belongs to the owner of `lower`. Errors: `Stale` for a path that is no longer, on either side,
+/// what was shown; then nothing is changed.
+pub fn commit(
+    upper: BorrowedFd<'_>,
+    lower: BorrowedFd<'_>,
+    chosen: &Changes,
+) -> Result<Committed, TreeError> {
+    let mut commit = Commit {
+        lower,
+        stage: Stage::new(lower)?,
+        staged: Vec::new(),
+        directories: Vec::new(),
+        done: Committed::default(),
+    };
+    let order = Order::of(chosen);
+    for change in &chosen.list {
+        expect(lower, &change.path, change.old.as_ref())?;
+    }
+    order.check(lower)?;
+    for change in &chosen.list {
+        if let Some(new) = &change.new {
+            commit.stage(upper, &change.path, new)?;
+        }
+    }
+    commit.delete(&order.early)?;
+    commit.make_room(&order.replaced)?;
+    commit.place()?;
+    commit.delete(&order.late)?;
+    commit.set_modes()?;
+    Ok(commit.done)
+}
+
+/// What goes when: a directory that becomes a file has to be empty before, everything else is deleted last.
+struct Order<'c> {
+    early: Vec<&'c Path>,
+    replaced: Vec<&'c Path>,
+    late: Vec<&'c Path>,
+}
+
+impl<'c> Order<'c> {
+    fn of(chosen: &'c Changes) -> Self {
+        let is_directory = |node: &Option<Node>| {
+            node.as_ref()
+                .is_some_and(|node| node.kind == EntryKind::Directory)
+        };
+        let of_kind = |kind: ChangeKind| chosen.list.iter().filter(move |change| change.kind == kind);
+        let replaced: Vec<&Path> = of_kind(ChangeKind::Changed)
+            .filter(|change| is_directory(&change.old) != is_directory(&change.new))
+            .map(|change| change.path.as_path())
+            .collect();
+        let (early, late) = of_kind(ChangeKind::Deleted)
+            .map(|change| change.path.as_path())
+            .partition(|path| path.ancestors().any(|above| replaced.contains(&above)));
+        Self {
+            early,
+            replaced,
+            late,
+        }
+    }
+
+    /// Nothing but what was chosen is in the directories that are replaced.
+    fn check(&self, lower: BorrowedFd<'_>) -> Result<(), TreeError> {
+        let bounds = Bounds {
+            entries: self.early.len(),
+            depth: walk::DEPTH_MAX,
+        };
+        for path in &self.replaced {
+            let inside = match walk::walk_at(lower, path, bounds) {
+                Ok(inside) => inside,
+                // It is a file that becomes a directory.
+                Err(TreeError::NotFound(_)) => continue,
+                Err(TreeError::TooMany { .. }) => return Err(TreeError::Stale(path.to_path_buf())),
+                Err(error) => return Err(error),
+            };
+            if let Some(other) = inside
+                .into_iter()
+                .find(|entry| !self.early.contains(&entry.path.as_path()))
+            {
+                return Err(TreeError::Stale(other.path));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Commit<'r> {
+    lower: BorrowedFd<'r>,
+    stage: Stage<'r>,
+    staged: Vec<(PathBuf, Staged)>,
+    /// Their modes come last: one may forbid writing into it.
+    directories: Vec<(PathBuf, u32)>,
+    done: Committed,
+}
+
+impl Commit<'_> {
+    fn stage(&mut self, upper: BorrowedFd<'_>, path: &Path, new: &Node) -> Result<(), TreeError> {
+        let staged = match &new.kind {
+            EntryKind::File => {
+                let file = beneath::open_file(upper, path)?;
+                let wanted = (new.mode & MODES, new.mtime);
+                let staged = self.stage.write(file, path, wanted, new.size);
+                // One that grew is another.
+                let staged = staged.map_err(|error| match error {
+                    TreeError::TooLarge { path, .. } => TreeError::Stale(path),
+                    error => error,
+                })?;
+                if Some(staged.sha256) != new.sha256 || staged.size != new.size {
+                    return Err(TreeError::Stale(path.to_owned()));
+                }
+                staged
+            }
+            EntryKind::Link(target) => self.stage.link(target, path)?,
+            EntryKind::Directory => {
+                self.directories.push((path.to_owned(), new.mode & MODES));
+                return Ok(());
+            }
+            EntryKind::Whiteout | EntryKind::Other => {
+                self.done.skipped.push(path.to_owned());
+                return Ok(());
+            }
+        };
+        self.staged.push((path.to_owned(), staged));
+        Ok(())
+    }
+
+    fn place(&mut self) -> Result<(), TreeError> {
+        for (path, _) in &self.directories {
+            beneath::make_directories(self.lower, path)?;
+        }
+        for (path, staged) in &self.staged {
+            let (directory, name) = beneath::open_parent(self.lower, path, Some(0o755))?;
+            self.stage.place(staged, directory.as_fd(), name, path)?;
+        }
+        self.done.written = self.directories.len() + self.staged.len();
+        Ok(())
+    }
+
+    /// Deepest first.
+    fn delete(&mut self, paths: &[&Path]) -> Result<(), TreeError> {
+        for path in paths.iter().rev() {
+            match remove(self.lower, path)? {
+                Ok(()) => self.done.deleted += 1,
+                Err(Errno::NOTEMPTY) => self.done.kept.push(path.to_path_buf()),
+                Err(error) => return Err(TreeError::of("remove", *path)(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, replaced: &[&Path]) -> Result<(), TreeError> {
+        for path in replaced {
+            remove(self.lower, path)?.map_err(TreeError::of("make room at", *path))?;
+        }
+        Ok(())
+    }
+
+    fn set_modes(&self) -> Result<(), TreeError> {
+        for (path, mode) in self.directories.iter().rev() {
+            let directory = beneath::open_directory(self.lower, path)?;
+            rustix::fs::fchmod(&directory, Mode::from_raw_mode(*mode))
+                .map_err(TreeError::of("set the mode of", path))?;
+        }
+        Ok(())
+    }
+}
+
+/// A file, a link or a directory; what is gone is fine.
+fn remove(lower: BorrowedFd<'_>, path: &Path) -> Result<rustix::io::Result<()>, TreeError> {
+    let (directory, name) = beneath::open_parent(lower, path, None)?;
+    let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
+    let Some(stat) = there else { return Ok(Ok(())) };
+    let flags = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    Ok(rustix::fs::unlinkat(&directory, name, flags))
+}
+
+/// Is there in the host's directory what was shown.
+fn expect(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<(), TreeError> {
+    let now = match walk::one(lower, path) {
+        Ok(entry) => Some(Node::from(entry)),
+        // Not even its directory is there.
+        Err(TreeError::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let same = match (shown, now) {
+        (None, None) => true,
+        (Some(shown), Some(now)) if shown.stamp.is_some() && shown.stamp == now.stamp => true,
+        (Some(shown), Some(now)) if shown.kind == now.kind && shown.mode == now.mode => match shown.kind {
+            EntryKind::File => {
+                let mut file = beneath::open_regular(lower, path)?.0;
+                let digest = hash_all(&mut file).map_err(TreeError::io("read", path))?;
+                shown.sha256 == Some(digest)
+            }
+            _ => true,
+        },
+        _ => false,
+    };
+    same.then_some(())
+        .ok_or_else(|| TreeError::Stale(path.to_owned()))
+}
