@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Run,
+    Claim, ClaimSpec, Host, JailSpec, Layout, Network, Plan, Program, Run,
     cgroup::Parent,
     client::{self, Helper},
     helper, plan,
@@ -65,6 +65,8 @@ fn spec() -> JailSpec {
         links: Vec::new(),
         program: Program::Claimed,
         host_workspace: None,
+        layers: None,
+        network: Network::Own,
         limits: LIMITS,
     }
 }
@@ -79,6 +81,7 @@ fn claim_of(argv: Vec<String>) -> ClaimSpec {
             report: false,
         },
         limits: LIMITS,
+        layer: None,
         grace_ms: 0,
     }
 }

@@ -45,13 +45,16 @@ pub(crate) fn fork(
     }
     let entrance = cgroup.map(Cgroup::entrance).transpose();
     let entrance = entrance.map_err(failed("open cgroup"))?;
-    let namespaces = match plan.tier {
-        Tier::Full => NAMESPACES.as_slice(),
-        Tier::Landlock => &[],
+    let namespaces: Vec<NamespaceKind> = match plan.tier {
+        Tier::Full => NAMESPACES
+            .into_iter()
+            .filter(|kind| !(plan.host_network && *kind == NamespaceKind::Net))
+            .collect(),
+        Tier::Landlock => Vec::new(),
     };
     let forked = match &entrance {
-        Some(Entrance::Birth(directory)) => process::fork_into_cgroup(namespaces, directory.as_fd()),
-        _ => process::fork_into(namespaces),
+        Some(Entrance::Birth(directory)) => process::fork_into_cgroup(&namespaces, directory.as_fd()),
+        _ => process::fork_into(&namespaces),
     };
     Ok((forked.map_err(failed("new namespaces"))?, entrance))
 }

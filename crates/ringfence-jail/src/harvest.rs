@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -49,6 +49,30 @@ pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     let listed =
         file::open_listing_beneath(directory, Path::new(".")).and_then(|open| file::list(open.as_fd(), 1));
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
+}
+
+/// Lets its owner, who is not root, list every directory below one of ours again: a program may have closed some to
+/// whoever looks at its files from outside. What cannot be opened is met by whoever looks next.
+pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
+    let mut waiting = vec![(PathBuf::from("."), 0)];
+    let mut left = bounds.entries;
+    while let Some((path, depth)) = waiting.pop() {
+        let list = || {
+            file::open_listing_beneath(directory, &path).and_then(|open| file::list_kinds(open.as_fd(), left))
+        };
+        let listed = match list() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                file::open_up_beneath(directory, &path).and_then(|()| list())
+            }
+            listed => listed,
+        };
+        let Ok(entries) = listed else { continue };
+        left -= entries.len();
+        let below = entries
+            .into_iter()
+            .filter(|(_, kind)| *kind == Kind::Directory && depth < bounds.depth);
+        waiting.extend(below.map(|(name, _)| (path.join(name), depth + 1)));
+    }
 }
 
 /// Walks a directory, names in order.
@@ -104,13 +128,22 @@ pub fn stamps(walk: &Walk) -> BTreeMap<PathBuf, Stamp> {
         .collect()
 }
 
-/// Opens a file that a walk found; refuses anything that is not the regular file it was.
-pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
-    let file = file::open_beneath(directory, &found.path)?;
-    let metadata = file.metadata()?;
-    if metadata.is_file() {
+/// Opens a directory below another, for listing.
+pub fn open_directory(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    file::open_listing_beneath(directory, path)
+}
+
+/// Opens a regular file below a directory.
+pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let file = file::open_beneath(directory, path)?;
+    if file.metadata()?.is_file() {
         Ok(file)
     } else {
         Err(io::Error::from(io::ErrorKind::InvalidInput))
     }
+}
+
+/// Opens a file that a walk found; refuses anything that is not the regular file it was.
+pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
+    open_path(directory, &found.path)
 }

@@ -7,6 +7,7 @@ use crate::{
     cgroup::Entrance,
     enter::{self, Entered, Handed, step},
     helper::Workers,
+    plan::Identity,
     seccomp,
     wire::{self, Door, Failure, InitEvent, InitOrder, ProgramEnd},
 };
@@ -37,6 +38,20 @@ pub(crate) struct Pipes {
     pub(crate) report: OwnedFd,
 }
 
+impl Pipes {
+    /// Makes them the sandbox's of this supervisor: a program may open its own streams anew (`/dev/stdin`,
+    /// `/proc/self/fd/1`), and they are the server's until then.
+    pub(crate) fn give_to(&self, identity: Identity) -> io::Result<()> {
+        let Identity::Own { base } = identity else {
+            return Ok(());
+        };
+        let id = base + std::process::id();
+        [&self.stdin, &self.stdout, &self.stderr, &self.report]
+            .into_iter()
+            .try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
+    }
+}
+
 /// Pid 1, from its first instruction until the program is its only business.
 pub(crate) struct Init<'a> {
     pub(crate) plan: &'a Plan,
@@ -65,6 +80,7 @@ impl Init<'_> {
     ) -> Result<i32, Failure> {
         let Entered { rules, code, doors } = self.prepare(&handed, entrance)?;
         let children = step("child events", process::child_events())?;
+        let has_layers = doors.layers.is_some();
         let mut doors = doors.named();
         let mut ahead = None;
         let mut later = None;
@@ -92,6 +108,9 @@ impl Init<'_> {
             }
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
             (_, None) => return Err(nothing("start the program", "it has no pipes")),
+        }
+        if has_layers && self.plan.program != Program::Forked {
+            doors.extend(namespaces(&handed, &OF_A_LAYER)?);
         }
         let supervisor = handed.supervisor;
         drop(handed);
@@ -309,6 +328,9 @@ impl Init<'_> {
 /// The namespaces by which places are made from a template.
 const OF_A_TEMPLATE: [(Door, &str); 3] = [(Door::User, "user"), (Door::Pid, "pid"), (Door::Mount, "mnt")];
 
+/// Those in which a layer is attached.
+const OF_A_LAYER: [(Door, &str); 2] = [(Door::User, "user"), (Door::Mount, "mnt")];
+
 /// Those that a fork has to join.
 const OF_A_SANDBOX: [(Door, &str); 8] = [
     (Door::User, "user"),
@@ -431,6 +453,8 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
         if ordered {
             match wire::receive::<InitOrder>(link) {
                 Ok(Some((InitOrder::Terminate, _))) => terminate(program, tier),
+                // It leads a group of its own; one that has ended is told by its end.
+                Ok(Some((InitOrder::Interrupt, _))) => drop(process::kill_group(program, Kill::Interrupt)),
                 _ => process::exit_now(1), // the supervisor is gone: so is the sandbox
             }
         }

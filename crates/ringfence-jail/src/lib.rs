@@ -9,16 +9,20 @@
 mod birth;
 pub mod cgroup;
 pub mod client;
+mod deadline;
 pub mod doctor;
 mod enter;
 mod forked;
 pub mod harvest;
 pub mod helper;
 pub mod host;
+mod identity_map;
 mod init;
+mod layer;
 mod layout;
 mod outlet;
 pub mod plan;
+mod quota;
 mod sample;
 pub mod seccomp;
 mod spec;
@@ -28,10 +32,12 @@ mod tree;
 pub mod wire;
 
 pub use host::Host;
+pub use layer::{LayerName, PACKAGES};
 pub use layout::Layout;
 pub use outlet::Outlet;
-pub use plan::{Claim, Plan, PlanError};
-pub use spec::{ClaimSpec, JailSpec, Part, Program, Run};
+pub use plan::{Claim, Plan, PlanError, root::files_max};
+pub use quota::Quota;
+pub use spec::{ClaimSpec, HostWorkspace, JailSpec, Network, Part, Program, Run};
 pub use sweep::{RUNS, sweep};
 
 /// Threads of this process. With more than one it cannot be a helper.

@@ -17,8 +17,10 @@ const INTERVAL_MS_MAX: u64 = 200;
 /// What 65,530 mappings (vm.max_map_count) with short names come to. A longer list hides something, and counts as more
 /// than any limit.
 const MAPS_BYTES_MAX: u64 = 8 << 20;
-/// How long one look may take; a tree that cannot be counted in that time hides something, too.
+/// How long one look may take of a processor; a tree that cannot be counted in that time hides something, too. On a busy
+/// machine it waits for its turn as well, but not for ever.
 const LOOK_MAX: Duration = Duration::from_millis(500);
+const LOOK_WITH_WAITS_MAX: Duration = Duration::from_secs(5);
 /// Kernel memory that an open socket can pin in both directions (twice net.core.wmem_max and rmem_max, as socket(7) says),
 /// a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
 const SOCKET_BYTES: u64 = 851_968;
@@ -30,6 +32,8 @@ const INODE_BYTES: u64 = 1 << 10;
 /// The largest shared anonymous mapping that a program can make where no cgroup counts it.
 const SHARED_BYTES: u64 = 1 << 20;
 const FILES_MAX: u64 = 1 << 20;
+/// What `/proc` counts time in, whatever the kernel's own clock (USER_HZ).
+const TICK_MS: u64 = 10;
 
 /// One look at a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +63,37 @@ pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, unt
 
 /// The same for processes of the host, given by pid.
 pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Instant) -> Sample {
-    let names: Vec<PathBuf> = pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect();
-    add_up(proc, &names, None, limit_bytes, until)
+    add_up(proc, &named(pids), None, limit_bytes, until)
+}
+
+/// Their names in `/proc`.
+pub(crate) fn named(pids: &[i32]) -> Vec<PathBuf> {
+    pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect()
+}
+
+/// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5), fields 14 to
+/// 17), to a hundredth of a second.
+pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
+    let (mut user, mut system) = (0, 0);
+    for pid in pids {
+        let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
+        // The name before it may hold anything.
+        let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let ticks: Vec<u64> = after
+            .split_whitespace()
+            .skip(11)
+            .take(4)
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        if let [own_user, own_system, waited_user, waited_system] = ticks[..] {
+            user += own_user + waited_user;
+            system += own_system + waited_system;
+        }
+    }
+    (
+        Duration::from_millis(user * TICK_MS),
+        Duration::from_millis(system * TICK_MS),
+    )
 }
 
 /// Bytes of all files below a directory, links not followed, as far as they can be seen.
@@ -88,7 +121,10 @@ fn add_up(
     limit_bytes: u64,
     until: Instant,
 ) -> Sample {
-    let begun = Instant::now();
+    let (begun, own) = (Instant::now(), resource::own_processor_time());
+    let spent = || {
+        begun.elapsed() > LOOK_WITH_WAITS_MAX || resource::own_processor_time().saturating_sub(own) > LOOK_MAX
+    };
     let mut shared = BTreeMap::new();
     let mut buffers = Buffers::default();
     let mut common = disk
@@ -112,7 +148,7 @@ fn add_up(
         private += maps.lines().count() as u64 * MAPPING_BYTES;
         shared_mappings(&maps, &mut shared);
         buffers.add(proc, &task);
-        if maps.len() as u64 >= MAPS_BYTES_MAX || begun.elapsed() > LOOK_MAX {
+        if maps.len() as u64 >= MAPS_BYTES_MAX || spent() {
             sample.hidden = true;
             break;
         }
@@ -226,6 +262,27 @@ fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
             *size = (*size).max(to.saturating_sub(from));
         }
     }
+}
+
+/// Sizes of files that are mapped and have been deleted, but for those that were seen already.
+pub(crate) fn deleted_mappings(maps: &str, seen: &mut BTreeSet<u64>) -> u64 {
+    let size = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (range, inode) = (words.next()?, words.nth(3)?.parse().ok()?);
+        let (from, to) = range.split_once('-')?;
+        let (from, to) = (
+            u64::from_str_radix(from, 16).ok()?,
+            u64::from_str_radix(to, 16).ok()?,
+        );
+        seen.insert(inode).then(|| to.saturating_sub(from))
+    };
+    // Anonymous memory has no path below a workspace, and is counted as memory.
+    let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/"];
+    let lines = maps.lines().filter(|line| line.ends_with(" (deleted)"));
+    lines
+        .filter(|line| !anonymous.iter().any(|kind| line.contains(kind)))
+        .filter_map(size)
+        .sum()
 }
 
 /// Private memory with shared pages divided among their holders, page tables included.

@@ -1,7 +1,7 @@
 //! What the engine asks of the jail: a place, which knows nothing of any request, and the claim by which one request
 //! takes it. A place is made for the claim, or ahead of it.
 
-use crate::Layout;
+use crate::{LayerName, Layout, Quota};
 use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,9 +20,39 @@ pub struct JailSpec {
     /// What will run.
     pub program: Program,
     /// A directory of the host's behind the workspace.
-    pub host_workspace: Option<(PathBuf, WorkspaceMode)>,
+    pub host_workspace: Option<HostWorkspace>,
+    /// The directory of the host's in which the layers of packages lie; a claim may name one of them (tier `full`).
+    pub layers: Option<PathBuf>,
+    /// The way out.
+    pub network: Network,
     /// What it may use, until a claim says otherwise.
     pub limits: Limits,
+}
+
+/// A directory of the host's behind the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostWorkspace {
+    /// Canonical path.
+    pub directory: PathBuf,
+    /// What the program may do with it.
+    pub mode: WorkspaceMode,
+    /// What its limit counts, where it may be written.
+    pub quota: Quota,
+}
+
+/// What network a place has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Its own, which leads nowhere.
+    Own,
+    /// The host's: for the installer of packages alone, which executes nothing that it has downloaded. With it come the
+    /// host's texts for finding names. What may be written cannot be executed.
+    Host {
+        /// `/etc/resolv.conf`.
+        resolv_conf: String,
+        /// `/etc/hosts`.
+        hosts: String,
+    },
 }
 
 /// What will run inside.
@@ -65,6 +95,8 @@ pub struct ClaimSpec {
     pub files: Vec<(WorkspacePath, Part)>,
     /// What to do with the place's program.
     pub run: Run,
+    /// The packages that the program finds at [`crate::PACKAGES`].
+    pub layer: Option<LayerName>,
     /// What it may use.
     pub limits: Limits,
     /// Between the polite and the final signal, in milliseconds.

@@ -3,29 +3,33 @@
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
 use crate::{
-    Claim, Plan, Program, birth,
+    Claim, Plan, birth,
     cgroup::{Cgroup, Counted},
     client::Template,
+    deadline::{Deadline, Passed},
     enter::{self, Handed},
     forked::Forked,
     helper::Workers,
+    identity_map::{map_identity, map_trees},
     init::{Init, Pipes},
-    plan::{INSIDE_ID, Identity, Tree, root},
+    layer::Shelf,
+    plan::{Identity, root},
+    quota::{Holders, Watch},
     sample,
     sweep::RunDirectory,
     tree,
     wire::{
         self, Cause, Door, Ending, Event, Failure, ForkEvent, Imported, InitEvent, InitOrder, Order,
-        ProgramEnd,
+        ProgramEnd, Usage,
     },
 };
 use ringfence_sys::{
     channel, file, mount,
-    process::{self, Fork, Kill, NamespaceKind},
+    process::{self, Fork, Kill},
     resource,
     wait::{self, Child},
 };
-use ringfence_types::Tier;
+use ringfence_types::{Limits, Tier};
 use std::{
     collections::HashMap,
     fs::{self, File},
@@ -42,9 +46,6 @@ const SETUP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a template may take for its imports.
 const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The most that a pid can be (`PID_MAX_LIMIT`): so many ids the sandboxes of a root server have.
-const PIDS_MAX: u32 = 4 << 20;
 
 /// What came with a start message.
 #[derive(Debug)]
@@ -132,11 +133,17 @@ struct Sandbox<'a> {
     /// By which, and with which pipes, a program is to be forked.
     to_fork: Option<(Template, Pipes)>,
     forked: Option<Forked>,
+    /// Where its packages come from.
+    shelf: Option<Shelf>,
     /// What the cgroup has counted when the program ended.
     counted: Option<Counted>,
     status: Option<i32>,
+    /// Over what the program writes into a directory of the host's.
+    quota: Option<Watch>,
     peak: sample::Sample,
     usage: wait::Usage,
+    /// In force now.
+    limits: Limits,
 }
 
 impl<'a> Sandbox<'a> {
@@ -158,6 +165,9 @@ impl<'a> Sandbox<'a> {
             proc: proc.map_err(failed("open /proc"))?,
         };
         let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(failed("create cgroup"))?;
+        pipes
+            .give_to(plan.identity)
+            .map_err(failed("give the program its pipes"))?;
         let (forked, entrance) = birth::fork(plan, template.as_ref(), cgroup.as_ref())?;
         // A fork of a template gets them by the template.
         let (own, to_fork) = match template {
@@ -186,10 +196,13 @@ impl<'a> Sandbox<'a> {
                     doors: HashMap::new(),
                     to_fork,
                     forked: None,
+                    shelf: None,
                     counted: None,
                     status: None,
+                    quota: None,
                     peak: sample::Sample::default(),
                     usage: wait::Usage::default(),
+                    limits: plan.limits.clone(),
                 };
                 match sandbox.wake() {
                     Ok(()) => Ok(sandbox),
@@ -225,6 +238,9 @@ impl<'a> Sandbox<'a> {
         let claim = wire::read_head::<Claim>(&payload, claim_bytes);
         let mut claim = claim.map_err(|e| Failure::new("read the claim", &e))?;
         self.bind(&claim)?;
+        if !self.watch_quota(&claim)? {
+            return Ok(self.finish(Cause::Disk));
+        }
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
         claim.forget_environment();
         drop(payload);
@@ -270,7 +286,7 @@ impl<'a> Sandbox<'a> {
                         let bytes = self.doors.get(&Door::Proc).map_or(0, sample::unique_bytes);
                         drop(wire::send(server, &Event::Measured(bytes), &[]));
                     }
-                    Ok(Some((Order::Cancel, _)) | None) | Err(_) => return Ok(Parked::Left),
+                    Ok(_) | Err(_) => return Ok(Parked::Left),
                 }
             }
             if !up && Instant::now() >= by {
@@ -289,6 +305,7 @@ impl<'a> Sandbox<'a> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Parked { doors }, descriptors))) => {
                 self.doors = doors.into_iter().zip(descriptors).collect();
+                self.shelf = Shelf::of(&mut self.doors)?;
                 self.ask_for_fork()
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
@@ -341,7 +358,8 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Puts the claim's limits in force, on a tree in which nothing of the request runs yet.
-    fn bind(&self, claim: &Claim) -> Result<(), Failure> {
+    fn bind(&mut self, claim: &Claim) -> Result<(), Failure> {
+        self.limits = claim.limits.clone();
         if let Some(cgroup) = &self.cgroup {
             cgroup
                 .adjust(&self.plan.limits, &claim.limits)
@@ -355,6 +373,9 @@ impl<'a> Sandbox<'a> {
             mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)])
                 .map_err(|error| Failure::new("size the disk", &error))?;
         }
+        if let Some(layer) = &claim.layer {
+            Shelf::attach(self.shelf.as_ref(), layer)?;
+        }
         let program = self.doors.get(&Door::Program).map(AsFd::as_fd);
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
         // By its descriptor: a number may be another process by now.
@@ -363,6 +384,16 @@ impl<'a> Sandbox<'a> {
             Ok(None) => Ok(()), // pid 1 limits itself, and the program inherits it
             Err(error) => Err(Failure::new("the program that was started ahead", &error)),
         }
+    }
+
+    /// False: there is no room at all.
+    fn watch_quota(&mut self, claim: &Claim) -> Result<bool, Failure> {
+        let Some((quota, directory)) = self.plan.quota.zip(self.doors.get(&Door::Changes)) else {
+            return Ok(true);
+        };
+        let watch = Watch::begin(directory, quota, &claim.limits);
+        self.quota = watch.map_err(|error| Failure::new("look into the workspace", &error))?;
+        Ok(self.quota.is_some())
     }
 
     fn order(&self, order: &InitOrder, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
@@ -388,7 +419,16 @@ impl<'a> Sandbox<'a> {
             {
                 return Ok(cause);
             }
+            let (tier, proc) = (self.plan.tier, self.doors.get(&Door::Proc));
+            if let Some(watch) = &mut self.quota
+                && watch.is_passed(|| Holders::of(proc?, tier))
+            {
+                return Ok(Cause::Disk);
+            }
             let mut until = deadline.next().saturating_duration_since(now);
+            if let Some(watch) = &self.quota {
+                until = until.min(watch.next().saturating_duration_since(now));
+            }
             if self.samples() {
                 until = until.min(next_look.saturating_duration_since(now));
             }
@@ -411,8 +451,8 @@ impl<'a> Sandbox<'a> {
             if alarmed {
                 return Ok(Cause::OutOfMemory);
             }
-            if ordered {
-                return Ok(Cause::Cancelled);
+            if ordered && let Some(cause) = self.obey(server)? {
+                return Ok(cause);
             }
             let cause = match (linked, ended) {
                 (true, _) => self.hear(server)?,
@@ -422,6 +462,90 @@ impl<'a> Sandbox<'a> {
             if let Some(cause) = cause {
                 return Ok(if deadline.began() { Cause::Timeout } else { cause });
             }
+        }
+    }
+
+    /// One order of the server. Whatever is none of a running program's means that it is wanted no more.
+    fn obey(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
+        match wire::receive::<Order>(server) {
+            Ok(Some((Order::Interrupt, _))) => self.interrupt(),
+            // A server that is gone shows when it is listened to.
+            Ok(Some((Order::Account(number), _))) => {
+                drop(wire::send(server, &Event::Account(number, self.used()), &[]));
+            }
+            Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
+            Ok(Some((Order::Layer(layer), _))) => {
+                let event = match Shelf::attach(self.shelf.as_ref(), &layer) {
+                    Ok(()) => Event::Layered,
+                    Err(failure) => Event::NotLayered(failure),
+                };
+                drop(wire::send(server, &event, &[]));
+            }
+            _ => return Ok(Some(Cause::Cancelled)),
+        }
+        Ok(None)
+    }
+
+    fn share(&mut self, cpu_millicores: u32) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new("share of the processors", &error);
+        let none = || failed(io::Error::from(io::ErrorKind::Unsupported));
+        let cgroup = self.cgroup.as_ref().ok_or_else(none)?;
+        let limits = Limits {
+            cpu_millicores,
+            ..self.limits.clone()
+        };
+        cgroup.adjust(&self.limits, &limits).map_err(failed)?;
+        self.limits = limits;
+        Ok(())
+    }
+
+    /// A program that has ended meanwhile is told by its end.
+    fn interrupt(&self) {
+        drop(match self.forked.as_ref().and_then(Forked::process) {
+            Some(fork) => process::pid_of(fork).and_then(|pid| process::kill_group(pid, Kill::Interrupt)),
+            None => wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]),
+        });
+    }
+
+    /// What the tree has used so far, by the cgroup, or by what can be seen of it.
+    fn used(&mut self) -> Usage {
+        let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
+        if counted.cpu.is_none()
+            && let Some(proc) = self.doors.get(&Door::Proc)
+        {
+            let (user, system) = match self.plan.tier {
+                Tier::Full => sample::cpu(proc, &sample::pids(proc)),
+                Tier::Landlock => sample::cpu(proc, &sample::named(&tree::descendants())),
+            };
+            // Of processes that have ended and that nobody waited for, nothing is known any more.
+            self.usage.user = self.usage.user.max(user);
+            self.usage.system = self.usage.system.max(system);
+        }
+        self.usage_of(counted)
+    }
+
+    /// The highest of what was counted and what was seen.
+    fn usage_of(&self, counted: Counted) -> Usage {
+        let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
+        let disk = match &self.plan.layout.host_directory {
+            Some(files) => sample::directory_bytes(files),
+            None => self
+                .doors
+                .get(&Door::Output)
+                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
+                .map_or(0, |used| used.0),
+        };
+        Usage {
+            cpu_user,
+            cpu_system,
+            memory_peak_bytes: counted
+                .memory_peak_bytes
+                .max(self.peak.memory_bytes)
+                .max(self.usage.max_rss_bytes),
+            processes_peak: counted
+                .processes_peak
+                .or((self.peak.processes > 0).then_some(self.peak.processes)),
+            disk_bytes: disk + self.quota.as_ref().map_or(0, Watch::bytes),
         }
     }
 
@@ -462,7 +586,9 @@ impl<'a> Sandbox<'a> {
                 .is_some_and(|cgroup| cgroup.counted().out_of_memory)
         };
         if self.forked.is_some() && !for_memory() {
-            return Err(template_gone());
+            // What lies below a template ends with it.
+            let ended = io::Error::other("its template has ended");
+            return Err(Failure::new(wire::TEMPLATE_GONE, &ended));
         }
         Ok(Cause::Killed)
     }
@@ -535,42 +661,26 @@ impl<'a> Sandbox<'a> {
             .take()
             .or_else(|| self.cgroup.as_ref().map(Cgroup::counted));
         let counted = counted.unwrap_or_default();
-        let usage = self.usage;
-        let (cpu_user, cpu_system) = counted.cpu.unwrap_or((usage.user, usage.system));
-        let disk = match &self.plan.layout.host_directory {
-            Some(files) => sample::directory_bytes(files),
-            None => self
-                .doors
-                .get(&Door::Output)
-                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
-                .map_or(0, |used| used.0),
+        // What it has written since the last look counts, too.
+        let filled = self.quota.as_mut().is_some_and(|watch| watch.walk(None));
+        let cause = if filled && cause == Cause::Program {
+            Cause::Disk
+        } else {
+            cause
         };
         let out_of_memory = counted.out_of_memory && matches!(cause, Cause::Program | Cause::Killed);
         let status = self.status.filter(|_| cause == Cause::Program);
         Ending {
-            cause: if out_of_memory && killed(status) {
+            // By SIGKILL; or pid 1 was, so that nothing is known.
+            cause: if out_of_memory && status.is_none_or(|status| status & 0x7f == 9) {
                 Cause::OutOfMemory
             } else {
                 cause
             },
             status,
-            cpu_user,
-            cpu_system,
-            memory_peak_bytes: counted
-                .memory_peak_bytes
-                .max(self.peak.memory_bytes)
-                .max(usage.max_rss_bytes),
-            processes_peak: counted
-                .processes_peak
-                .or((self.peak.processes > 0).then_some(self.peak.processes)),
-            disk_bytes: disk,
+            usage: self.usage_of(counted),
         }
     }
-}
-
-/// What lies below a template ends with it.
-fn template_gone() -> Failure {
-    Failure::new(wire::TEMPLATE_GONE, &io::Error::other("its template has ended"))
 }
 
 /// How a place stops waiting.
@@ -579,120 +689,4 @@ enum Parked {
     Claimed((u64, File)),
     /// The server wants it no more.
     Left,
-}
-
-/// Was the program ended by SIGKILL (or was pid 1, so that nothing is known).
-fn killed(status: Option<i32>) -> bool {
-    status.is_none_or(|status| status & 0x7f == 9)
-}
-
-/// The wall clock of one run.
-struct Deadline {
-    polite: Instant,
-    last: Instant,
-    asked: bool,
-}
-
-enum Passed {
-    Nothing,
-    Polite,
-    Final,
-}
-
-impl Deadline {
-    fn new(claim: &Claim) -> Self {
-        let polite = Instant::now() + Duration::from_millis(claim.limits.timeout_ms);
-        Self {
-            polite,
-            last: polite + Duration::from_millis(claim.grace_ms),
-            asked: false,
-        }
-    }
-
-    fn passed(&mut self, now: Instant) -> Passed {
-        if now >= self.last {
-            Passed::Final
-        } else if now >= self.polite && !self.asked {
-            self.asked = true;
-            Passed::Polite
-        } else {
-            Passed::Nothing
-        }
-    }
-
-    fn next(&self) -> Instant {
-        if self.asked { self.last } else { self.polite }
-    }
-
-    fn began(&self) -> bool {
-        self.asked
-    }
-}
-
-/// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)).
-/// A template keeps the ids of the host, of which the places that are made from it take one each.
-fn map_identity(proc: &Path, plan: &Plan) -> io::Result<()> {
-    let template = matches!(plan.program, Program::Template { .. });
-    let map = |id: u32| match (plan.identity, template) {
-        (Identity::Own { base }, true) => format!("{base} {base} {PIDS_MAX}\n"),
-        (Identity::Own { base }, false) => format!("{INSIDE_ID} {} 1\n", base + std::process::id()),
-        (Identity::Server { .. }, true) => format!("{id} {id} 1\n"),
-        (Identity::Server { .. }, false) => format!("{INSIDE_ID} {id} 1\n"),
-    };
-    let (uid, gid) = match plan.identity {
-        Identity::Own { .. } => (0, 0),
-        Identity::Server { uid, gid } => {
-            fs::write(proc.join("setgroups"), "deny")?;
-            (uid, gid)
-        }
-    };
-    fs::write(proc.join("gid_map"), map(gid))?;
-    fs::write(proc.join("uid_map"), map(uid))
-}
-
-/// Opens the trees whose owner has to appear as the sandbox's user, which only real root may do.
-fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
-    let Identity::Own { base } = plan.identity else {
-        return Ok(Vec::new());
-    };
-    let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
-    numbered
-        .map(|(number, tree)| {
-            let mapped = map_tree(tree, base + std::process::id());
-            let name = || format!("map the owner of {}", tree.source.display());
-            mapped
-                .map(|opened| (number, opened))
-                .map_err(|error| Failure::new(name(), &error))
-        })
-        .collect()
-}
-
-fn map_tree(tree: &Tree, id: u32) -> io::Result<OwnedFd> {
-    let (uid, gid) = file::owner(&tree.source)?;
-    let opened = mount::clone_tree(file::current_directory(), &tree.source)?;
-    mount::map_ids(opened.as_fd(), id_mapping(uid, gid, id)?.as_fd())?;
-    Ok(opened)
-}
-
-/// A user namespace that shows `uid` and `gid` of the disk as `id`. It is held by a process that does nothing else.
-fn id_mapping(uid: u32, gid: u32, id: u32) -> io::Result<OwnedFd> {
-    let (ours, theirs) = channel::pair()?;
-    match process::fork_into(&[NamespaceKind::User])? {
-        Fork::Child => {
-            drop(ours);
-            // Held until the parent hangs up.
-            drop(wire::receive::<Order>(theirs.as_fd()));
-            process::exit_now(0)
-        }
-        Fork::Parent(holder) => {
-            drop(theirs);
-            let proc = Path::new("/proc").join(holder.to_string());
-            let opened = fs::write(proc.join("gid_map"), format!("{gid} {id} 1\n"))
-                .and_then(|()| fs::write(proc.join("uid_map"), format!("{uid} {id} 1\n")))
-                .and_then(|()| File::open(proc.join("ns/user")));
-            drop(ours);
-            wait::wait(Child::Pid(holder))?;
-            Ok(opened?.into())
-        }
-    }
 }

@@ -90,7 +90,9 @@ impl RunDirectory {
             path: path.clone(),
             _lock: lock,
         };
-        for directory in layout.writable().into_iter().chain([layout.code.as_path()]) {
+        let own = layout.writable().into_iter().chain([layout.code.as_path()]);
+        // A workspace that is shared lies elsewhere, and is somebody's.
+        for directory in own.filter(|directory| directory.starts_with(path)) {
             private(directory)?;
             if let Some(id) = owner {
                 ringfence_sys::file::give(directory, id, id)?;

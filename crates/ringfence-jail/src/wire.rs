@@ -1,6 +1,7 @@
 //! The messages between server, helper, supervisor and pid 1. Each is one datagram of JSON on a `SOCK_SEQPACKET`
 //! socket, at most [`MESSAGE_BYTES_MAX`]; descriptors travel beside it. Whoever reads one treats it as a stranger's.
 
+use crate::LayerName;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     fmt,
@@ -39,8 +40,19 @@ pub enum Order {
         /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
+    /// Show the program these packages in the place of those that it had; it may be running.
+    Layer(LayerName),
     /// Say what the place, which nobody has claimed, takes of the host's memory.
     Measure,
+    /// Interrupt the program that runs, and whatever it runs in its process group, as Ctrl-C does.
+    Interrupt,
+    /// Say what the tree has used so far. The number comes back.
+    Account(u64),
+    /// From now on the tree has this share of the processors. Where no cgroup gives it out, that is a failure.
+    Share {
+        /// Thousandths of one.
+        cpu_millicores: u32,
+    },
     /// Kill the tree. The end of the connection means the same.
     Cancel,
 }
@@ -53,8 +65,14 @@ pub enum Event {
     Parked(Imported),
     /// So many bytes of memory that nobody else has a part in.
     Measured(u64),
+    /// What the tree has used so far.
+    Account(u64, Usage),
     /// The claim is bound and the program runs. Descriptors: workspace, output directory.
     Running,
+    /// The packages are there.
+    Layered,
+    /// They are not; the program goes on without them.
+    NotLayered(Failure),
     /// The tree is dead.
     Ended(Ending),
     /// No program ran.
@@ -74,6 +92,8 @@ pub enum InitOrder {
     },
     /// Ask every process to end.
     Terminate,
+    /// Interrupt the program's process group.
+    Interrupt,
 }
 
 /// What a descriptor of pid 1 leads to.
@@ -87,6 +107,8 @@ pub enum Door {
     Proc,
     /// The private disk, to be sized.
     Disk,
+    /// The directory of all layers.
+    Layers,
     /// The process of a program that was started ahead.
     Program,
     /// From which a fork will read what it waits for.
@@ -220,6 +242,14 @@ pub struct Ending {
     pub cause: Cause,
     /// Wait status of the program, where it ended by itself.
     pub status: Option<i32>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// What a tree has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
     /// Processor time in user mode.
     pub cpu_user: Duration,
     /// Processor time in the kernel.
@@ -228,7 +258,7 @@ pub struct Ending {
     pub memory_peak_bytes: u64,
     /// Peak of processes and threads, where it is known.
     pub processes_peak: Option<u64>,
-    /// Private disk in use at the end.
+    /// Disk in use now.
     pub disk_bytes: u64,
 }
 

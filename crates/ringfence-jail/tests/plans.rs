@@ -7,7 +7,7 @@
 )]
 
 use ringfence_jail::{
-    ClaimSpec, Host, JailSpec, Layout, Part, PlanError, Program, Run,
+    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Network, Part, PlanError, Program, Quota, Run,
     cgroup::Parent,
     host::{Node, SystemPath},
     plan,
@@ -75,6 +75,8 @@ fn spec(tier: Tier) -> JailSpec {
         links: vec![("/home/alice/.local/bin/python3".into(), "../share/python3".into())],
         program: Program::Claimed,
         host_workspace: None,
+        layers: (tier == Tier::Full).then(|| "/home/alice/.local/state/ringfence/packages/layers".into()),
+        network: Network::Own,
         limits: limits(),
     }
 }
@@ -112,6 +114,7 @@ fn claim() -> ClaimSpec {
             report: true,
         },
         limits: limits(),
+        layer: None,
         grace_ms: 500,
     }
 }
@@ -150,11 +153,24 @@ fn plans_are_golden() {
         ("overlay", WorkspaceMode::Overlay),
     ] {
         let with_workspace = JailSpec {
-            host_workspace: Some((directory.clone(), mode)),
+            host_workspace: Some(HostWorkspace {
+                directory: directory.clone(),
+                mode,
+                quota: Quota::Growth,
+            }),
             ..spec(Tier::Full)
         };
         check(&format!("workspace-{name}"), with_workspace, &host(ROOT, v1()));
     }
+    let installer = JailSpec {
+        layers: None,
+        network: Network::Host {
+            resolv_conf: "nameserver 192.0.2.1\n".into(),
+            hosts: "127.0.0.1 localhost\n".into(),
+        },
+        ..spec(Tier::Full)
+    };
+    check("installer", installer, &host(ROOT, v1()));
     let worker = JailSpec {
         program: Program::Worker { name: "parse".into() },
         trees: Vec::new(),

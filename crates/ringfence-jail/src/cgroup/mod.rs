@@ -67,6 +67,17 @@ impl Parent {
         }
     }
 
+    /// Can a tree be given a share of the processors, and another one later.
+    pub fn shares_processors(&self) -> bool {
+        matches!(
+            self,
+            Self::V2 {
+                cpu: CpuShare::Quota,
+                ..
+            } | Self::V1 { cpu: Some(_), .. }
+        )
+    }
+
     /// The mechanism in a word or two.
     pub fn describe(&self) -> &'static str {
         match self {

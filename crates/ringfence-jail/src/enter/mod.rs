@@ -60,6 +60,8 @@ pub(crate) struct Doors {
     pub(crate) proc: Option<OwnedFd>,
     /// The private disk, to be sized (tier `full`).
     pub(crate) disk: Option<OwnedFd>,
+    /// All layers of packages, of which nobody inside sees any until a claim names it.
+    pub(crate) layers: Option<OwnedFd>,
 }
 
 impl Doors {
@@ -70,6 +72,7 @@ impl Doors {
             (Door::Output, self.output),
             (Door::Proc, self.proc),
             (Door::Disk, self.disk),
+            (Door::Layers, self.layers),
         ];
         doors
             .into_iter()
@@ -90,14 +93,14 @@ pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> Step<T>
 
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
-    let (code, disk) = match plan.tier {
+    let (code, disk, layers) = match plan.tier {
         Tier::Full => {
             let own = own_root::enter(plan, handed)?;
-            (own.code, Some(own.disk))
+            (own.code, Some(own.disk), own.layers)
         }
         Tier::Landlock => {
             take_identity(plan, handed)?;
-            (Some(open(&plan.layout.code)?), None)
+            (Some(open(&plan.layout.code)?), None, None)
         }
     };
     file::set_umask(0o022);
@@ -120,6 +123,7 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
         code,
         doors: Doors {
             disk,
+            layers,
             ..open_doors(plan)?
         },
     })
@@ -198,6 +202,7 @@ fn rules(plan: &Plan) -> Step<Rules> {
             let right = match right {
                 PathRight::Read => Right::Read,
                 PathRight::Write => Right::Write,
+                PathRight::Keep => Right::Keep,
                 PathRight::Device => Right::Device,
             };
             (path.clone(), right)
@@ -260,6 +265,7 @@ fn open_doors(plan: &Plan) -> Step<Doors> {
         output: Some(open(&plan.layout.output)?),
         proc: Some(proc),
         disk: None,
+        layers: None,
     })
 }
 
@@ -300,6 +306,9 @@ fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
 /// A name and a network of its own. Where no cgroup counts them, what a TCP socket may hold is kept small.
 fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> Step<()> {
     step("host name", identity::set_host_name("sandbox"))?;
+    if plan.host_network {
+        return Ok(());
+    }
     if matches!(plan.cgroups, Parent::None { .. }) {
         for name in ["tcp_rmem", "tcp_wmem"] {
             let path = Path::new("sys/net/ipv4").join(name);

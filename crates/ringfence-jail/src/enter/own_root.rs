@@ -42,11 +42,11 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
     // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
-    let code = build_root(plan, &trees)?;
+    let Built { code, layers } = build_root(plan, &trees)?;
     step("pivot_root", mount::pivot_to_current_directory())?;
     own_host(plan, handed.proc.as_fd())?;
     let disk = step("pick the root", mount::pick_current_directory())?;
-    Ok(OwnRoot { code, disk })
+    Ok(OwnRoot { code, disk, layers })
 }
 
 /// What pid 1 keeps of the root that it has built.
@@ -55,6 +55,15 @@ pub(super) struct OwnRoot {
     pub(super) code: Option<OwnedFd>,
     /// By which the supervisor sizes the disk.
     pub(super) disk: OwnedFd,
+    /// The directory of all layers, which is covered.
+    pub(super) layers: Option<OwnedFd>,
+}
+
+/// Descriptors to what nobody reaches by name once the root is built.
+#[derive(Default)]
+struct Built {
+    code: Option<OwnedFd>,
+    layers: Option<OwnedFd>,
 }
 
 fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
@@ -81,7 +90,7 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
         .collect()
 }
 
-fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Option<OwnedFd>> {
+fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Built> {
     let mut steps = plan.root.iter();
     let Some(plan::Step::Root { bytes, files }) = steps.next() else {
         return Err(crate::wire::Failure {
@@ -104,24 +113,28 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Option<OwnedFd>> {
     )?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
     file::set_umask(0);
-    let mut code = None;
+    let mut built = Built::default();
     for act in steps {
         if *act == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
             let place = inside(&plan.layout.code);
-            code = Some(step(
+            built.code = Some(step(
                 "keep code writable",
                 mount::clone_tree(root.as_fd(), place),
             )?);
         }
+        if let plan::Step::Layers { number, path } = act {
+            let attached = attach_beneath(trees, *number, root.as_fd(), path);
+            built.layers = Some(step(format!("layers {}", path.display()), attached)?);
+        }
         perform(act, root.as_fd(), trees)?;
     }
-    Ok(code)
+    Ok(built)
 }
 
 fn perform(act: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> Step<()> {
     use plan::Step as Act;
     match act {
-        Act::Root { .. } => Ok(()),
+        Act::Root { .. } | Act::Layers { .. } => Ok(()),
         Act::Directory { path, mode } => step(
             format!("directory {}", path.display()),
             file::make_directory(root, inside(path), *mode),
@@ -167,6 +180,17 @@ fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -
         .get(number)
         .ok_or_else(|| std::io::Error::other("no such tree"))?;
     mount::attach(tree.as_fd(), root, inside(path))
+}
+
+/// Attaches a tree that the next mount at its place covers. What is returned leads to it all the same.
+fn attach_beneath(
+    trees: &[OwnedFd],
+    number: usize,
+    root: BorrowedFd<'_>,
+    path: &Path,
+) -> std::io::Result<OwnedFd> {
+    attach(trees, number, root, path)?;
+    file::open_directory(root, inside(path))
 }
 
 fn keep_writable(root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {

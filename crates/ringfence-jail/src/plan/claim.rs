@@ -1,7 +1,7 @@
 //! A request's claim on a place: its limits in the kernel's units, and which bytes go where.
 
 use super::Rlimit;
-use crate::{ClaimSpec, Host, Part, cgroup, spec::Run};
+use crate::{ClaimSpec, Host, LayerName, Part, spec::Run};
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -17,6 +17,8 @@ pub struct Claim {
     pub files: Vec<(PathBuf, Part)>,
     /// What runs.
     pub run: Run,
+    /// The packages that it brings.
+    pub layer: Option<LayerName>,
     /// Limits for the cgroup, the sampler, the disk and the clock.
     pub limits: Limits,
     /// `setrlimit`.
@@ -46,6 +48,7 @@ pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
             .map(|(path, part)| (PathBuf::from(path.as_str()), part))
             .collect(),
         run: spec.run,
+        layer: spec.layer,
         rlimits: rlimits(&spec.limits),
         processors: processors(&spec.limits, host),
         limits: spec.limits,
@@ -67,13 +70,7 @@ fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
 
 /// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
 fn processors(limits: &Limits, host: &Host) -> Option<usize> {
-    let shared_out = matches!(
-        host.cgroups,
-        cgroup::Parent::V2 {
-            cpu: cgroup::CpuShare::Quota,
-            ..
-        } | cgroup::Parent::V1 { cpu: Some(_), .. }
-    );
+    let shared_out = host.cgroups.shares_processors();
     let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
         .unwrap_or(1)
         .max(1);

@@ -7,13 +7,16 @@ pub(crate) mod root;
 mod text;
 
 use crate::{
-    Host, JailSpec, Layout, Program, cgroup,
+    Host, JailSpec, Layout, Network, Program, Quota, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
 use ringfence_types::{Limits, Tier, WorkspaceMode};
 use serde::{Deserialize, Serialize};
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 pub use claim::{Claim, claim};
 pub use root::Step;
@@ -34,6 +37,8 @@ pub struct Plan {
     pub root: Vec<Step>,
     /// Is there a time namespace.
     pub time_namespace: bool,
+    /// Is there no network namespace: see [`Network::Host`].
+    pub host_network: bool,
     /// Landlock rules.
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
@@ -49,6 +54,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Directory behind the workspace whose files are the sandbox's output: the workspace itself, or an upper layer.
     pub changes: PathBuf,
+    /// What the limit of the disk counts of a directory of the host's that the program may write.
+    pub quota: Option<Quota>,
     /// The program.
     pub program: Program,
 }
@@ -93,6 +100,8 @@ pub enum PathRight {
     Read,
     /// All but devices.
     Write,
+    /// All but devices and executing.
+    Keep,
     /// Device nodes.
     Device,
 }
@@ -162,8 +171,9 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     } else {
         (Vec::new(), Vec::new())
     };
-    let changes = match spec.host_workspace {
-        Some((_, WorkspaceMode::Overlay)) => PathBuf::from(root::UPPER),
+    let shared = spec.host_workspace.as_ref();
+    let changes = match shared.map(|shared| shared.mode) {
+        Some(WorkspaceMode::Overlay) => PathBuf::from(root::UPPER),
         _ => spec.layout.workspace.clone(),
     };
     Ok(Plan {
@@ -172,13 +182,17 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         trees,
         root: steps,
         time_namespace: full && host.time_namespaces,
+        host_network: matches!(spec.network, Network::Host { .. }),
         landlock: landlock(&spec, host),
         seccomp: match spec.program {
             _ if !full => seccomp::Profile::Landlock { memory_cgroup },
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
-        shares_directory: spec.host_workspace.is_some(),
+        shares_directory: shared.is_some(),
+        quota: shared
+            .filter(|shared| shared.mode == WorkspaceMode::Rw)
+            .map(|shared| shared.quota),
         rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
         limits: spec.limits,
@@ -200,27 +214,33 @@ fn identity(host: &Host) -> Identity {
 }
 
 fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
-    let writable = spec
-        .layout
-        .writable()
-        .map(|path| (path.to_owned(), PathRight::Write));
+    let read_only = spec
+        .host_workspace
+        .as_ref()
+        .is_some_and(|shared| shared.mode == WorkspaceMode::Ro);
+    let right = |path: &Path| match spec.network {
+        _ if read_only && path == spec.layout.workspace => PathRight::Read,
+        Network::Own => PathRight::Write,
+        Network::Host { .. } => PathRight::Keep,
+    };
+    let writable = spec.layout.writable().map(|path| (path.to_owned(), right(path)));
     if spec.tier == Tier::Full {
         if matches!(spec.program, Program::Worker { .. }) {
             return vec![("/".into(), PathRight::Read)];
         }
-        let read_only = matches!(spec.host_workspace, Some((_, WorkspaceMode::Ro)));
-        let own = writable
-            .into_iter()
-            .filter(|(path, _)| !(read_only && *path == spec.layout.workspace));
         let fixed = [
             ("/", PathRight::Read),
             ("/dev", PathRight::Device),
-            ("/dev/shm", PathRight::Write),
+            ("/dev/shm", right(Path::new("/dev/shm"))),
         ];
         return fixed
             .map(|(path, right)| (path.into(), right))
             .into_iter()
-            .chain(own)
+            .chain(
+                writable
+                    .into_iter()
+                    .filter(|(_, right)| *right != PathRight::Read),
+            )
             .collect();
     }
     let system = host.system.iter().chain(&host.etc).filter_map(|path| match path {

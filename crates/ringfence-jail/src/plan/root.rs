@@ -3,7 +3,7 @@
 
 use super::{Identity, Tree};
 use crate::{
-    Host, JailSpec, Program,
+    Host, HostWorkspace, JailSpec, Network, PACKAGES, Program,
     host::{Node, SystemPath},
 };
 use ringfence_types::WorkspaceMode;
@@ -55,6 +55,13 @@ pub enum Step {
     Overlay {
         /// Number of the lower tree.
         lower: usize,
+        /// Path.
+        path: PathBuf,
+    },
+    /// Attaches a tree of `Plan::trees` where nobody inside reaches it: what is attached there next covers it.
+    Layers {
+        /// Number.
+        number: usize,
         /// Path.
         path: PathBuf,
     },
@@ -126,6 +133,7 @@ pub(super) fn too_broad(path: &Path) -> bool {
 pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tree>, Vec<Step>) {
     let mut root = Root {
         trees: Vec::new(),
+        layers: None,
         steps: Vec::new(),
         made: BTreeSet::new(),
     };
@@ -144,23 +152,26 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         });
         return (root.trees, root.steps);
     }
-    root.etc(host);
+    root.etc(spec, host);
     root.system(spec, host);
     root.devices(host);
     root.own_directories(spec);
     root.workspace(spec, identity);
+    root.packages(spec);
     root.steps.push(Step::SealRoot);
     root.proc(&spec.program);
     (root.trees, root.steps)
 }
 
 /// How many files a disk of this size may hold.
-pub(crate) fn files_max(disk_bytes: u64) -> u64 {
+pub fn files_max(disk_bytes: u64) -> u64 {
     (disk_bytes / 4096).clamp(4096, 1 << 20)
 }
 
 struct Root {
     trees: Vec<Tree>,
+    /// Which of them holds the layers of packages, where `/proc` will cover it.
+    layers: Option<usize>,
     steps: Vec<Step>,
     made: BTreeSet<PathBuf>,
 }
@@ -232,17 +243,21 @@ impl Root {
     }
 
     /// `/etc` is a handful of generated files and a few public things of the host.
-    fn etc(&mut self, host: &Host) {
+    fn etc(&mut self, spec: &JailSpec, host: &Host) {
         self.directory(Path::new(EMPTY), 0o755);
         self.text("/etc/passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
         self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
-        self.text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n");
+        let (resolv_conf, hosts) = match &spec.network {
+            Network::Own => ("", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
+            Network::Host { resolv_conf, hosts } => (resolv_conf.as_str(), hosts.as_str()),
+        };
+        self.text("/etc/hosts", hosts);
         self.text("/etc/hostname", "sandbox\n");
         self.text(
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
-        self.text("/etc/resolv.conf", "");
+        self.text("/etc/resolv.conf", resolv_conf);
         self.text(
             "/etc/protocols",
             "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n",
@@ -339,12 +354,12 @@ impl Root {
     fn workspace(&mut self, spec: &JailSpec, identity: Identity) {
         let path = &spec.layout.workspace;
         self.directory(path, 0o755);
-        let Some((source, mode)) = &spec.host_workspace else {
+        let Some(HostWorkspace { directory, mode, .. }) = &spec.host_workspace else {
             self.steps.push(Step::Writable { path: path.clone() });
             return;
         };
         let tree = Tree {
-            source: source.clone(),
+            source: directory.clone(),
             writable: *mode == WorkspaceMode::Rw,
             devices: false,
             map_owner: matches!(identity, Identity::Own { .. }),
@@ -363,6 +378,35 @@ impl Root {
         }
     }
 
+    /// A place for a layer, whose directories are there before any layer is, so that an interpreter that looks for modules
+    /// sees them change. A template has all layers, for the places that are made from it to take theirs.
+    fn packages(&mut self, spec: &JailSpec) {
+        let Some(layers) = &spec.layers else { return };
+        let path = PathBuf::from(PACKAGES);
+        for part in ["python", "node_modules", "bin"] {
+            self.directory(&path.join(part), 0o755);
+        }
+        self.link(
+            Path::new("/node_modules"),
+            &path.join("node_modules").display().to_string(),
+        );
+        let tree = Tree {
+            source: match spec.program {
+                Program::Forked => path.clone(),
+                _ => layers.clone(),
+            },
+            writable: false,
+            devices: false,
+            map_owner: false,
+        };
+        if matches!(spec.program, Program::Template { .. }) {
+            self.attach(tree, &path);
+        } else {
+            self.trees.push(tree);
+            self.layers = Some(self.trees.len() - 1);
+        }
+    }
+
     fn proc(&mut self, program: &Program) {
         let proc = Path::new("/proc");
         // made before the root is sealed
@@ -374,6 +418,12 @@ impl Root {
                 mode: 0o555,
             },
         );
+        if let Some(number) = self.layers {
+            self.steps.push(Step::Layers {
+                number,
+                path: proc.to_owned(),
+            });
+        }
         self.steps.push(Step::Proc {
             shown: match program {
                 Program::Template { .. } => Shown::All,

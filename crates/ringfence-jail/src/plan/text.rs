@@ -11,6 +11,11 @@ impl fmt::Display for Plan {
             Identity::Server { uid, gid } => writeln!(f, "identity inside 1000, outside {uid}:{gid}")?,
         }
         writeln!(f, "time namespace {}", self.time_namespace)?;
+        writeln!(
+            f,
+            "network {}",
+            if self.host_network { "of the host" } else { "own" }
+        )?;
         for step in &self.root {
             writeln!(f, "root {}", Act(step, &self.trees))?;
         }
@@ -29,6 +34,9 @@ impl fmt::Display for Plan {
         writeln!(f, "cgroups {:?}", self.cgroups)?;
         writeln!(f, "limits {:?}", self.limits)?;
         writeln!(f, "changes {}", self.changes.display())?;
+        if let Some(quota) = self.quota {
+            writeln!(f, "quota {quota:?}")?;
+        }
         writeln!(f, "program {:?}", self.program)
     }
 }
@@ -46,6 +54,9 @@ impl fmt::Display for Claim {
         }
         writeln!(f, "limits {:?}", self.limits)?;
         writeln!(f, "processors {:?}", self.processors)?;
+        if let Some(layer) = &self.layer {
+            writeln!(f, "layer {}", layer.as_str())?;
+        }
         writeln!(f, "grace {} ms", self.grace_ms)?;
         writeln!(f, "run {:?}", self.run)
     }
@@ -68,6 +79,12 @@ impl fmt::Display for Act<'_> {
                 "overlay {} over {}",
                 path.display(),
                 Access(self.1.get(*lower))
+            ),
+            Step::Layers { number, path } => write!(
+                f,
+                "layers {} {} covered",
+                path.display(),
+                Access(self.1.get(*number))
             ),
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),

@@ -1,0 +1,89 @@
+//! Who a sandbox is on the host: its user namespace's maps, and the trees whose owner has to appear as its user.
+
+use crate::{
+    Plan, Program,
+    plan::{INSIDE_ID, Identity, Tree},
+    wire::{self, Failure, Order},
+};
+use ringfence_sys::{
+    channel, file, mount,
+    process::{self, Fork, NamespaceKind},
+    wait::{self, Child},
+};
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+/// The most that a pid can be (`PID_MAX_LIMIT`): so many ids the sandboxes of a root server have.
+const PIDS_MAX: u32 = 4 << 20;
+
+/// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)).
+/// A template keeps the ids of the host, of which the places that are made from it take one each.
+pub(crate) fn map_identity(proc: &Path, plan: &Plan) -> io::Result<()> {
+    let template = matches!(plan.program, Program::Template { .. });
+    let map = |id: u32| match (plan.identity, template) {
+        (Identity::Own { base }, true) => format!("{base} {base} {PIDS_MAX}\n"),
+        (Identity::Own { base }, false) => format!("{INSIDE_ID} {} 1\n", base + std::process::id()),
+        (Identity::Server { .. }, true) => format!("{id} {id} 1\n"),
+        (Identity::Server { .. }, false) => format!("{INSIDE_ID} {id} 1\n"),
+    };
+    let (uid, gid) = match plan.identity {
+        Identity::Own { .. } => (0, 0),
+        Identity::Server { uid, gid } => {
+            fs::write(proc.join("setgroups"), "deny")?;
+            (uid, gid)
+        }
+    };
+    fs::write(proc.join("gid_map"), map(gid))?;
+    fs::write(proc.join("uid_map"), map(uid))
+}
+
+/// Opens the trees whose owner has to appear as the sandbox's user, which only real root may do.
+pub(crate) fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
+    let Identity::Own { base } = plan.identity else {
+        return Ok(Vec::new());
+    };
+    let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
+    numbered
+        .map(|(number, tree)| {
+            let mapped = map_tree(tree, base + std::process::id());
+            let name = || format!("map the owner of {}", tree.source.display());
+            mapped
+                .map(|opened| (number, opened))
+                .map_err(|error| Failure::new(name(), &error))
+        })
+        .collect()
+}
+
+fn map_tree(tree: &Tree, id: u32) -> io::Result<OwnedFd> {
+    let (uid, gid) = file::owner(&tree.source)?;
+    let opened = mount::clone_tree(file::current_directory(), &tree.source)?;
+    mount::map_ids(opened.as_fd(), id_mapping(uid, gid, id)?.as_fd())?;
+    Ok(opened)
+}
+
+/// A user namespace that shows `uid` and `gid` of the disk as `id`. It is held by a process that does nothing else.
+fn id_mapping(uid: u32, gid: u32, id: u32) -> io::Result<OwnedFd> {
+    let (ours, theirs) = channel::pair()?;
+    match process::fork_into(&[NamespaceKind::User])? {
+        Fork::Child => {
+            drop(ours);
+            // Held until the parent hangs up.
+            drop(wire::receive::<Order>(theirs.as_fd()));
+            process::exit_now(0)
+        }
+        Fork::Parent(holder) => {
+            drop(theirs);
+            let proc = Path::new("/proc").join(holder.to_string());
+            let opened = fs::write(proc.join("gid_map"), format!("{gid} {id} 1\n"))
+                .and_then(|()| fs::write(proc.join("uid_map"), format!("{uid} {id} 1\n")))
+                .and_then(|()| File::open(proc.join("ns/user")));
+            drop(ours);
+            wait::wait(Child::Pid(holder))?;
+            Ok(opened?.into())
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The limit of a directory of the host's that a program may write. No file system counts it there, so it is looked at from
+//! outside: all of it now and then, and at once when the file system below has filled by about as much as is left. A program
+//! writes on for as long as a look takes; what it has written by then is the window that SECURITY.md names.
+
+use crate::{sample, tree};
+use ringfence_sys::{
+    file::{self, Kind},
+    resource,
+};
+use ringfence_types::{Limits, Tier};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// What the limit of the disk means for a directory of the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Quota {
+    /// All that lies in it: it is kept for programs, by us.
+    Total,
+    /// What comes to it during the run: it is somebody's work.
+    Growth,
+}
+
+/// The longest without a look at the whole directory, while anything happens.
+const WALK_MAX: Duration = Duration::from_secs(1);
+/// The same, while the file system stays as full as it was and the tree has used no processor time.
+const STILL_MAX: Duration = Duration::from_secs(30);
+/// Looks take at most this part of the time.
+const WALK_SHARE: u32 = 5;
+/// Between two looks at how full the file system is, which cost nothing.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(100);
+/// How fast a file system takes bytes (2 GB/s).
+const FILL_BYTES_PER_MS: u64 = 2_000_000;
+/// The most files that one look counts.
+const ENTRIES_MAX: u64 = 1 << 20;
+/// What a name costs that has no bytes.
+const ENTRY_BYTES: u64 = 1 << 10;
+/// What a file system may still find that it needs for what was written before.
+const SLACK_BYTES: u64 = 1 << 20;
+/// Directories inside each other that are open at once.
+const LEVELS_OPEN_MAX: usize = 64;
+const DESCRIPTORS_MAX: usize = 100_000;
+const MAPS_BYTES_MAX: u64 = 8 << 20;
+
+/// What lies in a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) bytes: u64,
+    entries: u64,
+    /// Directories that could not be listed, and what was left out past the most.
+    hidden: u64,
+}
+
+impl Usage {
+    fn is_more_than(self, allowed: Self) -> bool {
+        self.bytes > allowed.bytes || self.entries > allowed.entries || self.hidden > allowed.hidden
+    }
+}
+
+/// Looks after one directory during one run.
+pub(crate) struct Watch {
+    directory: OwnedFd,
+    quota: Quota,
+    before: Usage,
+    allowed: Usage,
+    now: Usage,
+    /// Of the whole file system, when the directory was looked at last.
+    filled: (u64, u64),
+    /// What the tree had used of the processors by then, where that is known.
+    used: Option<Duration>,
+    walked: Instant,
+    walk_took: Duration,
+    /// When it was last asked whether the tree is still.
+    asked: Instant,
+    next: Instant,
+}
+
+/// Who may hold files open that have no name any more.
+pub(crate) struct Holders<'a> {
+    proc: &'a OwnedFd,
+    pids: Vec<PathBuf>,
+}
+
+impl Watch {
+    /// `None`: there is more in it than a run may begin with.
+    pub(crate) fn begin(directory: &OwnedFd, quota: Quota, limits: &Limits) -> io::Result<Option<Self>> {
+        // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let each
+        // run add what it gets away with.
+        let begun = Instant::now();
+        let (bytes, entries) = (limits.disk_bytes, crate::plan::root::files_max(limits.disk_bytes));
+        let (before, allowed) = match quota {
+            Quota::Total => {
+                let before = usage(directory.as_fd(), Unlistable::Opened);
+                if before.bytes / 2 > bytes || before.entries / 2 > entries || before.hidden > 0 {
+                    return Ok(None);
+                }
+                let allowed = Usage {
+                    bytes: bytes.max(before.bytes + SLACK_BYTES),
+                    entries: entries.max(before.entries),
+                    hidden: 0,
+                };
+                (before, allowed)
+            }
+            Quota::Growth => {
+                let before = usage(directory.as_fd(), Unlistable::Counted);
+                let allowed = Usage {
+                    bytes: before.bytes.saturating_add(bytes),
+                    entries: before.entries.saturating_add(entries),
+                    hidden: before.hidden,
+                };
+                (before, allowed)
+            }
+        };
+        let now = Instant::now();
+        Ok(Some(Self {
+            directory: directory.try_clone()?,
+            quota,
+            before,
+            allowed,
+            now: before,
+            filled: resource::space_used(directory.as_fd())?,
+            used: None,
+            walked: now,
+            asked: now,
+            walk_took: begun.elapsed(),
+            next: now + LOOK_MIN,
+        }))
+    }
+
+    /// When to look again.
+    pub(crate) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Is the limit passed, as far as it is time to look.
+    pub(crate) fn is_passed<'a>(&mut self, holders: impl FnOnce() -> Option<Holders<'a>>) -> bool {
+        let now = Instant::now();
+        if now < self.next {
+            return false;
+        }
+        let (bytes, files) = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
+        let came = bytes.saturating_sub(self.filled.0);
+        let room = self.allowed.bytes.saturating_sub(self.now.bytes);
+        let room_for_files = self.allowed.entries.saturating_sub(self.now.entries);
+        let is_filling = came > room / 2 || files.saturating_sub(self.filled.1) > room_for_files / 2;
+        let since = now.duration_since(self.walked);
+        let rested = since > self.walk_took * WALK_SHARE;
+        if rested && (is_filling || now.duration_since(self.asked) > WALK_MAX) {
+            self.asked = now;
+            let holders = holders();
+            let used = holders.as_ref().map(Holders::processor_time);
+            let is_still = (bytes, files) == self.filled && used.is_some() && used == self.used;
+            let most = if is_still { STILL_MAX } else { WALK_MAX };
+            if is_filling || since > most {
+                self.used = used;
+                return self.walk(holders);
+            }
+        }
+        let left = Duration::from_millis(room.saturating_sub(came) / FILL_BYTES_PER_MS);
+        self.next = now + left.clamp(LOOK_MIN, LOOK_MAX);
+        false
+    }
+
+    /// The same, at once and whatever it costs: for the end of a run.
+    pub(crate) fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
+        let begun = Instant::now();
+        // Before the walk: what comes meanwhile is seen by the next.
+        self.filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
+        self.now = usage(self.directory.as_fd(), Unlistable::Counted);
+        if let Some(holders) = holders {
+            self.now.bytes += holders.nameless_bytes();
+        }
+        self.walked = Instant::now();
+        self.walk_took = begun.elapsed();
+        self.next = self.walked + LOOK_MIN;
+        self.now.is_more_than(self.allowed)
+    }
+
+    /// What counts as this run's at the last look.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.quota {
+            Quota::Total => self.now.bytes,
+            Quota::Growth => self.now.bytes.saturating_sub(self.before.bytes),
+        }
+    }
+}
+
+/// What happens to a directory that its owner has closed to themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unlistable {
+    /// It hides something.
+    Counted,
+    /// It is ours, and opened again.
+    Opened,
+}
+
+/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes.
+fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Usage {
+    let mut usage = Usage::default();
+    let mut levels = Vec::new();
+    match Level::open(directory, Path::new("."), unlistable) {
+        Ok(top) => levels.push(usage.enter(top, (0, 0))),
+        Err(_) => usage.hidden += 1,
+    }
+    while let Some(level) = levels.last_mut() {
+        let Some((name, identity)) = level.below.pop() else {
+            let left = levels.pop();
+            if let (Some(left), Some(above)) = (left, levels.last_mut()) {
+                above.open_again(left);
+            }
+            continue;
+        };
+        let Some(open) = level.open.as_ref().filter(|_| usage.entries < ENTRIES_MAX) else {
+            usage.hidden += 1;
+            level.below.clear();
+            continue;
+        };
+        match Level::open(open.as_fd(), &name, unlistable) {
+            Ok(below) => {
+                if levels.len() >= LEVELS_OPEN_MAX
+                    && let Some(level) = levels.last_mut()
+                {
+                    level.open = None;
+                }
+                levels.push(usage.enter(below, identity));
+            }
+            // One that has gone meanwhile has nothing in it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => usage.hidden += 1,
+        }
+    }
+    usage
+}
+
+impl Usage {
+    /// Counts what lies in a directory.
+    fn enter(&mut self, open: OwnedFd, identity: (u64, u64)) -> Level {
+        let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
+        let (entries, more) = file::list(open.as_fd(), left).unwrap_or((Vec::new(), true));
+        self.hidden += u64::from(more);
+        self.entries += entries.len() as u64;
+        self.bytes += entries
+            .iter()
+            .map(|entry| ENTRY_BYTES + entry.allocated)
+            .sum::<u64>();
+        let directories = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
+        let below = directories.map(|entry| (entry.name, entry.identity));
+        Level {
+            open: Some(open),
+            identity,
+            below: below.collect(),
+        }
+    }
+}
+
+/// A directory on the way down.
+struct Level {
+    /// None: it is opened again from the one below, for there are too many.
+    open: Option<OwnedFd>,
+    identity: (u64, u64),
+    /// Directories in it that are still to be looked at.
+    below: Vec<(PathBuf, (u64, u64))>,
+}
+
+impl Level {
+    fn open(above: BorrowedFd<'_>, name: &Path, unlistable: Unlistable) -> io::Result<OwnedFd> {
+        match file::open_listing_beneath(above, name) {
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied && unlistable == Unlistable::Opened =>
+            {
+                file::open_up_beneath(above, name)?;
+                file::open_listing_beneath(above, name)
+            }
+            opened => opened,
+        }
+    }
+
+    /// From one that was in it. When that has been moved meanwhile, the rest of this one stays hidden.
+    fn open_again(&mut self, left: Self) {
+        if self.open.is_some() {
+            return;
+        }
+        let above = left
+            .open
+            .and_then(|left| file::open_listing(left.as_fd(), Path::new("..")).ok());
+        let above = above.map(File::from);
+        let is_this = |above: &File| {
+            let metadata = above.metadata();
+            metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
+        };
+        self.open = above.filter(is_this).map(OwnedFd::from);
+    }
+}
+
+impl<'a> Holders<'a> {
+    /// The processes of a sandbox, by its own `/proc` or, where it has none, by the host's.
+    pub(crate) fn of(proc: &'a OwnedFd, tier: Tier) -> Option<Self> {
+        let pids = match tier {
+            Tier::Full => sample::pids(proc),
+            Tier::Landlock => sample::named(&tree::descendants()),
+        };
+        Some(Self { proc, pids })
+    }
+
+    /// Of all of them so far.
+    fn processor_time(&self) -> Duration {
+        let (user, system) = sample::cpu(self.proc, &self.pids);
+        user + system
+    }
+
+    /// Files that were deleted while somebody held them open or had them mapped: no walk finds them.
+    fn nameless_bytes(&self) -> u64 {
+        let mut seen = BTreeSet::new();
+        let mut bytes = 0;
+        for pid in &self.pids {
+            let Ok(listing) = file::open_listing(self.proc.as_fd(), &pid.join("fd")) else {
+                continue;
+            };
+            for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
+                if let Ok(held) = file::behind(listing.as_fd(), &name)
+                    && held.kind == Kind::File
+                    && held.links == 0
+                    && seen.insert(held.identity.1)
+                {
+                    bytes += held.allocated;
+                }
+            }
+            let maps = file::read_small(self.proc.as_fd(), &pid.join("maps"), MAPS_BYTES_MAX);
+            bytes += sample::deleted_mappings(&maps.unwrap_or_default(), &mut seen);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ringfence-quota-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn open(&self) -> OwnedFd {
+            File::open(&self.0).unwrap().into()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn limits(disk_bytes: u64) -> Limits {
+        Limits {
+            memory_bytes: 1 << 20,
+            cpu_millicores: 1000,
+            timeout_ms: 1000,
+            processes: 1,
+            output_bytes: 1,
+            disk_bytes,
+        }
+    }
+
+    #[test]
+    fn growth_counts_what_comes_and_total_what_lies_there() {
+        let scratch = Scratch::new("both");
+        fs::write(scratch.0.join("old"), vec![7; 3 << 20]).unwrap();
+        let open = scratch.open();
+        let begin = |quota| Watch::begin(&open, quota, &limits(2 << 20)).unwrap().unwrap();
+        let (mut growth, mut total) = (begin(Quota::Growth), begin(Quota::Total));
+        assert!(!growth.walk(None) && !total.walk(None), "nothing has come");
+        assert!(growth.bytes() == 0 && total.bytes() >= 3 << 20);
+        fs::write(scratch.0.join("new"), vec![7; 1 << 20]).unwrap();
+        assert!(!growth.walk(None));
+        assert!(total.walk(None), "it was too full, and grew");
+        fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
+        assert!(growth.walk(None));
+        assert!(
+            Watch::begin(&open, Quota::Total, &limits(2 << 20))
+                .unwrap()
+                .is_none(),
+            "three times the limit is no beginning"
+        );
+    }
+
+    #[test]
+    fn names_count_and_a_link_is_not_followed() {
+        let scratch = Scratch::new("names");
+        std::os::unix::fs::symlink("/usr", scratch.0.join("link")).unwrap();
+        fs::create_dir(scratch.0.join("d")).unwrap();
+        for number in 0..50 {
+            fs::write(scratch.0.join(format!("d/{number}")), "").unwrap();
+        }
+        assert_eq!(usage(scratch.open().as_fd(), Unlistable::Counted).entries, 52);
+    }
+
+    /// A directory in a directory and so on: no path is as long.
+    fn nest(scratch: &Scratch, levels: usize) {
+        let mut below = scratch.open();
+        for level in 0..levels {
+            let name = PathBuf::from(format!("{level:0>200}"));
+            file::make_directory(below.as_fd(), &name, 0o700).unwrap();
+            // What is found on the way back up.
+            file::make_directory(below.as_fd(), Path::new("!"), 0o700).unwrap();
+            below = file::open_listing_beneath(below.as_fd(), &name).unwrap();
+        }
+        file::make_file(below.as_fd(), Path::new("deepest"), 0o600).unwrap();
+    }
+
+    #[test]
+    fn a_tree_deeper_than_any_path_is_counted_to_its_end() {
+        let scratch = Scratch::new("deep");
+        nest(&scratch, 300);
+        let found = usage(scratch.open().as_fd(), Unlistable::Opened);
+        assert_eq!((found.entries, found.hidden), (2 * 300 + 1, 0));
+        let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20));
+        assert!(
+            begun.unwrap().is_some(),
+            "it is no hiding place, and may be used again"
+        );
+    }
+
+    #[test]
+    fn a_tree_that_is_still_is_looked_at_seldom_and_any_other_every_second() {
+        let scratch = Scratch::new("still");
+        let proc: OwnedFd = File::open("/proc").unwrap().into();
+        let holders = |pids: &[&str]| {
+            Some(Holders {
+                proc: &proc,
+                pids: pids.iter().map(PathBuf::from).collect(),
+            })
+        };
+        let mut watch = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20))
+            .unwrap()
+            .unwrap();
+        // Whether it was looked at, so long after the last time; the file system is as full as it is by now.
+        let mut looks_after = |seconds, pids: &[&str]| {
+            let past = Instant::now() - Duration::from_secs(seconds);
+            (watch.walked, watch.asked, watch.next) = (past, past, past);
+            watch.filled = resource::space_used(watch.directory.as_fd()).unwrap();
+            watch.is_passed(|| holders(pids));
+            watch.walked != past
+        };
+        assert!(looks_after(2, &[]), "nothing is known of the tree yet");
+        // Others may write to the same file system at this moment.
+        assert!((0..100).any(|_| !looks_after(2, &[])), "it is still");
+        assert!(looks_after(31, &[]), "for half a minute");
+        let busy = Instant::now();
+        while Holders::processor_time(&holders(&["self"]).unwrap()) == Duration::ZERO {
+            assert!(busy.elapsed() < Duration::from_secs(30));
+        }
+        assert!(looks_after(2, &["self"]), "it was at work");
+    }
+}
