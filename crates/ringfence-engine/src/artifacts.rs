@@ -43,11 +43,29 @@ const BOUNDS: Bounds = Bounds {
     depth: DEPTH_MAX,
 };
 
-/// What the workspace held before the program started.
+/// What was there before the program started.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
-    stamps: BTreeMap<PathBuf, Stamp>,
+    changes: Seen,
+    output: Seen,
     inputs: BTreeMap<PathBuf, [u8; 32]>,
+}
+
+/// What one directory held.
+#[derive(Debug, Default)]
+struct Seen {
+    stamps: BTreeMap<PathBuf, Stamp>,
+    refused: BTreeSet<PathBuf>,
+}
+
+impl Seen {
+    fn of(directory: BorrowedFd<'_>) -> Self {
+        let walk = harvest::walk(directory, BOUNDS);
+        Self {
+            stamps: harvest::stamps(&walk),
+            refused: walk.refused.into_iter().map(|(path, _)| path).collect(),
+        }
+    }
 }
 
 impl Before {
@@ -55,14 +73,23 @@ impl Before {
     pub(crate) fn inputs<'a>(files: impl Iterator<Item = (&'a WorkspacePath, &'a [u8])>) -> Self {
         let inputs = files.map(|(path, bytes)| (PathBuf::from(path.as_str()), Sha256::digest(bytes).into()));
         Self {
-            stamps: BTreeMap::new(),
             inputs: inputs.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The files that a session has now.
+    pub(crate) fn look_behind(doors: &Doors) -> Self {
+        Self {
+            changes: Seen::of(doors.changes.as_fd()),
+            output: Seen::of(doors.output.as_fd()),
+            inputs: BTreeMap::new(),
         }
     }
 
     /// A directory of the host's, as it is now.
     pub(crate) fn look(&mut self, directory: &Path) -> io::Result<()> {
-        self.stamps = harvest::stamps(&harvest::walk(File::open(directory)?.as_fd(), BOUNDS));
+        self.changes.stamps = Seen::of(File::open(directory)?.as_fd()).stamps;
         Ok(())
     }
 }
@@ -123,13 +150,15 @@ pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
         directory: doors.changes.as_fd(),
         prefix: "",
         kept,
-        before,
+        seen: &before.changes,
+        inputs: &before.inputs,
     });
     staging.add(&Source {
         directory: doors.output.as_fd(),
         prefix: "output/",
         kept: Kept::InStore,
-        before: &Before::default(),
+        seen: &before.output,
+        inputs: &BTreeMap::new(),
     });
     staging.conclude()
 }
@@ -140,7 +169,8 @@ struct Source<'a> {
     /// Of their names.
     prefix: &'static str,
     kept: Kept,
-    before: &'a Before,
+    seen: &'a Seen,
+    inputs: &'a BTreeMap<PathBuf, [u8; 32]>,
 }
 
 struct Staging {
@@ -220,7 +250,8 @@ impl Staging {
     fn add(&mut self, source: &Source<'_>) {
         let walk = harvest::walk(source.directory, BOUNDS);
         let prefix = source.prefix;
-        for (path, what) in &walk.refused {
+        let is_new = |path: &PathBuf| !source.seen.refused.contains(path);
+        for (path, what) in walk.refused.iter().filter(|(path, _)| is_new(path)) {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
                 "Only plain files become artifacts.",
@@ -233,7 +264,7 @@ impl Staging {
             );
         }
         for found in &walk.files {
-            if source.before.stamps.get(&found.path) == Some(&found.stamp) {
+            if source.seen.stamps.get(&found.path) == Some(&found.stamp) {
                 continue;
             }
             self.names += found.path.as_os_str().len();
@@ -307,7 +338,7 @@ impl Staging {
         found: &FoundFile,
         name: &str,
     ) -> io::Result<Option<(Artifact, Option<Content>)>> {
-        let input = source.before.inputs.get(&found.path);
+        let input = source.inputs.get(&found.path);
         let mut file = harvest::open(source.directory, found)?.take(ARTIFACT_BYTES_MAX);
         let mut buffer = vec![0; READ_BYTES];
         let mut count = file.read(&mut buffer)?;

@@ -2,8 +2,8 @@
 //! [`Running`] kills the tree.
 
 use crate::{
-    engine::{OutputChunk, OutputStream, Stdin},
-    events::{Bus, EventKind},
+    engine::{OutputStream, Stdin},
+    streams::{Attached, Kept, Outlet, REPORT_BYTES_MAX, Wires, collect, drain, feed},
 };
 use ringfence_jail::{
     Claim, ClaimSpec, Host, JailSpec, Plan, PlanError,
@@ -12,7 +12,6 @@ use ringfence_jail::{
     plan,
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
-use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
     io,
@@ -24,9 +23,9 @@ use std::{
     },
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, Interest},
+    io::Interest,
     net::{UnixStream, unix::pipe},
-    sync::{mpsc, watch},
+    sync::watch,
     task::JoinHandle,
 };
 
@@ -35,10 +34,6 @@ const SWEEPS: u32 = 50;
 /// A supervisor may be dying when it is looked at first.
 const SWEEPS_LEAST: u32 = 10;
 const SWEEP_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
-
-const CHUNK_BYTES: usize = 64 << 10;
-/// The most that a program's driver may report; the rest is drained and dropped.
-pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
 
 /// The native backend: the helper process and what is known of the host.
 pub(crate) struct Native {
@@ -202,31 +197,12 @@ fn closed() -> RequestError {
     )
 }
 
-fn fault(operation: &str, error: &io::Error) -> RequestError {
+pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("could not {operation}: {error}."),
         "Run `ringfence doctor` to see whether this host can make sandboxes.",
     )
-}
-
-/// What the caller gives to and wants from the streams.
-pub(crate) struct Wires {
-    pub(crate) stdin: Stdin,
-    pub(crate) stdin_bytes: Vec<u8>,
-    pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
-    /// What is taken out of the program's output before anybody has it.
-    pub(crate) redactor: Redactor,
-    /// Who is told of the output as it comes.
-    pub(crate) teller: Option<Teller>,
-}
-
-/// Tells the bus of one execution's output.
-#[derive(Clone)]
-pub(crate) struct Teller {
-    pub(crate) bus: Bus,
-    pub(crate) namespace: String,
-    pub(crate) execution_id: String,
 }
 
 /// A sandbox that nobody has claimed. Dropping it ends it.
@@ -333,7 +309,8 @@ pub(crate) struct RawOutcome {
     pub(crate) report: Vec<u8>,
     /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
     pub(crate) doors: Option<Doors>,
-    pub(crate) hold: Hold,
+    /// None: it lives on.
+    pub(crate) hold: Option<Hold>,
     pub(crate) isolation: Isolation,
 }
 
@@ -349,18 +326,6 @@ pub(crate) struct Doors {
     pub(crate) output: OwnedFd,
 }
 
-/// A stream, redacted and then cut at its limit.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) bytes: Vec<u8>,
-    /// Something was left out past the limit.
-    pub(crate) is_cut: bool,
-    /// As the program wrote it.
-    pub(crate) total: u64,
-    /// Secrets that were taken out.
-    pub(crate) found: u64,
-}
-
 impl Place {
     /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
     /// stand, and means that nothing of the request has run. `blobs` are what the claim's parts point into.
@@ -374,7 +339,10 @@ impl Place {
             .map_err(|error| fault("claim a sandbox", &error))?;
         let (doors, early) = match self.events.listen(cancelled).await? {
             Heard::Running(doors) => (doors, None),
-            Heard::Ended(ending) if ending.cause == Cause::Cancelled => (Vec::new(), Some(ending)),
+            // Cancelled, or no room in its workspace.
+            Heard::Ended(ending) if matches!(ending.cause, Cause::Cancelled | Cause::Disk) => {
+                (Vec::new(), Some(ending))
+            }
             Heard::Ended(_) => return Err(gone()),
         };
         Ok(Started {
@@ -382,6 +350,53 @@ impl Place {
             doors,
             early,
         })
+    }
+}
+
+/// What a claimed place consists of.
+pub(crate) struct Parts {
+    pub(crate) events: Events,
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    pub(crate) report: OwnedFd,
+    /// None: it has ended before its program could run.
+    pub(crate) doors: Option<Doors>,
+    /// Why it has.
+    pub(crate) early: Option<Cause>,
+    /// Held as long as the place lives.
+    pub(crate) template: Option<Arc<Template>>,
+}
+
+impl Started {
+    pub(crate) fn into_parts(self) -> Parts {
+        let Place {
+            events,
+            stdin,
+            stdout,
+            stderr,
+            report,
+            template,
+            ..
+        } = self.place;
+        Parts {
+            events,
+            stdin,
+            stdout,
+            stderr,
+            report,
+            doors: Doors::from_descriptors(self.doors),
+            early: self.early.map(|ending| ending.cause),
+            template,
+        }
+    }
+}
+
+impl Doors {
+    fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut doors = descriptors.into_iter();
+        let (changes, output) = doors.next().zip(doors.next())?;
+        Some(Self { changes, output })
     }
 }
 
@@ -395,15 +410,7 @@ impl Running {
             Stdin::FromRequest if wires.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
             _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
         };
-        let outlet = |stream| Outlet {
-            stream,
-            keep,
-            live: wires.live.clone(),
-            redaction: wires.redactor.stream(),
-            is_idle: wires.redactor.is_idle(),
-            teller: wires.teller.clone(),
-            kept: Kept::default(),
-        };
+        let outlet = |stream| Outlet::new(stream, &wires, keep);
         let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
         Ok(Self {
             events: place.events,
@@ -432,17 +439,13 @@ impl Running {
             },
         };
         let finished = |kept: Result<Kept, tokio::task::JoinError>| kept.unwrap_or_default();
-        let mut doors = self.doors.into_iter();
         Ok(RawOutcome {
             ending,
             stdout: finished(self.stdout.await),
             stderr: finished(self.stderr.await),
             report: self.report.await.unwrap_or_default(),
-            doors: doors
-                .next()
-                .zip(doors.next())
-                .map(|(changes, output)| Doors { changes, output }),
-            hold: Hold(self.events.socket),
+            doors: Doors::from_descriptors(self.doors),
+            hold: Some(Hold(self.events.socket)),
             isolation,
         })
     }
@@ -500,7 +503,7 @@ fn refused(failure: &Failure) -> RequestError {
 ///
 /// tokio has no type for `SOCK_SEQPACKET`; its `UnixStream` is used for readiness only, and messages go through
 /// [`wire`].
-struct Events {
+pub(crate) struct Events {
     socket: UnixStream,
     cancelled: bool,
 }
@@ -512,6 +515,36 @@ impl Events {
             socket: UnixStream::from_std(socket)?,
             cancelled: false,
         })
+    }
+
+    /// Until the tree has ended; what else is said meanwhile is nobody's.
+    pub(crate) async fn ended(&self) -> Result<Ending, RequestError> {
+        loop {
+            match self.said().await? {
+                Event::Ended(ending) => return Ok(ending),
+                _ => continue,
+            }
+        }
+    }
+
+    /// The next thing that is said of a tree that runs.
+    pub(crate) async fn said(&self) -> Result<Event, RequestError> {
+        match self
+            .next()
+            .await
+            .map_err(|error| fault("hear from the supervisor", &error))?
+        {
+            Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+            Some((event, _)) => Ok(event),
+            None => Err(gone()),
+        }
+    }
+
+    /// One order; a supervisor that is gone says so to whoever listens.
+    pub(crate) fn order(&self, order: &Order) {
+        if let Err(error) = wire::send(self.socket.as_fd(), order, &[]) {
+            tracing::debug!(%error, "an order to a supervisor that has ended");
+        }
     }
 
     async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
@@ -546,7 +579,17 @@ impl Events {
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Parked(_) | Event::Measured(_), _)) => continue,
+                // Of a run nobody asks for other packages than it came with.
+                Some((
+                    Event::Parked(_)
+                    | Event::Measured(_)
+                    | Event::Account(..)
+                    | Event::Layered
+                    | Event::NotLayered(_),
+                    _,
+                )) => {
+                    continue;
+                }
                 Some((Event::Running, doors)) => Ok(Heard::Running(doors)),
                 Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),
@@ -557,130 +600,6 @@ impl Events {
 
     fn cancel(&mut self) {
         self.cancelled = true;
-        // A supervisor that is gone has ended its tree already; `next` will say so.
-        if let Err(error) = wire::send(self.socket.as_fd(), &Order::Cancel, &[]) {
-            tracing::debug!(%error, "cancelling a run that has ended");
-        }
-    }
-}
-
-/// A task that ends with its owner.
-struct Attached<T>(JoinHandle<T>);
-
-impl<T> Drop for Attached<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Gives the program its standard input. A program that does not read it is no error.
-async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
-    let fed = match from {
-        Stdin::FromRequest => to.write_all(&bytes).await,
-        Stdin::Stream(mut stream) => tokio::io::copy(&mut stream, &mut to).await.map(|_| ()),
-    };
-    if let Err(error) = fed
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        tracing::debug!(%error, "standard input ended early");
-    }
-}
-
-/// Where one stream of a program goes.
-struct Outlet {
-    stream: OutputStream,
-    keep: u64,
-    live: Option<mpsc::Sender<OutputChunk>>,
-    redaction: ringfence_redact::Stream,
-    is_idle: bool,
-    teller: Option<Teller>,
-    kept: Kept,
-}
-
-impl Outlet {
-    /// What may be seen of the next bytes, to everybody who sees any. Whoever watches gets all of it, and the program waits
-    /// for them.
-    async fn give(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        let room = keep.saturating_sub(self.kept.bytes.len()).min(bytes.len());
-        self.kept.bytes.extend_from_slice(&bytes[..room]);
-        self.kept.is_cut |= room < bytes.len();
-        if let Some(teller) = &self.teller {
-            teller.tell(self.stream, bytes);
-        }
-        if let Some(live) = &self.live {
-            let chunk = OutputChunk {
-                stream: self.stream,
-                bytes: bytes.to_vec(),
-            };
-            if live.send(chunk).await.is_err() {
-                self.live = None; // nobody watches any more
-            }
-        }
-    }
-}
-
-impl Teller {
-    fn tell(&self, stream: OutputStream, bytes: &[u8]) {
-        if self.bus.wants_output() {
-            let kind = EventKind::ExecutionOutput {
-                stream: stream.as_str(),
-                text: String::from_utf8_lossy(bytes).into_owned(),
-            };
-            self.bus.tell(&self.namespace, Some(&self.execution_id), kind);
-        }
-    }
-}
-
-/// Reads a stream to its end. Keeps its beginning and counts the rest.
-async fn collect(mut from: pipe::Receiver, mut outlet: Outlet) -> Kept {
-    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-    let mut clean = Vec::new();
-    loop {
-        chunk.clear();
-        match from.read_buf(&mut chunk).await {
-            Ok(0) => break,
-            Ok(count) => outlet.kept.total += count as u64,
-            Err(error) => {
-                tracing::warn!(%error, "reading a program's output");
-                break;
-            }
-        }
-        if outlet.is_idle {
-            outlet.give(&chunk).await;
-        } else {
-            clean.clear();
-            outlet.redaction.push(&chunk, &mut clean);
-            outlet.give(&clean).await;
-        }
-    }
-    clean.clear();
-    outlet.redaction.finish(&mut clean);
-    outlet.give(&clean).await;
-    let found = outlet.redaction.found();
-    outlet.kept.found = found.secrets + found.personal;
-    outlet.kept
-}
-
-/// Reads what a driver reports, as much of it as is taken.
-async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
-    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-    let (mut kept, mut chunk) = (Vec::new(), Vec::with_capacity(CHUNK_BYTES));
-    loop {
-        chunk.clear();
-        match from.read_buf(&mut chunk).await {
-            Ok(0) => return kept,
-            Ok(count) => {
-                let room = keep.saturating_sub(kept.len()).min(count);
-                kept.extend_from_slice(&chunk[..room]);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "reading a driver's report");
-                return kept;
-            }
-        }
+        self.order(&Order::Cancel);
     }
 }

@@ -7,6 +7,8 @@ use crate::{
     execute::{self, Executed},
     log_redactor::LogRedactor,
     meters::Meters,
+    overlay::HeldChanges,
+    packages::Packages,
     picture::{self, Picture},
     policy::decide,
     prepare,
@@ -14,15 +16,18 @@ use crate::{
     record::{Note, Record},
     runtimes, sandbox,
     secrets::Redactors,
+    session::Sessions,
     settings::{EngineSettings, PolicySettings},
     store,
     warm::{self, Pools},
+    workspaces::Workspaces,
 };
 use ringfence_jail::cgroup;
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
     artifacts::ArtifactStore,
     audit::{Action, Outcome},
+    snapshots::SnapshotStore,
     vault::Vault,
 };
 use ringfence_types::{
@@ -64,7 +69,11 @@ pub(crate) struct House {
     /// Shared with whoever writes the log.
     pub(crate) vault: Arc<Vault>,
     pub(crate) artifacts: ArtifactStore,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) packages: Packages,
     pub(crate) redactors: Redactors,
+    pub(crate) sessions: Sessions,
     /// For requests without secrets.
     pub(crate) personal: Redactor,
     /// Which engine wrote a record.
@@ -124,6 +133,9 @@ pub struct Submission {
     pub stdin: Stdin,
     /// True: output is offered through [`Execution::next_output`] as it comes. The program waits for a slow reader.
     pub live: bool,
+    /// True: what it does to an overlay of a directory of the host is kept until somebody has decided, and comes out of
+    /// [`Execution::finish_with_changes`].
+    pub holds_changes: bool,
     /// Copy artifacts into this directory (created when absent).
     pub artifacts_to: Option<PathBuf>,
     /// Who asks.
@@ -145,6 +157,8 @@ pub enum OutputStream {
     Stdout,
     /// Standard error.
     Stderr,
+    /// Neither, but what is told meanwhile: packages are being installed.
+    Notice,
 }
 
 impl OutputStream {
@@ -153,6 +167,7 @@ impl OutputStream {
         match self {
             Self::Stdout => "stdout",
             Self::Stderr => "stderr",
+            Self::Notice => "notice",
         }
     }
 }
@@ -170,7 +185,7 @@ pub struct OutputChunk {
 pub struct Execution {
     id: String,
     output: Option<mpsc::Receiver<OutputChunk>>,
-    result: oneshot::Receiver<Result<ExecutionResult, RequestError>>,
+    result: oneshot::Receiver<Result<(ExecutionResult, Option<HeldChanges>), RequestError>>,
     canceller: Canceller,
 }
 
@@ -252,7 +267,9 @@ impl Engine {
             record,
             vault,
             artifacts,
-        } = store::open(&settings.record, &id)?;
+            snapshots,
+            layers,
+        } = store::open(&settings, &id)?;
         let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
         if swept.cgroups + swept.directories > 0 {
             tracing::info!(?swept, "removed what an earlier server left");
@@ -269,7 +286,11 @@ impl Engine {
             record,
             vault: Arc::new(vault),
             artifacts,
+            snapshots: Arc::new(snapshots),
+            workspaces: Workspaces::below(&settings.state_dir),
+            packages: Packages::new(layers),
             redactors: Redactors::default(),
+            sessions: Sessions::default(),
             personal,
             id,
             private: store::private(&settings),
@@ -324,11 +345,16 @@ impl Engine {
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
             let (result, hold) = match executed {
-                Ok(Executed { result, hold, .. }) => (Ok(result), Some(hold)),
+                Ok(Executed {
+                    result,
+                    changes,
+                    hold,
+                    ..
+                }) => (Ok((result, changes)), hold),
                 Err(error) => (Err(error), None),
             };
             match &result {
-                Ok(done) => {
+                Ok((done, _)) => {
                     tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
                 }
                 Err(error) => tracing::info!(id = %task_id, code = %error.code, "refused"),
@@ -414,6 +440,7 @@ impl Engine {
     /// program that is about to exit, or that cannot wait.
     pub fn leave(&self) {
         self.cancel_all();
+        self.house.sessions.close();
         self.house.pools.close();
         if self.house.native.leave() {
             self.house.say_goodbye();
@@ -449,6 +476,7 @@ impl Engine {
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
         self.cancel_all();
+        let mut sessions = self.house.sessions.close();
         let ended = async {
             loop {
                 let one_ended = self.house.one_ended.notified();
@@ -456,6 +484,12 @@ impl Engine {
                     return;
                 }
                 one_ended.await;
+            }
+        };
+        let ended = async {
+            ended.await;
+            for session in &mut sessions {
+                drop(session.wait_for(Option::is_some).await);
             }
         };
         if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
@@ -552,7 +586,14 @@ impl Execution {
     }
 
     /// The result. Live output that was not taken is dropped.
-    pub async fn finish(mut self) -> Result<ExecutionResult, RequestError> {
+    pub async fn finish(self) -> Result<ExecutionResult, RequestError> {
+        self.finish_with_changes().await.map(|(result, _)| result)
+    }
+
+    /// The same with what it did to an overlay, where the submission said that it is to be kept.
+    pub async fn finish_with_changes(
+        mut self,
+    ) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
         self.output = None;
         let id = self.id;
         self.result.await.unwrap_or_else(|_| {
@@ -563,6 +604,10 @@ impl Execution {
 }
 
 impl Canceller {
+    pub(crate) fn new(cancel: watch::Sender<bool>) -> Self {
+        Self { cancel }
+    }
+
     /// Stops the execution; the tree is dead within a second.
     pub fn cancel(&self) {
         self.cancel.send_replace(true);

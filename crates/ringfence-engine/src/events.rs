@@ -68,11 +68,35 @@ pub enum EventKind {
         /// `memory`, `timeout`, `disk`, `cpu`, `file_size`.
         limit: String,
     },
+    /// A session was made.
+    #[serde(rename = "session.created")]
+    SessionCreated {
+        /// Its name.
+        session_id: String,
+        /// Whose interpreter it is.
+        language: Language,
+    },
+    /// A session has ended.
+    #[serde(rename = "session.killed")]
+    SessionKilled {
+        /// Its name.
+        session_id: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// Secrets were given to it.
     #[serde(rename = "vault.accessed")]
     VaultAccessed {
         /// Their names.
         secrets: Vec<String>,
+    },
+    /// Packages were installed, for this request and every later one.
+    #[serde(rename = "package.installed")]
+    PackageInstalled {
+        /// Their language.
+        language: Language,
+        /// Names and versions, with those that came with what was asked for.
+        packages: Vec<String>,
     },
     /// A file that it left was kept and signed.
     #[serde(rename = "artifact.signed")]
@@ -83,6 +107,20 @@ pub enum EventKind {
         sha256: String,
         /// Size.
         size_bytes: u64,
+    },
+    /// A workspace was saved.
+    #[serde(rename = "snapshot.created")]
+    SnapshotCreated {
+        /// Its name.
+        snapshot_id: String,
+        /// Size of what was saved.
+        size_bytes: u64,
+    },
+    /// A saved workspace took the place of what was there.
+    #[serde(rename = "snapshot.restored")]
+    SnapshotRestored {
+        /// Its name.
+        snapshot_id: String,
     },
     /// The queue is nearly full, or somebody was turned away.
     #[serde(rename = "queue.backpressure")]
@@ -116,15 +154,20 @@ pub struct Ended {
 
 impl EventKind {
     /// Every name, in the order of the reference.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 14] = [
         "execution.started",
         "execution.completed",
         "execution.failed",
         "execution.timeout",
         "execution.output",
         "resource.exceeded",
+        "session.created",
+        "session.killed",
         "vault.accessed",
+        "package.installed",
         "artifact.signed",
+        "snapshot.created",
+        "snapshot.restored",
         "queue.backpressure",
     ];
 
@@ -137,9 +180,14 @@ impl EventKind {
             Self::ExecutionTimeout(_) => 3,
             Self::ExecutionOutput { .. } => 4,
             Self::ResourceExceeded { .. } => 5,
-            Self::VaultAccessed { .. } => 6,
-            Self::ArtifactSigned { .. } => 7,
-            Self::QueueBackpressure { .. } => 8,
+            Self::SessionCreated { .. } => 6,
+            Self::SessionKilled { .. } => 7,
+            Self::VaultAccessed { .. } => 8,
+            Self::PackageInstalled { .. } => 9,
+            Self::ArtifactSigned { .. } => 10,
+            Self::SnapshotCreated { .. } => 11,
+            Self::SnapshotRestored { .. } => 12,
+            Self::QueueBackpressure { .. } => 13,
         };
         Self::NAMES[at]
     }

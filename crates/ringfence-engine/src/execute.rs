@@ -4,21 +4,26 @@
 
 use crate::{
     artifacts::{self, Before, Kept, Shelf, Staged},
-    backend::{Doors, Hold, Place, RawOutcome, Running, Started, Teller, Wires},
+    backend::{Doors, Hold, Place, RawOutcome, Running, Started},
     engine::{Caller, House, OutputChunk, Submission},
     events::{Ended, EventKind},
+    overlay::{self, HeldChanges, Lower, Origin},
+    packages::{self, Provided, Wish},
     policy::{self, Grant},
     prepare::{self, Prepared},
     record::{self, Opened, Written},
     report::{self, About, Report},
     sandbox::{self, Start, Surroundings},
     secrets::{self, SecretLease},
+    session, store,
+    streams::{Teller, Wires},
     warm::{self, Taken},
+    workspaces::{self, Lent},
 };
 use ringfence_jail::{Layout, Outlet};
 use ringfence_types::{
     Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
-    RequestError, ResourceUsage, WorkspaceMode, WorkspaceSource,
+    RequestError, ResourceUsage, WorkspaceSource,
 };
 use std::{
     path::{Path, PathBuf},
@@ -34,7 +39,9 @@ pub(crate) struct Executed {
     pub(crate) granted: serde_json::Value,
     /// Secrets that were taken out of what leaves.
     pub(crate) found: u64,
-    pub(crate) hold: Hold,
+    /// What was done to an overlay, for somebody to decide about.
+    pub(crate) changes: Option<HeldChanges>,
+    pub(crate) hold: Option<Hold>,
 }
 
 /// The bracket: a record before anything runs, and one before anything leaves. The caller owns the task; nothing here
@@ -89,10 +96,14 @@ async fn run(
     cancelled: watch::Receiver<bool>,
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
+    if let Some(id) = submission.request.session.clone() {
+        return session::call(house, opened, &id, submission, live, cancelled, clock).await;
+    }
     let Submission {
         request,
         stdin,
         artifacts_to,
+        holds_changes,
         ..
     } = submission;
     let id = opened.id();
@@ -103,12 +114,22 @@ async fn run(
         .transpose()?;
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
+    let workspace = workspaces::lend(house, &grant).await?;
     let lease = secrets::lease(house, opened, &grant).await?;
     // (egress: lease of a way out)
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
-    let before = look_before(&grant)?;
-    let (started, isolation) = start(house, layout, &grant, &lease, &prepared, cancelled.clone()).await?;
+    let before = look_before(&grant, &workspace)?;
+    let overlaid = workspace.shared.as_ref().filter(|_| holds_changes);
+    let lower = overlay::lower_of(overlaid).await?;
+    let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
+    let brought = Brought {
+        lease: &lease,
+        prepared: &prepared,
+        packages: packages.as_ref(),
+    };
+    let around = (layout, &workspace);
+    let (started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
@@ -120,15 +141,54 @@ async fn run(
     clock.phases.start_ms = clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
-    let (report, hold) = finish(house, raw, &grant, &lease, &prepared, before, copies, id, clock).await?;
-    drop(permit);
+    let (changes, untold) = changes_of(house, &grant, id, lower, &raw, &lease).await;
+    let (report, hold) = finish(
+        house,
+        raw,
+        &grant,
+        &lease,
+        &prepared,
+        (&workspace, before),
+        copies,
+        id,
+        clock,
+    )
+    .await?;
+    drop((packages, permit));
     let found = report.found();
+    let mut result = report.into_result();
+    result.denials.extend(untold);
     Ok(Executed {
-        result: report.into_result(),
+        result,
         granted: record::granted(&grant),
         found,
+        changes,
         hold,
     })
+}
+
+/// What the program did to an overlay, read before anything of the sandbox is let go. A run whose changes cannot be told has
+/// run all the same: it has its result, and nothing that could be accepted.
+async fn changes_of(
+    house: &Arc<House>,
+    grant: &Grant,
+    id: &str,
+    lower: Option<Arc<Lower>>,
+    raw: &RawOutcome,
+    lease: &SecretLease,
+) -> (Option<HeldChanges>, Option<Denial>) {
+    let Some((lower, doors)) = lower.zip(raw.doors.as_ref()) else {
+        return (None, None);
+    };
+    let of = (&grant.request().namespace, Origin::Execution(id.to_owned()));
+    let held = match doors.changes.try_clone() {
+        Ok(upper) => HeldChanges::read(house, of, lower, upper, lease.redactor.clone()).await,
+        Err(error) => Err(store::fault(error.to_string())),
+    };
+    match held {
+        Ok(held) => (Some(held), None),
+        Err(error) => (None, Some(overlay::untold(&lease.redactor.text(&error.message)))),
+    }
 }
 
 /// The operator's directory for copies, which is none of the server's own.
@@ -163,7 +223,7 @@ async fn withdraw(house: &Arc<House>, id: &str) {
     }
 }
 
-fn teller(house: &House, id: &str, grant: &Grant) -> Teller {
+pub(crate) fn teller(house: &House, id: &str, grant: &Grant) -> Teller {
     Teller {
         bus: house.bus.clone(),
         namespace: grant.request().namespace.to_string(),
@@ -226,19 +286,55 @@ fn tell_the_end(
     house.bus.tell(namespace.as_str(), Some(id), kind);
 }
 
+/// What a request brings to its place.
+pub(crate) struct Brought<'a> {
+    pub(crate) lease: &'a SecretLease,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) packages: Option<&'a Provided>,
+}
+
+/// The packages that a request asks for, installed when nobody has asked for them before.
+pub(crate) async fn packages_of(
+    house: &Arc<House>,
+    opened: &Opened,
+    grant: &Grant,
+    live: Option<mpsc::Sender<OutputChunk>>,
+    cancelled: watch::Receiver<bool>,
+) -> Result<Option<Provided>, RequestError> {
+    let request = grant.request();
+    if request.packages.is_empty() {
+        return Ok(None);
+    }
+    let wish = Wish {
+        caller: opened.caller(),
+        namespace: &request.namespace,
+        execution_id: Some(opened.id()),
+        language: request.language,
+        set: &request.packages,
+        live,
+        cancelled,
+    };
+    packages::layer(house, &wish).await.map(Some)
+}
+
 /// Starts the program in a place that stands ready, or else in one that is begun now. A place that fails before the
 /// program runs has cost nothing but time.
-async fn start(
+pub(crate) async fn start(
     house: &Arc<House>,
-    layout: Layout,
+    (layout, workspace): (Layout, &Lent),
     grant: &Grant,
-    lease: &SecretLease,
-    prepared: &Prepared,
+    brought: &Brought<'_>,
     mut cancelled: watch::Receiver<bool>,
 ) -> Result<(Started, Isolation), RequestError> {
+    let Brought {
+        lease,
+        prepared,
+        packages,
+    } = brought;
+    let layer = packages.map(|packages| &packages.name);
     let request = grant.request();
     let mut claim = async |place: Place, surroundings: &Surroundings| {
-        let bound = sandbox::bind(house, &place.plan, surroundings, grant, lease, prepared);
+        let bound = sandbox::bind(house, &place.plan, surroundings, grant, lease, prepared, layer);
         let isolation = place.plan.isolation(&bound.claim, &house.native.host);
         let started = place.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, RequestError>((started, isolation))
@@ -252,19 +348,30 @@ async fn start(
         }
     }
     let surroundings = sandbox::surroundings(house, request.language)?;
-    let workspace = sandbox::host_workspace(request);
-    let plan = sandbox::plan(house, layout, &surroundings, workspace, Start::Claimed)?;
+    let shared = workspace.shared.clone();
+    let plan = sandbox::plan(house, layout, &surroundings, shared, Start::Claimed)?;
     claim(house.native.place(Arc::new(plan), None)?, &surroundings).await
 }
 
-async fn admit(
+pub(crate) async fn admit(
     house: &House,
     grant: &Grant,
-    mut cancelled: watch::Receiver<bool>,
+    cancelled: watch::Receiver<bool>,
 ) -> Result<crate::queue::Permit, RequestError> {
     let request = grant.request();
+    let priority = request.priority.unwrap_or(Priority::Normal);
+    queued(house, &request.namespace, priority, cancelled).await
+}
+
+/// Until it is admitted or cancelled. Who wants the turn of a session, too, has that first: all take them in this order.
+pub(crate) async fn queued(
+    house: &House,
+    namespace: &Namespace,
+    priority: Priority,
+    mut cancelled: watch::Receiver<bool>,
+) -> Result<crate::queue::Permit, RequestError> {
     tokio::select! {
-        admitted = house.queue.admit(&request.namespace, request.priority.unwrap_or(Priority::Normal)) => admitted,
+        admitted = house.queue.admit(namespace, priority) => admitted,
         Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Err(RequestError::new(
             ErrorCode::Cancelled,
             "the request was cancelled while it waited.",
@@ -273,7 +380,7 @@ async fn admit(
     }
 }
 
-fn kept_bytes(grant: &Grant) -> u64 {
+pub(crate) fn kept_bytes(grant: &Grant) -> u64 {
     if grant.request().capture_output {
         grant.limits().output_bytes
     } else {
@@ -281,7 +388,7 @@ fn kept_bytes(grant: &Grant) -> u64 {
     }
 }
 
-fn look_before(grant: &Grant) -> Result<Before, RequestError> {
+fn look_before(grant: &Grant, workspace: &Lent) -> Result<Before, RequestError> {
     let request = grant.request();
     let mut before = Before::inputs(
         request
@@ -289,9 +396,7 @@ fn look_before(grant: &Grant) -> Result<Before, RequestError> {
             .iter()
             .map(|file| (&file.path, file.bytes.as_slice())),
     );
-    if let WorkspaceSource::Host { directory, mode } = &request.workspace
-        && *mode != WorkspaceMode::Overlay
-    {
+    if let Some(directory) = workspace.lies_below() {
         before.look(directory).map_err(|error| {
             RequestError::invalid(
                 format!("the workspace {} cannot be read: {error}.", directory.display()),
@@ -312,11 +417,11 @@ async fn finish(
     grant: &Grant,
     lease: &SecretLease,
     prepared: &Prepared,
-    before: Before,
+    (workspace, before): (&Lent, Before),
     copy_to: Option<Outlet>,
     id: &str,
     mut clock: Clock,
-) -> Result<(Report, Hold), RequestError> {
+) -> Result<(Report, Option<Hold>), RequestError> {
     let private = grant.request().workspace == WorkspaceSource::Private;
     let staged = match raw.doors.take() {
         // A look into memory; what lies on a disk may take longer.
@@ -333,7 +438,11 @@ async fn finish(
                     u64::MAX
                 },
                 copy_to,
-                workspace: kept(&grant.request().workspace),
+                workspace: if workspace.stays() {
+                    Kept::WhereItIs
+                } else {
+                    Kept::InStore
+                },
             };
             stage(doors, before, shelf).await?
         }
@@ -344,6 +453,8 @@ async fn finish(
     let about = About {
         execution_id: id.to_owned(),
         namespace: grant.request().namespace.to_string(),
+        session_id: None,
+        session_ended: None,
         language: grant.request().language,
         capture_output: grant.request().capture_output,
         phases: clock.phases,
@@ -351,17 +462,6 @@ async fn finish(
     };
     let report = report::build(&raw, program, staged, about, lease);
     Ok((report, raw.hold))
-}
-
-/// What a program leaves in a directory that the operator shared for writing stays there.
-fn kept(workspace: &WorkspaceSource) -> Kept {
-    match workspace {
-        WorkspaceSource::Host {
-            mode: WorkspaceMode::Rw,
-            ..
-        } => Kept::WhereItIs,
-        WorkspaceSource::Host { .. } | WorkspaceSource::Private => Kept::InStore,
-    }
 }
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
@@ -384,10 +484,10 @@ fn milliseconds(time: Duration) -> f64 {
 
 /// Laps of one request.
 #[derive(Clone, Copy)]
-struct Clock {
+pub(crate) struct Clock {
     begun: Instant,
     lap: Instant,
-    phases: Phases,
+    pub(crate) phases: Phases,
 }
 
 impl Clock {
@@ -400,14 +500,14 @@ impl Clock {
         }
     }
 
-    fn lap(&mut self) -> f64 {
+    pub(crate) fn lap(&mut self) -> f64 {
         let now = Instant::now();
         let lap = milliseconds(now.duration_since(self.lap));
         self.lap = now;
         lap
     }
 
-    fn total(&self) -> f64 {
+    pub(crate) fn total(&self) -> f64 {
         milliseconds(self.begun.elapsed())
     }
 }

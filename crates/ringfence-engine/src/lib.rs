@@ -3,13 +3,18 @@
 
 mod artifacts;
 mod backend;
+mod changes;
+mod directories;
 mod engine;
 mod events;
 mod execute;
+mod files;
 mod language;
 mod log_redactor;
 mod meters;
 mod observe;
+mod overlay;
+mod packages;
 mod picture;
 mod policy;
 mod prepare;
@@ -19,28 +24,40 @@ mod report;
 mod runtimes;
 mod sandbox;
 mod secrets;
+mod session;
 mod settings;
+mod snapshots;
 mod store;
+mod streams;
 mod warm;
 mod worker;
+mod workspaces;
 
 pub use artifacts::{artifact_uri, create_below};
+pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
+pub use directories::{DirectoryGot, DirectoryPut};
 pub use engine::{
     Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
 pub use events::{Ended, Event, EventKind, Hears, Subscriber};
+pub use files::{FILE_BYTES_MAX, FileFacts, Whose};
 pub use language::{BASIC_MODULES, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
+pub use overlay::{CommittedChanges, HeldChanges, UNTOLD};
+pub use packages::{Installation, Installed, PackageSettings, PackageSources, PackageWish};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_jail::Outlet;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
+pub use ringfence_store::layers::Package;
+pub use session::{Bridged, Gift, SessionSettings};
 pub use settings::{
-    AuditSettings, EngineSettings, OnFailure, PolicySettings, QueueSettings, Rate, RecordSettings,
-    RuntimeSettings, SecretRule,
+    AuditSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PolicySettings, QueueSettings,
+    Rate, RecordSettings, RuntimeSettings, SecretRule,
 };
+pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
 pub use warm::WarmSettings;
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.

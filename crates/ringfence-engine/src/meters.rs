@@ -71,6 +71,7 @@ pub(crate) struct Meters {
 struct Gauges {
     running: Gauge,
     waiting: Gauge,
+    sessions: Gauge,
     artifact_bytes: Gauge,
     not_recorded: Gauge,
     ready: Family<OfLanguage, Gauge>,
@@ -81,6 +82,7 @@ struct Gauges {
 pub(crate) struct Present {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
+    pub(crate) sessions: usize,
     pub(crate) artifact_bytes: u64,
     pub(crate) not_recorded: u64,
     pub(crate) ready: Vec<(Language, usize)>,
@@ -207,6 +209,7 @@ impl Meters {
         registry.register_with_unit("phase", "Where that time went", seconds(), self.phases.clone());
         registry.register_with_unit("cpu", "Processor time of programs", seconds(), self.cpu.clone());
         registry.register_with_unit("output", "Written by programs", Unit::Bytes, self.output.clone());
+        registry.register("sessions", "Sessions that live", gauges.sessions.clone());
         registry.register_with_unit(
             "artifacts_kept",
             "Size of the artifacts kept",
@@ -279,6 +282,7 @@ impl Meters {
         let gauges = &self.gauges;
         gauges.running.set(number(present.running as u64));
         gauges.waiting.set(number(present.waiting as u64));
+        gauges.sessions.set(number(present.sessions as u64));
         gauges.artifact_bytes.set(number(present.artifact_bytes));
         gauges.not_recorded.set(number(present.not_recorded));
         for (language, ready) in &present.ready {

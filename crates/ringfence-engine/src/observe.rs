@@ -20,6 +20,7 @@ use ringfence_store::{
 };
 use ringfence_types::{
     Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError,
+    Session,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -50,6 +51,8 @@ pub struct Stats {
     pub queue: QueueState,
     /// What stands ready.
     pub warm: Vec<Warm>,
+    /// Sessions that live.
+    pub sessions: usize,
     /// Where secrets come from.
     pub vault: &'static str,
     /// Size of the artifacts kept.
@@ -80,6 +83,8 @@ pub struct Inspection {
     pub running: Vec<RunningNow>,
     /// Those of them that wait for a place.
     pub waiting: usize,
+    /// Its sessions.
+    pub sessions: Vec<Session>,
     /// Limits of a request that asks for none.
     pub defaults: Limits,
     /// The most that a request gets.
@@ -127,6 +132,7 @@ impl Engine {
             tier: self.tier().to_string(),
             queue: house.queue.look(),
             warm: warm(house),
+            sessions: house.sessions.count(),
             vault: house.vault.kind(),
             artifacts_bytes: house.artifacts.bytes(),
             not_recorded: house.record.lost(),
@@ -146,6 +152,7 @@ impl Engine {
         let present = Present {
             running: queue.running,
             waiting: queue.waiting,
+            sessions: house.sessions.count(),
             artifact_bytes: house.artifacts.bytes(),
             not_recorded: house.record.lost(),
             ready: warm(house)
@@ -181,6 +188,7 @@ impl Engine {
             namespace: namespace.to_string(),
             running,
             waiting: waiting.map_or(0, |line| line.waiting),
+            sessions: house.sessions.list(Some(namespace)),
             defaults,
             caps,
             is_narrowed: house.narrowed(namespace).is_some(),

@@ -1,8 +1,13 @@
 //! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
 
 use crate::settings::PolicySettings;
-use ringfence_types::{ErrorCode, ExecuteRequest, Limits, LimitsRequest, RequestError, WorkspaceSource};
-use std::path::{Path, PathBuf};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, WorkspaceName, WorkspaceSource,
+};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// A request with the operator's yes: complete limits, nothing left to choose.
 #[derive(Debug)]
@@ -27,13 +32,14 @@ pub(crate) fn decide(
     policy: &PolicySettings,
     narrowed: Option<&Limits>,
     private: &[PathBuf],
-    request: ExecuteRequest,
+    mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
     check_secrets(policy, &request)?;
-    if let WorkspaceSource::Host { directory, .. } = &request.workspace {
-        check_workspace(directory, private)?;
+    if !request.packages.is_empty() {
+        policy.packages.check(&request.packages)?;
     }
+    request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
     let limits = match narrowed {
         None => limits(&policy.defaults, &policy.caps, &request.limits)?,
         Some(most) => {
@@ -51,6 +57,86 @@ pub(crate) fn decide(
         ));
     }
     Ok(Grant { request, limits })
+}
+
+/// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
+pub(crate) fn decide_session(
+    policy: &PolicySettings,
+    narrowed: Option<&Limits>,
+    private: &[PathBuf],
+    request: ExecuteRequest,
+    age: Duration,
+) -> Result<(Grant, Limits), RequestError> {
+    let Grant { request, limits } = decide(policy, narrowed, private, request)?;
+    let of_its_sandbox = Limits {
+        timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+        ..limits.clone()
+    };
+    let grant = Grant {
+        request,
+        limits: of_its_sandbox,
+    };
+    Ok((grant, limits))
+}
+
+/// A call of a session: what that has is what it may use; its time and its output are its own.
+pub(crate) fn decide_call(
+    policy: &PolicySettings,
+    narrowed: Option<&Limits>,
+    session: &Limits,
+    request: ExecuteRequest,
+) -> Result<Grant, RequestError> {
+    request.check()?;
+    let caps = narrowed.map_or_else(|| policy.caps.clone(), |most| least(most, &policy.caps));
+    let most = Limits {
+        timeout_ms: caps.timeout_ms,
+        output_bytes: caps.output_bytes,
+        ..session.clone()
+    };
+    let limits = limits(&least(session, &most), &most, &request.limits)?;
+    Ok(Grant { request, limits })
+}
+
+/// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
+pub(crate) fn workspace(
+    policy: &PolicySettings,
+    private: &[PathBuf],
+    namespace: &Namespace,
+    source: WorkspaceSource,
+) -> Result<WorkspaceSource, RequestError> {
+    let source = match source {
+        WorkspaceSource::Listed(name) => listed(policy, namespace, &name)?,
+        other => other,
+    };
+    if let WorkspaceSource::Host { directory, .. } = &source {
+        check_workspace(directory, private)?;
+    }
+    Ok(source)
+}
+
+/// One that is another namespace's is as little there as one that nobody has listed.
+fn listed(
+    policy: &PolicySettings,
+    namespace: &Namespace,
+    name: &WorkspaceName,
+) -> Result<WorkspaceSource, RequestError> {
+    let mut own = policy.workspaces.iter().filter(|listed| listed.is_for(namespace));
+    if let Some(found) = own.clone().find(|listed| listed.name == *name) {
+        return Ok(WorkspaceSource::Host {
+            directory: found.directory.clone(),
+            mode: found.mode,
+        });
+    }
+    let mut names = vec!["private".to_owned(), "namespace".to_owned()];
+    names.extend(own.by_ref().map(|listed| listed.name.to_string()));
+    Err(RequestError::new(
+        ErrorCode::NotFound,
+        format!("the namespace `{namespace}` has no workspace `{name}`."),
+        format!(
+            "There are: {}. The operator lists directories under `workspaces`.",
+            names.join(", ")
+        ),
+    ))
 }
 
 /// Directories whose content is the machine itself rather than somebody's work.
@@ -234,8 +320,8 @@ fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::SecretRule;
-    use ringfence_types::{EnvName, Language, Namespace};
+    use crate::settings::{ListedWorkspace, PackagePolicy, SecretRule};
+    use ringfence_types::{EnvName, Language, WorkspaceMode, requirements};
 
     fn policy() -> PolicySettings {
         let defaults = Limits {
@@ -259,7 +345,44 @@ mod tests {
                 namespace: "team-*".to_owned(),
                 key: "API_KEY".to_owned(),
             }],
+            workspaces: vec![ListedWorkspace {
+                name: "project".parse().unwrap(),
+                directory: "/srv/project".into(),
+                mode: WorkspaceMode::Ro,
+                namespaces: vec!["team-*".to_owned()],
+            }],
+            packages: PackagePolicy {
+                enabled: true,
+                allow: vec!["numpy".to_owned(), "types-*".to_owned()],
+                timeout: Duration::from_secs(60),
+                bytes_max: MEBIBYTE,
+            },
         }
+    }
+
+    /// claim: [PKG-6]
+    #[test]
+    fn packages_that_the_operator_does_not_allow_are_refused_by_name() {
+        let check = |enabled: bool, name: &str, expect: Result<(), &str>| {
+            let mut policy = policy();
+            policy.packages.enabled = enabled;
+            let mut request = ExecuteRequest::new(Language::Python, "1");
+            request.packages = requirements(Language::Python, &[name.to_owned()]).unwrap();
+            match (decide(&policy, None, &[], request).map(drop), expect) {
+                (Ok(()), Ok(())) => {}
+                (Err(error), Err(part)) => {
+                    assert_eq!(error.code, ErrorCode::PolicyDenied);
+                    assert!(error.to_string().contains(part), "{error}");
+                }
+                (decided, expect) => panic!("{name}: {decided:?}, expected {expect:?}"),
+            }
+        };
+        check(true, "numpy", Ok(()));
+        check(true, "NumPy==2", Ok(()));
+        check(true, "types_requests", Ok(()));
+        check(true, "numpyx", Err("`numpyx`"));
+        check(true, "pandas", Err("packages.allow"));
+        check(false, "numpy", Err("packages.enabled"));
     }
 
     #[test]
@@ -325,6 +448,32 @@ mod tests {
         check("team-a", "API_KEY_2", false);
         check("team", "API_KEY", false);
         check("default", "API_KEY", false);
+    }
+
+    #[test]
+    fn a_listed_workspace_is_there_for_those_who_may_have_it_and_for_nobody_else() {
+        let ask = |namespace: &str, name: &str| {
+            let namespace = Namespace::try_from(namespace.to_owned()).unwrap();
+            workspace(&policy(), &[], &namespace, name.parse().unwrap())
+        };
+        let found = ask("team-a", "project").unwrap();
+        assert!(matches!(
+            found,
+            WorkspaceSource::Host {
+                mode: WorkspaceMode::Ro,
+                ..
+            }
+        ));
+        let unknown = ask("team-a", "other").unwrap_err();
+        assert_eq!(unknown.code, ErrorCode::NotFound);
+        assert!(unknown.hint.contains("private, namespace, project"), "{unknown}");
+        let others = ask("default", "project").unwrap_err();
+        assert_eq!(others.code, ErrorCode::NotFound);
+        assert!(!others.hint.contains("project"), "{others}");
+        let own = PathBuf::from("/srv/project/state");
+        let namespace = Namespace::try_from("team-a".to_owned()).unwrap();
+        let refused = workspace(&policy(), &[own], &namespace, "project".parse().unwrap());
+        assert_eq!(refused.unwrap_err().code, ErrorCode::PolicyDenied);
     }
 
     #[test]

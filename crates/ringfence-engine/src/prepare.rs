@@ -21,6 +21,22 @@ pub(crate) struct Prepared {
     module: bool,
     /// The parser's objection to TypeScript; Node is then started on a line that fails as the code would.
     error: Option<ProgramError>,
+    /// It is an interpreter that waits for calls.
+    session: bool,
+}
+
+/// What stands for the code of a session, which comes later.
+pub(crate) const SESSION: &str = "session";
+
+/// An interpreter that waits for calls.
+pub(crate) fn session() -> Prepared {
+    Prepared {
+        name: SESSION.to_owned(),
+        script: String::new(),
+        module: false,
+        error: None,
+        session: true,
+    }
 }
 
 #[derive(Serialize)]
@@ -28,6 +44,7 @@ struct Question<'a> {
     code: &'a str,
     name: &'a str,
     typescript: bool,
+    session: bool,
     workspace: &'a str,
 }
 
@@ -56,6 +73,11 @@ impl Prepared {
         }
     }
 
+    /// Is it an interpreter that waits for calls.
+    pub(crate) fn is_session(&self) -> bool {
+        self.session
+    }
+
     /// Its text.
     pub(crate) fn script(&self) -> &str {
         &self.script
@@ -69,6 +91,9 @@ impl Prepared {
         args: &[Argument],
         environment: &[(String, String)],
     ) -> Vec<u8> {
+        if self.session {
+            return language::session::go(language, environment);
+        }
         let path = |name: &str| code.join(name).display().to_string();
         let module = self.module.then(|| path(&self.name()));
         language::go(language, &path(&self.name), module.as_deref(), args, environment)
@@ -82,6 +107,9 @@ impl Prepared {
         code: &Path,
         args: &[Argument],
     ) -> Launch {
+        if self.session {
+            return language::session::launch(language, &interpreter.display().to_string());
+        }
         let path = |name: &str| code.join(name).display().to_string();
         let module = self.module.then(|| path(&self.name()));
         language::launch(
@@ -109,6 +137,7 @@ pub(crate) async fn prepare(
         script: request.code.clone(),
         module: false,
         error: None,
+        session: false,
     };
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
@@ -119,6 +148,7 @@ pub(crate) async fn prepare(
         code: &request.code,
         name: &name,
         typescript,
+        session: false,
         workspace: &workspace,
     };
     let answer = ask(house, &question).await?;
@@ -139,6 +169,7 @@ pub(crate) async fn prepare(
             script: answer.code,
             module: answer.module,
             error: None,
+            session: false,
         },
     })
 }
@@ -175,6 +206,49 @@ async fn ask(house: &House, question: &Question<'_>) -> Result<Answer, RequestEr
     let said = worker::run(house, PREPARE, warm::take_parser(house), input).await?;
     let answer = said.map_err(|cause| broken(format!("the parser ended with {cause:?}")))?;
     serde_json::from_slice(&answer).map_err(|error| broken(error.to_string()))
+}
+
+/// What is sent to a session in place of the caller's code, and its name in tracebacks.
+pub(crate) struct Sendable {
+    pub(crate) name: String,
+    pub(crate) code: String,
+    /// The parser's objection, for which nothing need be sent.
+    pub(crate) error: Option<ProgramError>,
+}
+
+/// Makes a call ready for the interpreter of its session. The types of TypeScript go first.
+pub(crate) async fn call(
+    house: &House,
+    request: &ExecuteRequest,
+    number: u64,
+) -> Result<Sendable, RequestError> {
+    let ending = Path::new(&default_name(request.language))
+        .extension()
+        .map(|e| e.to_string_lossy().into_owned());
+    let name = match &request.name {
+        Some(name) => name.to_string(),
+        None => format!("call-{number}.{}", ending.unwrap_or_default()),
+    };
+    if request.language != Language::Typescript {
+        return Ok(Sendable {
+            name,
+            code: request.code.clone(),
+            error: None,
+        });
+    }
+    let question = Question {
+        code: &request.code,
+        name: &name,
+        typescript: true,
+        session: true,
+        workspace: "/workspace",
+    };
+    let answer = ask(house, &question).await?;
+    Ok(Sendable {
+        error: answer.error.map(|objection| syntax_error(&name, &objection)),
+        code: answer.code,
+        name,
+    })
 }
 
 /// What the program's driver reported, or the parser's objection in its place.
@@ -226,6 +300,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         request,
         stdin: Stdin::FromRequest,
         live: false,
+        holds_changes: false,
         artifacts_to: None,
         caller: Caller::ours(),
     };

@@ -5,7 +5,8 @@
 use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, WorkspaceSource,
+    ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, Requirement, SessionId,
+    SessionRequest, WorkspaceSource,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -62,10 +63,13 @@ impl Note<'_> {
     }
 }
 
-/// An execution whose beginning is on record. Dropped without an end (a panic, a task that is taken down), it leaves one.
+/// An execution, or a session that is being made, whose beginning is on record. Dropped without an end (a panic, a task that
+/// is taken down), it leaves one.
 pub(crate) struct Opened {
     record: Record,
     id: String,
+    /// What it is on record as when it is dropped.
+    abandoned: Action,
     namespace: Namespace,
     caller: Caller,
     is_closed: bool,
@@ -141,7 +145,43 @@ impl Record {
         Ok(Opened {
             record: self.clone(),
             id: id.to_owned(),
+            abandoned: Action::ExecutionFailed,
             namespace: request.namespace.clone(),
+            caller: caller.clone(),
+            is_closed: false,
+            is_missing: AtomicBool::new(begun == Written::No),
+        })
+    }
+
+    /// No record, no session.
+    pub(crate) async fn begin_session(
+        &self,
+        id: &SessionId,
+        caller: &Caller,
+        wish: &SessionRequest,
+    ) -> Result<Opened, RequestError> {
+        let names = wish.secrets.iter().map(|name| name.as_str());
+        let mut details = json!({"session": id.as_str(), "language": wish.language});
+        if !wish.secrets.is_empty() {
+            details["secrets"] = secret_names(names);
+        }
+        if let WorkspaceSource::Host { directory, mode } = &wish.workspace {
+            details["workspace"] = json!({"directory": directory, "mode": mode});
+        }
+        let note = Note {
+            action: Action::SessionCreated,
+            outcome: Outcome::Pending,
+            namespace: wish.namespace.as_str(),
+            execution_id: Some(id.as_str()),
+            caller,
+            details,
+        };
+        let begun = self.note(note).await?;
+        Ok(Opened {
+            record: self.clone(),
+            id: id.to_string(),
+            abandoned: Action::SessionCreated,
+            namespace: wish.namespace.clone(),
             caller: caller.clone(),
             is_closed: false,
             is_missing: AtomicBool::new(begun == Written::No),
@@ -152,6 +192,10 @@ impl Record {
 impl Opened {
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// A step of it.
@@ -175,8 +219,7 @@ impl Opened {
         let (action, outcome, details) = match ended {
             Ok(executed) => (action(executed), outcome(executed), done(executed)),
             Err(error) => {
-                let denied = [ErrorCode::PolicyDenied, ErrorCode::Busy].contains(&error.code);
-                let outcome = if denied { Outcome::Denied } else { Outcome::Failed };
+                let outcome = refusal(error);
                 // The message may repeat what the caller sent; the code says which rule it was.
                 (
                     Action::ExecutionRefused,
@@ -192,6 +235,26 @@ impl Opened {
         } else {
             written
         })
+    }
+
+    /// No record, no session: one that was made and is not on record is ended by whoever made it.
+    pub(crate) async fn close_session(
+        mut self,
+        made: Result<&Limits, &RequestError>,
+    ) -> Result<(), RequestError> {
+        let (outcome, details) = match made {
+            Ok(limits) => (
+                Outcome::Ok,
+                json!({"session": self.id, "limits": limits_in_words(limits)}),
+            ),
+            Err(error) => (
+                refusal(error),
+                json!({"session": self.id, "code": error.code.as_str()}),
+            ),
+        };
+        self.step(Action::SessionCreated, outcome, details).await?;
+        self.is_closed = true;
+        Ok(())
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
@@ -210,15 +273,21 @@ impl Drop for Opened {
     fn drop(&mut self) {
         if !self.is_closed {
             let details = json!({"why": "its task ended, or its end could not be written"});
-            let entry = self
-                .note(Action::ExecutionFailed, Outcome::Failed, details)
-                .entry();
+            let entry = self.note(self.abandoned, Outcome::Failed, details).entry();
             self.record.audit.append(entry, |written| {
                 if let Err(error) = written {
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
             });
         }
+    }
+}
+
+fn refusal(error: &RequestError) -> Outcome {
+    if [ErrorCode::PolicyDenied, ErrorCode::Busy].contains(&error.code) {
+        Outcome::Denied
+    } else {
+        Outcome::Failed
     }
 }
 
@@ -249,6 +318,9 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.files.is_empty(),
         json!({"count": request.files.len(), "bytes": files}),
     );
+    if let Some(session) = &request.session {
+        add("session", true, json!(session.as_str()));
+    }
     add("arguments", !request.args.is_empty(), json!(request.args.len()));
     add("variables", !request.env.is_empty(), json!(request.env.len()));
     add(
@@ -256,10 +328,17 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
+    let packages: Vec<&str> = request.packages.iter().map(Requirement::as_str).collect();
+    add("packages", !packages.is_empty(), json!(packages));
     let names = request.secrets.iter().map(|name| name.as_str());
     add("secrets", !request.secrets.is_empty(), secret_names(names));
-    if let WorkspaceSource::Host { directory, mode } = &request.workspace {
-        add("workspace", true, json!({"directory": directory, "mode": mode}));
+    match &request.workspace {
+        WorkspaceSource::Private => {}
+        WorkspaceSource::Namespace => add("workspace", true, json!("namespace")),
+        WorkspaceSource::Listed(name) => add("workspace", true, json!(name)),
+        WorkspaceSource::Host { directory, mode } => {
+            add("workspace", true, json!({"directory": directory, "mode": mode}));
+        }
     }
     details
 }

@@ -2,12 +2,9 @@
 //! secrets taken out as they came, and whatever else the program has said loses them here.
 
 use crate::{
-    artifacts::Staged,
-    backend::{Kept, RawOutcome},
-    language::ProgramReport,
-    secrets::SecretLease,
+    artifacts::Staged, backend::RawOutcome, language::ProgramReport, secrets::SecretLease, streams::Kept,
 };
-use ringfence_jail::wire::{Cause, Ending};
+use ringfence_jail::wire::{Cause, Ending, Usage};
 use ringfence_redact::Redactor;
 use ringfence_types::{
     Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage,
@@ -37,6 +34,8 @@ impl Report {
 pub(crate) struct About {
     pub(crate) execution_id: String,
     pub(crate) namespace: String,
+    pub(crate) session_id: Option<String>,
+    pub(crate) session_ended: Option<String>,
     pub(crate) language: Language,
     pub(crate) capture_output: bool,
     pub(crate) phases: Phases,
@@ -78,7 +77,8 @@ pub(crate) fn build(
         request_id: about.execution_id.clone(),
         execution_id: about.execution_id,
         namespace: about.namespace,
-        session_id: None,
+        session_id: about.session_id,
+        session_ended: about.session_ended,
         language: about.language,
         backend: "native".to_owned(),
         success: exit.kind == ExitKind::Code && exit.code == Some(0) && program.error.is_none(),
@@ -104,7 +104,7 @@ pub(crate) fn build(
         artifacts: staged.artifacts,
         duration_ms: about.duration_ms,
         phases: about.phases,
-        resource_usage: usage(&raw.ending),
+        resource_usage: usage(&raw.ending.usage),
         isolation: raw.isolation.clone(),
         denials,
         security_events,
@@ -257,13 +257,13 @@ fn filtered(exit: &Exit) -> Vec<Denial> {
     }]
 }
 
-fn usage(ending: &Ending) -> ResourceUsage {
+fn usage(usage: &Usage) -> ResourceUsage {
     ResourceUsage {
-        cpu_user_ms: ending.cpu_user.as_secs_f64() * 1000.0,
-        cpu_system_ms: ending.cpu_system.as_secs_f64() * 1000.0,
-        max_rss_bytes: ending.memory_peak_bytes,
-        processes_peak: ending.processes_peak,
-        disk_bytes: ending.disk_bytes,
+        cpu_user_ms: usage.cpu_user.as_secs_f64() * 1000.0,
+        cpu_system_ms: usage.cpu_system.as_secs_f64() * 1000.0,
+        max_rss_bytes: usage.memory_peak_bytes,
+        processes_peak: usage.processes_peak,
+        disk_bytes: usage.disk_bytes,
     }
 }
 

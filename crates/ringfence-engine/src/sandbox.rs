@@ -10,15 +10,18 @@ use crate::{
     secrets::SecretLease,
     worker,
 };
-use ringfence_jail::{Claim, ClaimSpec, JailSpec, Layout, Part, Plan, Program, Run, client};
-use ringfence_types::{
-    ErrorCode, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode,
-    WorkspaceSource,
+use ringfence_jail::{
+    Claim, ClaimSpec, HostWorkspace, JailSpec, LayerName, Layout, Network, PACKAGES, Part, Plan, Program,
+    Run, client,
 };
+use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
 use std::{borrow::Cow, path::PathBuf};
 use zeroize::{Zeroize, Zeroizing};
 
 const GRACE_MS: u64 = 500;
+/// Of a template's memory, by which its living forks still see what it has written to since: 1.1 MiB each where it has
+/// the common modules.
+const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
 
 /// Of a claim that has no parts.
 pub(crate) const NO_BLOBS: &[&[u8]] = &[];
@@ -50,15 +53,21 @@ pub(crate) fn can_start_ahead(request: &ExecuteRequest) -> bool {
 /// The place that a language needs, which is the same for every request that shares no directory of the host.
 pub(crate) fn plan(
     house: &House,
-    layout: Layout,
+    mut layout: Layout,
     surroundings: &Surroundings,
-    host_workspace: Option<(PathBuf, WorkspaceMode)>,
+    host_workspace: Option<HostWorkspace>,
     start: Start,
 ) -> Result<Plan, RequestError> {
     let (warm, interpreter) = (
         &house.settings.warm,
         surroundings.interpreter.display().to_string(),
     );
+    let mut limits = house.policy().defaults.clone();
+    if matches!(start, Start::Template(_)) {
+        // It may not die of the number of its forks: all of them die with it.
+        let forks = house.settings.sessions.max + house.settings.queue.concurrency + warm.ready_max;
+        limits.memory_bytes += forks as u64 * LEFT_WITH_A_FORK_BYTES;
+    }
     let program = match start {
         Start::Claimed => Program::Claimed,
         Start::Forked => Program::Forked,
@@ -73,12 +82,9 @@ pub(crate) fn plan(
             Program::Template { argv, environment }
         }
     };
-    if house.settings.tier == Tier::Landlock && matches!(host_workspace, Some((_, WorkspaceMode::Overlay))) {
-        return Err(RequestError::new(
-            ErrorCode::UnsupportedArgument,
-            "the tier `landlock` has no overlay for a workspace.",
-            "Share the directory `ro`, or use the tier `full`.",
-        ));
+    if let (Tier::Landlock, Some(shared)) = (house.settings.tier, &host_workspace) {
+        // There is no root in which it could be shown elsewhere.
+        layout.workspace.clone_from(&shared.directory);
     }
     house.native.plan(JailSpec {
         tier: house.settings.tier,
@@ -87,16 +93,10 @@ pub(crate) fn plan(
         links: surroundings.links.clone(),
         program,
         host_workspace,
-        limits: house.policy().defaults.clone(),
+        layers: layers(house),
+        network: Network::Own,
+        limits,
     })
-}
-
-/// The directory of the host behind a request's workspace.
-pub(crate) fn host_workspace(request: &ExecuteRequest) -> Option<(PathBuf, WorkspaceMode)> {
-    match &request.workspace {
-        WorkspaceSource::Private => None,
-        WorkspaceSource::Host { directory, mode } => Some((directory.clone(), *mode)),
-    }
 }
 
 /// A claim with the bytes that its parts point into. Both may hold secrets, and are wiped.
@@ -126,6 +126,7 @@ pub(crate) fn bind<'a>(
     grant: &'a Grant,
     lease: &SecretLease,
     prepared: &'a Prepared,
+    layer: Option<&LayerName>,
 ) -> Bound<'a> {
     let (request, layout) = (grant.request(), &plan.layout);
     let mut blobs = Blobs::default();
@@ -143,6 +144,10 @@ pub(crate) fn bind<'a>(
     );
     let mut environment = Zeroizing::new(base_environment(layout, &surroundings.on_path));
     environment.extend(launch.env);
+    // To a session they may be added while it lives.
+    if layer.is_some() || (prepared.is_session() && plan.tier == Tier::Full) {
+        add_packages(&mut environment);
+    }
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
     environment.extend(
         request
@@ -167,6 +172,7 @@ pub(crate) fn bind<'a>(
         code,
         files,
         run,
+        layer: layer.cloned(),
         limits: grant.limits().clone(),
         grace_ms: GRACE_MS,
     });
@@ -217,8 +223,56 @@ pub(crate) fn plan_of_worker(house: &House, id: &str, name: &str) -> Result<Plan
             name: name.to_owned(),
         },
         host_workspace: None,
+        layers: None,
+        network: Network::Own,
         limits: WORKER_LIMITS,
     })
+}
+
+/// Where layers of packages lie, for places that have a root of their own.
+fn layers(house: &House) -> Option<PathBuf> {
+    (house.settings.tier == Tier::Full).then(|| house.packages.layers.directory())
+}
+
+/// The variable by which a driver, and the program, know where packages are.
+const PACKAGES_VARIABLE: &str = "RINGFENCE_PACKAGES";
+
+/// What a program with packages has in its environment: their scripts come last on its path.
+fn add_packages(environment: &mut Vec<(String, String)>) {
+    for (_, path) in environment.iter_mut().filter(|(name, _)| name == "PATH") {
+        *path += &format!(":{PACKAGES}/bin:{PACKAGES}/node_modules/.bin");
+    }
+    environment.push((PACKAGES_VARIABLE.to_owned(), PACKAGES.to_owned()));
+}
+
+/// The place of an installer of packages: the one sandbox that shares the host's network.
+pub(crate) fn plan_of_installer(
+    house: &House,
+    surroundings: &Surroundings,
+    wheels: &[PathBuf],
+    limits: Limits,
+) -> Result<Plan, RequestError> {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let trees = surroundings.trees.iter().chain(wheels).cloned();
+    house.native.plan(JailSpec {
+        tier: house.settings.tier,
+        layout: Layout::own_root(),
+        trees: trees.collect(),
+        links: surroundings.links.clone(),
+        program: Program::Claimed,
+        host_workspace: None,
+        layers: None,
+        network: Network::Host {
+            resolv_conf: text("/etc/resolv.conf"),
+            hosts: text("/etc/hosts"),
+        },
+        limits,
+    })
+}
+
+/// The environment of a program that nobody has asked anything for.
+pub(crate) fn environment(layout: &Layout, surroundings: &Surroundings) -> Vec<(String, String)> {
+    base_environment(layout, &surroundings.on_path)
 }
 
 /// Its claim: no more than to begin.
@@ -227,6 +281,7 @@ pub(crate) fn claim_of_worker(house: &House) -> Claim {
         code: None,
         files: Vec::new(),
         run: Run::Work,
+        layer: None,
         limits: WORKER_LIMITS,
         grace_ms: 0,
     })
@@ -295,13 +350,17 @@ fn base_environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, S
 
 /// The bytes of a payload, each with its place.
 #[derive(Default)]
-struct Blobs<'a> {
+pub(crate) struct Blobs<'a> {
     blobs: Vec<Cow<'a, [u8]>>,
     length: u64,
 }
 
 impl<'a> Blobs<'a> {
-    fn add(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> Part {
+    pub(crate) fn bytes(&self) -> &[Cow<'a, [u8]>] {
+        &self.blobs
+    }
+
+    pub(crate) fn add(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> Part {
         let bytes = bytes.into();
         let part = Part {
             offset: client::BLOBS_AT + self.length,

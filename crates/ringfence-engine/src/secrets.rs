@@ -101,6 +101,46 @@ pub(crate) async fn lease(
     })
 }
 
+/// What keeps every secret that a namespace's programs may have had out of a file that they have left: those it has now, and
+/// those that were lent before.
+pub(crate) async fn redactor_of_all(
+    house: &House,
+    namespace: &Namespace,
+    lent: &[(EnvName, Arc<SecretValue>)],
+) -> Result<Redactor, RequestError> {
+    let of = namespace.clone();
+    let (leased, generation) = with_vault(house, move |vault| {
+        let before = vault.generation();
+        let names: Result<Vec<EnvName>, VaultError> = vault
+            .list(&of)
+            .map(|secrets| secrets.into_iter().map(|entry| entry.key).collect());
+        let leased = names.and_then(|names| vault.lease(&of, &names));
+        (
+            leased,
+            Some(before).filter(|before| *before == vault.generation()),
+        )
+    })
+    .await?;
+    let mut secrets = leased.map_err(|error| refusal(namespace, house.vault.kind(), &error))?;
+    let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
+        let same = |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
+        secrets.iter().any(same)
+    };
+    let old: Vec<_> = lent.iter().filter(|one| !is_known(one)).cloned().collect();
+    // A redactor that knows more than the vault is kept for nobody else.
+    let generation = generation.filter(|_| old.is_empty());
+    secrets.extend(old);
+    if secrets.is_empty() {
+        return Ok(house.personal.clone());
+    }
+    let source = generation.map(|generation| Source {
+        namespace: namespace.clone(),
+        names: secrets.iter().map(|(name, _)| name.clone()).collect(),
+        generation,
+    });
+    redactor(house, source, &secrets).await
+}
+
 /// The one that was made for the same secrets before, or a new one, which for long secrets takes most of a second.
 async fn redactor(
     house: &House,

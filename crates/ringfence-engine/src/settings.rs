@@ -1,15 +1,24 @@
 //! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
 //! here has a default, because a forgotten security setting must not compile.
 
-use crate::WarmSettings;
+use crate::{PackageSettings, SessionSettings, WarmSettings};
 use ringfence_redact::Personal;
 use ringfence_store::{
     artifacts::Retention,
     audit::{Durability, Place},
+    snapshots::SnapshotLimits,
     vault::VaultSettings,
 };
-use ringfence_types::{EnvName, Limits, Namespace, Priority, Tier};
-use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf, time::Duration};
+use ringfence_types::{
+    EnvName, ErrorCode, Limits, Namespace, Priority, RequestError, Requirement, Tier, WorkspaceMode,
+    WorkspaceName,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+    path::PathBuf,
+    time::Duration,
+};
 
 /// Everything the engine needs to start.
 #[derive(Clone, Debug)]
@@ -28,6 +37,10 @@ pub struct EngineSettings {
     pub runtimes: RuntimeSettings,
     /// What stands ready.
     pub warm: WarmSettings,
+    /// How many sessions there may be.
+    pub sessions: SessionSettings,
+    /// Where packages come from.
+    pub packages: PackageSettings,
     /// What is kept, and where.
     pub record: RecordSettings,
 }
@@ -43,6 +56,8 @@ pub struct RecordSettings {
     pub vault: VaultSettings,
     /// How long artifacts are kept.
     pub retention: Retention,
+    /// What snapshots may take.
+    pub snapshots: SnapshotLimits,
     /// Are e-mail addresses, telephone, card and social security numbers taken out of what leaves.
     pub personal: Personal,
 }
@@ -51,6 +66,11 @@ impl RecordSettings {
     /// The key that signs the record and the artifacts.
     pub fn signing_key(&self) -> PathBuf {
         self.directory.join("signing.key")
+    }
+
+    /// The store of snapshots.
+    pub fn snapshots(&self) -> PathBuf {
+        self.directory.join("snapshots")
     }
 
     /// The store of artifacts.
@@ -88,6 +108,81 @@ pub struct PolicySettings {
     pub caps: Limits,
     /// Which namespace may have which secret.
     pub secrets: Vec<SecretRule>,
+    /// Directories of the host that callers may name as their workspace.
+    pub workspaces: Vec<ListedWorkspace>,
+    /// Which packages there may be.
+    pub packages: PackagePolicy,
+}
+
+/// A directory of the host that the operator lends to programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedWorkspace {
+    /// By which callers ask for it.
+    pub name: WorkspaceName,
+    /// Canonical path.
+    pub directory: PathBuf,
+    /// How programs see it.
+    pub mode: WorkspaceMode,
+    /// Namespaces that may have it, or beginnings followed by `*`.
+    pub namespaces: Vec<String>,
+}
+
+impl ListedWorkspace {
+    /// May this namespace have it.
+    pub fn is_for(&self, namespace: &Namespace) -> bool {
+        self.namespaces
+            .iter()
+            .any(|pattern| matches(pattern, namespace.as_str()))
+    }
+}
+
+/// Is a text what a pattern says, or does it begin as one that ends with `*`.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => text.starts_with(beginning),
+        None => text == pattern,
+    }
+}
+
+/// Which packages there may be, and what it may take to install them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackagePolicy {
+    /// Are there any.
+    pub enabled: bool,
+    /// Names, or beginnings followed by `*`. What a package needs itself is not held against them.
+    pub allow: Vec<String>,
+    /// To install one set.
+    pub timeout: Duration,
+    /// Of one set, installed.
+    pub bytes_max: u64,
+}
+
+impl PackagePolicy {
+    /// May a request have these.
+    pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+        if !self.enabled {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the operator allows no packages here.",
+                "Use what the interpreter has, or have the operator set `packages.enabled: true`.",
+            ));
+        }
+        let allowed = |name: &str| self.allow.iter().any(|pattern| matches(pattern, name));
+        match set.iter().find(|requirement| !allowed(requirement.name())) {
+            None => Ok(()),
+            Some(requirement) => Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!(
+                    "the package `{}` is not among those that the operator allows.",
+                    requirement.name()
+                ),
+                format!(
+                    "Allowed: {}; the operator's list is `packages.allow`.",
+                    self.allow.join(", ")
+                ),
+            )),
+        }
+    }
 }
 
 /// A namespace may have secrets of its own whose names match.
@@ -102,10 +197,6 @@ pub struct SecretRule {
 impl SecretRule {
     /// Does it give this secret to this namespace.
     pub fn allows(&self, namespace: &Namespace, key: &EnvName) -> bool {
-        let matches = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
-            Some(beginning) => text.starts_with(beginning),
-            None => text == pattern,
-        };
         matches(&self.namespace, namespace.as_str()) && matches(&self.key, key.as_str())
     }
 }

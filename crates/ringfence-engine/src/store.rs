@@ -10,7 +10,9 @@ use ringfence_store::{
     Signer,
     artifacts::ArtifactStore,
     audit::{Audit, Place},
+    layers::Layers,
     make_own_directory,
+    snapshots::SnapshotStore,
     vault::{FileKey, Vault, VaultSettings},
 };
 use ringfence_types::{ErrorCode, RequestError};
@@ -21,9 +23,15 @@ pub(crate) struct Opened {
     pub(crate) record: Record,
     pub(crate) vault: Vault,
     pub(crate) artifacts: ArtifactStore,
+    pub(crate) layers: Layers,
+    pub(crate) snapshots: SnapshotStore,
 }
 
-pub(crate) fn open(settings: &RecordSettings, server_id: &str) -> Result<Opened, RequestError> {
+/// Below the state directory.
+const PACKAGES: &str = "packages";
+
+pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Opened, RequestError> {
+    let settings = &engine.record;
     make_own_directory(&settings.directory).map_err(|error| {
         fault(format!(
             "the directory {} cannot be used: {error}",
@@ -38,12 +46,18 @@ pub(crate) fn open(settings: &RecordSettings, server_id: &str) -> Result<Opened,
         ringfence_jail::hide_memory()
             .map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
     }
+    let layers = Layers::open(engine.state_dir.join(PACKAGES), signer.clone())
+        .map_err(|error| fault(error.to_string()))?;
+    let snapshots = SnapshotStore::open(settings.snapshots(), signer.clone(), settings.snapshots)
+        .map_err(|error| fault(error.to_string()))?;
     let artifacts = ArtifactStore::open(settings.artifacts(), signer, settings.retention)
         .map_err(|error| fault(error.to_string()))?;
     Ok(Opened {
         record,
         vault,
         artifacts,
+        layers,
+        snapshots,
     })
 }
 

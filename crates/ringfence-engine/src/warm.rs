@@ -128,7 +128,12 @@ pub(crate) fn take(house: &House, request: &ExecuteRequest) -> Option<Taken> {
     let mut pools = house.pools.lock();
     let fits = |pool: &Pool| match pool.purpose {
         Purpose::Program(language) => language == request.language.runs_as(),
-        Purpose::Data => request.language == Language::Python && pool.is_named_in(&request.code),
+        // What it has imported may be what the request brings another version of.
+        Purpose::Data => {
+            request.language == Language::Python
+                && request.packages.is_empty()
+                && pool.is_named_in(&request.code)
+        }
         Purpose::Parser => false,
     };
     // The most special one first.

@@ -1,9 +1,10 @@
 //! Runs a function of our own over a stranger's bytes, in a jail made for that one run.
 
 use crate::{
-    backend::{Place, Running, Wires},
+    backend::{Place, Running},
     engine::{House, Stdin},
     sandbox::{self, NO_BLOBS},
+    streams::Wires,
 };
 use ringfence_jail::wire::Cause;
 use ringfence_redact::Redactor;

@@ -27,8 +27,12 @@ pub enum ErrorCode {
     SandboxFault,
     /// There is no such thing, or it belongs to another namespace.
     NotFound,
+    /// The session has ended; the message says why.
+    SessionEnded,
     /// The vault has no such secret for this namespace, or the policy does not give it.
     SecretUnavailable,
+    /// A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached.
+    PackageUnavailable,
     /// The audit record cannot be written, and nothing runs without one.
     AuditUnavailable,
     /// The vault or the artifact store cannot be read or written.
@@ -39,7 +43,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 14] = [
+    pub const ALL: [ErrorCode; 16] = [
         Self::InvalidArgument,
         Self::UnknownArgument,
         Self::UnsupportedArgument,
@@ -50,7 +54,9 @@ impl ErrorCode {
         Self::Cancelled,
         Self::SandboxFault,
         Self::NotFound,
+        Self::SessionEnded,
         Self::SecretUnavailable,
+        Self::PackageUnavailable,
         Self::AuditUnavailable,
         Self::StoreFault,
         Self::InvalidConfiguration,
@@ -69,7 +75,9 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::SandboxFault => "sandbox_fault",
             Self::NotFound => "not_found",
+            Self::SessionEnded => "session_ended",
             Self::SecretUnavailable => "secret_unavailable",
+            Self::PackageUnavailable => "package_unavailable",
             Self::AuditUnavailable => "audit_unavailable",
             Self::StoreFault => "store_fault",
             Self::InvalidConfiguration => "invalid_configuration",
@@ -93,8 +101,12 @@ impl ErrorCode {
                 "The sandbox could not be made, or broke; nothing of the program ran unwatched."
             }
             Self::NotFound => "There is no such thing, or it belongs to another namespace.",
+            Self::SessionEnded => "The session has ended; the message says why.",
             Self::SecretUnavailable => {
                 "The vault has no such secret for this namespace, or the policy does not give it."
+            }
+            Self::PackageUnavailable => {
+                "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
             }
             Self::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
             Self::StoreFault => "The vault or the artifact store cannot be read or written.",

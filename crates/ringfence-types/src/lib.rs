@@ -6,14 +6,17 @@ mod error;
 mod isolation;
 mod language;
 mod limits;
+mod packages;
 mod request;
 mod result;
+mod session;
 mod words;
 
 pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};
 pub use language::Language;
 pub use limits::{Limits, LimitsRequest, parse_size};
+pub use packages::{REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, requirements};
 pub use request::{
     Argument, CODE_BYTES_MAX, EnvName, EnvValue, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile,
     Priority, STDIN_BYTES_MAX, WorkspaceMode, WorkspaceSource,
@@ -22,4 +25,5 @@ pub use result::{
     Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Lossy, Phases, ProgramError, ResourceUsage,
     Truncated,
 };
-pub use words::{Namespace, ScriptName, WorkspacePath};
+pub use session::{Session, SessionEnd, SessionId, SessionRequest, SessionState};
+pub use words::{Namespace, ScriptName, WorkspaceName, WorkspacePath};

@@ -1,6 +1,9 @@
 //! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
 
-use crate::{Language, LimitsRequest, Namespace, RequestError, ScriptName, WorkspacePath};
+use crate::{
+    Language, LimitsRequest, Namespace, RequestError, Requirement, ScriptName, SessionId, WorkspaceName,
+    WorkspacePath, session,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,6 +51,10 @@ pub struct ExecuteRequest {
     pub workspace: WorkspaceSource,
     /// Secrets of the namespace that the program gets as environment variables.
     pub secrets: BTreeSet<EnvName>,
+    /// The session in which it runs; none: a sandbox of its own.
+    pub session: Option<SessionId>,
+    /// Packages that the program imports; see [`crate::requirements`].
+    pub packages: BTreeSet<Requirement>,
     /// Whose turn comes sooner when requests wait.
     pub priority: Option<Priority>,
 }
@@ -74,10 +81,15 @@ pub struct InputFile {
 }
 
 /// The directory behind `/workspace`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkspaceSource {
     /// Empty, in memory, gone afterwards.
     Private,
+    /// The directory that the server keeps for the namespace, read-write.
+    Namespace,
+    /// A directory of the host's that the operator has listed, by the name that it has in that list.
+    Listed(WorkspaceName),
     /// A directory of the host's, named by the operator (never by a tool call).
     Host {
         /// Canonical path.
@@ -111,6 +123,18 @@ pub struct EnvName(String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvValue(String);
 
+/// `private`, `namespace`, or the name of a directory that the operator has listed.
+impl FromStr for WorkspaceSource {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "private" => Ok(Self::Private),
+            "namespace" => Ok(Self::Namespace),
+            name => WorkspaceName::from_str(name).map(Self::Listed),
+        }
+    }
+}
+
 impl ExecuteRequest {
     /// A request with nothing but code.
     pub fn new(language: Language, code: impl Into<String>) -> Self {
@@ -127,6 +151,8 @@ impl ExecuteRequest {
             capture_output: true,
             workspace: WorkspaceSource::Private,
             secrets: BTreeSet::new(),
+            session: None,
+            packages: BTreeSet::new(),
             priority: None,
         }
     }
@@ -151,8 +177,16 @@ impl ExecuteRequest {
         Self::new(Language::Shell, code)
     }
 
-    /// No file is also a directory of another.
+    /// Each file is named once, and none is also a directory of another.
     fn check_paths(&self) -> Result<(), RequestError> {
+        let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();
+        paths.sort();
+        if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(RequestError::invalid(
+                format!("the file {:?} is given twice.", pair[0].as_str()),
+                "Name each path once.",
+            ));
+        }
         let paths: BTreeSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
         let above = |path: &str| path.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
         for path in &paths {
@@ -168,6 +202,22 @@ impl ExecuteRequest {
             }
         }
         Ok(())
+    }
+
+    /// What a session has is decided when it is created.
+    fn check_in_session(&self) -> Result<(), RequestError> {
+        let limits = &self.limits;
+        let given = [
+            ("secrets", !self.secrets.is_empty()),
+            ("workspace", self.workspace != WorkspaceSource::Private),
+            ("max_ram_mb", limits.max_ram_mb.is_some()),
+            ("max_processes", limits.max_processes.is_some()),
+            ("max_disk_mb", limits.max_disk_mb.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => Err(session::belongs_to_creation(name)),
+            None => Ok(()),
+        }
     }
 
     /// Checks what no single field can: sizes and counts.
@@ -233,13 +283,8 @@ impl ExecuteRequest {
                 "Leave it out of one of them.",
             );
         }
-        let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();
-        paths.sort();
-        if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-            return refuse(
-                &format!("the file {:?} is given twice.", pair[0].as_str()),
-                "Name each path once.",
-            );
+        if self.session.is_some() {
+            self.check_in_session()?;
         }
         Ok(())
     }

@@ -12,8 +12,10 @@ pub struct ExecutionResult {
     pub request_id: String,
     /// Tenant.
     pub namespace: String,
-    /// Always null until sessions exist.
+    /// The session that it ran in.
     pub session_id: Option<String>,
+    /// Why the session has ended with it; null: it lives, or there is none.
+    pub session_ended: Option<String>,
     /// Language of the program.
     pub language: Language,
     /// What made the sandbox: `native`.

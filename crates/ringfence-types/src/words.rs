@@ -18,6 +18,11 @@ pub struct ScriptName(String);
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspacePath(String);
 
+/// The name of a directory that the operator has listed: as a namespace's, and neither `private` nor `namespace`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct WorkspaceName(String);
+
 /// The longest workspace path, in bytes (PATH_MAX less room for the prefix).
 const PATH_BYTES_MAX: usize = 1024;
 const PATH_PART_BYTES_MAX: usize = 255;
@@ -57,6 +62,21 @@ impl TryFrom<String> for ScriptName {
             Ok(Self(text))
         } else {
             Err("a script's name is one plain file name".to_owned())
+        }
+    }
+}
+
+impl TryFrom<String> for WorkspaceName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let good =
+            (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
+        if !good {
+            Err("a workspace's name is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned())
+        } else if matches!(text.as_str(), "private" | "namespace") {
+            Err(format!("`{text}` means a workspace that every namespace has"))
+        } else {
+            Ok(Self(text))
         }
     }
 }
@@ -118,7 +138,7 @@ macro_rules! text_word {
         }
     )*};
 }
-text_word!(Namespace, ScriptName, WorkspacePath);
+text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
 
 #[cfg(test)]
 mod tests {

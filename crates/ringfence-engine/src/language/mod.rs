@@ -2,6 +2,7 @@
 //! interpreter is given; it shares the process with the program, so that whatever it reports is the program's word.
 
 mod report;
+pub(crate) mod session;
 
 pub use report::{ProgramReport, read_report};
 
@@ -11,22 +12,38 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 /// The driver, with the parts that few programs need as literals, because compiling costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
-    let literal = |text: &str| format!("r'''{text}'''");
     include_str!("python_driver.py")
         .replace("EXPLAIN", &literal(include_str!("python_explain.py")))
         .replace("DISPLAY", &literal(include_str!("python_display.py")))
+        .replace("BRIDGE", &literal(include_str!("python_bridge.py")))
 });
 static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
-    let end = "import sys\n_ringfence_status = _ringfence(sys)\nif _ringfence_status:\n    \
+    let end = "import sys\n_ringfence_status = _ringfence(sys, False, None)\nif _ringfence_status:\n    \
         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
-    format!("{}{end}", *PYTHON_DRIVER)
+    format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
 });
 /// A template forks children that go on as drivers.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
-    let end = "import os, sys\n_ringfence_template(os, sys, _ringfence)\n";
-    format!("{}{}{end}", *PYTHON_DRIVER, include_str!("python_template.py"))
+    let session = literal(include_str!("python_session.py"));
+    let end = format!(
+        "import os, sys\n_ringfence_template(os, sys, _ringfence, compile({session}, '<ringfence>', 'exec'))\n"
+    );
+    let template = include_str!("python_template.py");
+    format!("{}{template}{PYTHON_APART}{end}", *PYTHON_DRIVER)
 });
+/// Names of a program, `len = 3`, must not become the driver's: it is given a namespace of its own.
+const PYTHON_APART: &str = "_ringfence = type(_ringfence)(_ringfence.__code__, \
+    {'__builtins__': dict(vars(__import__('builtins')))})\n";
 const NODE_DRIVER: &str = include_str!("node_driver.cjs");
+/// One that is started ahead may become a session.
+static NODE_AHEAD: LazyLock<String> = LazyLock::new(|| {
+    let session = include_str!("node_session.cjs").trim_end();
+    NODE_DRIVER.replace("})(null);", &format!("}})({session});"))
+});
+
+fn literal(text: &str) -> String {
+    format!("r'''{text}'''")
+}
 
 /// How an interpreter is started.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,7 +120,7 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
 
 /// A Node.js that waits for what it is to run.
 pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
-    begun([interpreter, "-e", NODE_DRIVER], &[(PRELOAD, &modules.join(","))])
+    begun([interpreter, "-e", &NODE_AHEAD], &[(PRELOAD, &modules.join(","))])
 }
 
 /// Read, and removed, by the driver.
@@ -175,32 +192,44 @@ pub(crate) fn go(
     args: &[Argument],
     environment: &[(String, String)],
 ) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Go<'a> {
-        script: &'a str,
-        source_maps: bool,
-        module: Option<&'a str>,
-        args: Vec<&'a str>,
-        env: BTreeMap<&'a str, &'a str>,
-    }
-    let go = Go {
+    word(&Go {
         script,
         source_maps: language == Language::Typescript,
         module,
         args: args.iter().map(Argument::as_str).collect(),
-        env: environment
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect(),
-    };
+        session: false,
+        env: by_name(environment),
+    })
+}
+
+#[derive(Serialize)]
+struct Go<'a> {
+    script: &'a str,
+    source_maps: bool,
+    module: Option<&'a str>,
+    args: Vec<&'a str>,
+    /// Serve calls, instead of running the script.
+    session: bool,
+    env: BTreeMap<&'a str, &'a str>,
+}
+
+fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
+    environment
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+fn word(go: &Go<'_>) -> Vec<u8> {
     // With room for all of it, so that growing leaves no copy of a secret behind.
-    let room = environment
+    let room = go
+        .env
         .iter()
         .map(|(name, value)| name.len() + 6 * value.len())
         .sum::<usize>();
     let mut word = Vec::with_capacity(room + GO_BYTES);
     // Text and maps of text: there is nothing that could fail.
-    if serde_json::to_writer(&mut word, &go).is_err() {
+    if serde_json::to_writer(&mut word, go).is_err() {
         word.clear();
     }
     word

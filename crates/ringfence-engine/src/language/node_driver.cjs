@@ -1,4 +1,4 @@
-(() => {
+((serve) => {
   'use strict';
   const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
@@ -23,6 +23,7 @@
     Object.assign(process.env, word.env);
     if (word.module) process.env.RINGFENCE_MODULE = word.module;
     if (word.source_maps) process.setSourceMapsEnabled(true);
+    if (word.session) return serve();
     process.argv.push(word.script, ...word.args);
   }
   const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
@@ -143,4 +144,4 @@
   }
   value = compiled.runInThisContext();
   follow(value);
-})();
+})(null);

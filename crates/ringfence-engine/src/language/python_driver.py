@@ -1,11 +1,12 @@
-def _ringfence(sys, forked=False):
+def _ringfence(sys, forked, session):
     import os
-    report = 3
+    report, write = 3, os.write
+    # Compiled only when they are needed: they are as long as the rest.
+    explain, show, bridge = EXPLAIN, DISPLAY, BRIDGE
     FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
     main = sys.modules['__main__'].__dict__
     def take(word):
         """What an interpreter that was there before its claim is told."""
-        word = json.loads(word)
         env = {name.encode(): text.encode() for name, text in word['env'].items()}
         os.environ._data.clear()
         os.environ._data.update(env)
@@ -16,25 +17,26 @@ def _ringfence(sys, forked=False):
             time.tzset()
         sys.argv[:] = ['', word['script'], *word['args']]
         return block  # which lives as long as the program
-    def compiled(source, script):
+    def compiled(source, script, future=None):
+        """The statements, and the expression at their end. In a session what is taken from the future stays."""
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
-        tree = compile(source, script, 'exec', TREE, dont_inherit=True)
+        tree = compile(source, script, 'exec', TREE | (future or 0), dont_inherit=True)
         last = None
         # By name, because importing the types costs more than everything else here.
-        if tree.body and type(tree.body[-1]).__name__ == 'Expr' and not (
-                len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str)):
+        if tree.body and type(tree.body[-1]).__name__ == 'Expr' and (future is not None or not (
+                len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str))):
             last = compile('0', '', 'eval', TREE, dont_inherit=True)
             last.body = tree.body.pop().value
-        body = compile(tree, script, 'exec', AWAIT, dont_inherit=True)
+        body = compile(tree, script, 'exec', AWAIT | (future or 0), dont_inherit=True)
         future = body.co_flags & 0x1ff0000
         if last is not None:
             last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
         return body, last
     def rehearse():
         """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
-        env = dict(os.environ)
-        first = take(json.dumps({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []}))
-        second = take(json.dumps({'env': env, 'script': '', 'args': []}))
+        env = json.loads(json.dumps(dict(os.environ)))
+        first = take({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []})
+        second = take({'env': env, 'script': '', 'args': []})
         time.tzset()
         with open(os.devnull, 'w') as nowhere:
             space = {'__name__': '', 'nowhere': nowhere}
@@ -49,7 +51,7 @@ def _ringfence(sys, forked=False):
         data = tag + len(data).to_bytes(4, 'big') + data
         try:
             while data:
-                data = data[os.write(report, data):]
+                data = data[write(report, data):]
         except OSError:
             pass
     def value_of():
@@ -128,12 +130,39 @@ def _ringfence(sys, forked=False):
         import ctypes, gc, json, time
         rehearsed = rehearse()
         with open(4, 'rb') as word:
-            word = word.read()
+            word = json.loads(word.read())
         block = take(word)
         del rehearsed
+    output = os.environ.get('RINGFENCE_OUTPUT_DIR')
+    def display(value):
+        """Every form that a value has, and what has been plotted."""
+        kind, plot = type(value), sys.modules.get('matplotlib.pyplot')
+        # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
+        formless = value is None or issubclass(kind, type)
+        forms = [] if formless else [form for form in FORMS if hasattr(kind, '_repr_%s_' % form)]
+        if forms or plot and plot.get_fignums():
+            words = {'tell': tell, 'output': output}
+            exec(show, words)
+            words['show'](value, forms, plot)
+    packages = os.environ.get('RINGFENCE_PACKAGES')
+    if packages:
+        # After the standard library, which no package shadows, and before what the interpreter has of the same names.
+        packages += '/python'
+        ends = ('site-packages', 'dist-packages')
+        sites = [at for at, path in enumerate(sys.path) if path.endswith(ends)]
+        sys.path.insert(sites[0] if sites else len(sys.path), packages)
+        os.environ.setdefault('PYTHONPATH', packages)  # for the interpreters that it starts
+    if session and (not forked or word.get('session')):
+        words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'compiled': compiled,
+                 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge}
+        exec(session, words)
+        report = words['report']
+        status = words['serve']()
+        if forked:
+            end_fork(status)
+        return status
     del sys.argv[0]
     script = main['__file__'] = sys.argv[0]
-    output = os.environ.get('RINGFENCE_OUTPUT_DIR')
     status, value = 0, None
     try:
         value = run()
@@ -148,20 +177,12 @@ def _ringfence(sys, forked=False):
     except SystemExit as leave:
         status = leave
     except BaseException as error:
-        # Compiled only when it is needed: it is as long as the rest.
         words = {'sys': sys, 'script': script, 'tell': tell}
-        exec(EXPLAIN, words)
+        exec(explain, words)
         words['explain'](error)
         status = 1
     try:
-        kind, plot = type(value), sys.modules.get('matplotlib.pyplot')
-        # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
-        formless = value is None or issubclass(kind, type)
-        forms = [] if formless else [form for form in FORMS if hasattr(kind, '_repr_%s_' % form)]
-        if forms or plot and plot.get_fignums():
-            words = {'tell': tell, 'output': output}
-            exec(DISPLAY, words)
-            words['show'](value, forms, plot)
+        display(value)
     except BaseException:
         pass  # whatever the program has put in the place of what is used here
     if forked:

@@ -1,4 +1,4 @@
-def _ringfence_template(os, sys, run):
+def _ringfence_template(os, sys, run, session):
     """Imports what programs want, then forks one child for each sandbox that is handed to it, and tells their ends.
 
     A child walks into namespaces that stand ready, gives up every right, and goes on with `run`, which waits for its
@@ -53,11 +53,14 @@ def _ringfence_template(os, sys, run):
     NAMES = ('user', 'mount', 'net', 'ipc', 'uts', 'cgroup', 'pid', 'rules', 'stdin', 'stdout', 'stderr', 'report', 'waits', 'reply')
 
     def receive():
-        text, extras, _, _ = control.recvmsg(16384, socket.CMSG_SPACE(4 * 24))
+        text, extras, flags, _ = control.recvmsg(16384, socket.CMSG_SPACE(4 * 24))
         numbers = array.array('i')
         for level, kind, data in extras:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 numbers.frombytes(data)
+        if flags & socket.MSG_CTRUNC:  # there is no room for all of them; whoever has asked hears that they are closed
+            while numbers:
+                os.close(numbers.pop())
         return (json.loads(text) if text else None), list(numbers)
 
     def tell(reply, event, numbers=()):
@@ -109,6 +112,8 @@ def _ringfence_template(os, sys, run):
         word, numbers = receive()
         if word is None:
             os._exit(0)
+        if not numbers:
+            return
         given, more = dict(zip(NAMES, numbers)), numbers[len(NAMES):]
         reply = socket.socket(fileno=given['reply'])
         try:
@@ -130,7 +135,7 @@ def _ringfence_template(os, sys, run):
             control.detach()
             children.clear()
             os.closerange(5, 1 << 20)
-            run(sys, True)  # does not return: taking these frames apart would copy their pages
+            run(sys, True, session)  # does not return: taking these frames apart would copy their pages
         for number in numbers:
             if number != given['reply']:
                 os.close(number)

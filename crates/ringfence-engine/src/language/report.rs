@@ -44,7 +44,7 @@ pub fn read_report(bytes: &[u8]) -> ProgramReport {
     report
 }
 
-fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<5>()?;
     let length = usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])).ok()?;
     let (payload, after) = rest.split_at_checked(length)?;

@@ -1,0 +1,310 @@
+//! What has become of a workspace: against a snapshot of it, told with the text of what changed and with what the host may
+//! later run.
+
+use crate::{
+    engine::{Caller, Engine},
+    files::{self, Opened, Use, Whose, hex},
+    overlay,
+    snapshots::known,
+    store::fault,
+};
+use ringfence_redact::Redactor;
+use ringfence_store::{
+    snapshots::{
+        ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
+        Source,
+    },
+    tree::{self, Bounds, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Side, TreeError},
+};
+use ringfence_types::{Namespace, RequestError};
+use serde::Serialize;
+use std::{io::Cursor, path::Path};
+
+/// Entries of each side.
+pub(crate) const WALK: Bounds = Bounds {
+    entries: 200_000,
+    depth: DEPTH_MAX,
+};
+/// How much is read, and how much of it is shown.
+pub(crate) const COMPARE: CompareBounds = CompareBounds {
+    read_bytes: 4 << 30,
+    text_bytes: 1 << 20,
+    diff_bytes: 512 << 10,
+};
+/// Paths that are told of those with a risk, and of those without: the second never crowd out the first.
+const TOLD_MAX: usize = 2_000;
+
+/// Everything that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    /// What it was compared with.
+    pub base: Base,
+    /// Only the workspace has it.
+    pub added: Vec<Changed>,
+    /// Both have it, with another content, mode, target or kind.
+    pub changed: Vec<Changed>,
+    /// Only the base has it.
+    pub deleted: Vec<Changed>,
+    /// There was more than is told.
+    pub truncated: bool,
+}
+
+/// What a workspace is compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Option<String>")]
+pub enum Base {
+    /// There is no snapshot of it: everything counts as added. `null`.
+    Nothing,
+    /// The snapshot of this name.
+    Snapshot(String),
+    /// The host's directory below an overlay. `directory`.
+    Directory,
+}
+
+impl From<Base> for Option<String> {
+    fn from(base: Base) -> Self {
+        match base {
+            Base::Nothing => None,
+            Base::Snapshot(id) => Some(id),
+            Base::Directory => Some("directory".to_owned()),
+        }
+    }
+}
+
+/// One path that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Changed {
+    /// Below the workspace; what is no UTF-8 in it is U+FFFD.
+    pub path: String,
+    /// What it was.
+    pub before: Option<Lay>,
+    /// What it is.
+    pub after: Option<Lay>,
+    /// Unified, or one line that says why there is none.
+    pub diff: Option<String>,
+    /// Why it deserves a second look.
+    pub risks: Vec<RiskFacts>,
+}
+
+/// What lies at a path.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lay {
+    /// `file`, `directory`, `link` or `other`.
+    pub kind: &'static str,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Permissions, as 0644.
+    pub mode: String,
+    /// Of a file, where it is known.
+    pub sha256: Option<String>,
+}
+
+/// Something that the host may run, or that leads out of the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RiskFacts {
+    /// Stable, for rules and counts.
+    pub rule: &'static str,
+    /// For people.
+    pub what: &'static str,
+}
+
+impl Difference {
+    /// Is there none.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.changed.is_empty() && self.deleted.is_empty()
+    }
+
+    /// Of what was compared, without secrets. What has a risk comes first.
+    pub(crate) fn of(base: Base, changes: &[Change], redactor: &Redactor) -> Self {
+        let (risky, plain): (Vec<_>, Vec<_>) = changes.iter().partition(|change| !change.risks.is_empty());
+        let told = |kind: ChangeKind| {
+            let told = risky.iter().take(TOLD_MAX).chain(plain.iter().take(TOLD_MAX));
+            told.filter(|change| change.kind == kind)
+                .map(|change| Changed::of(change, redactor))
+                .collect()
+        };
+        Self {
+            base,
+            added: told(ChangeKind::Added),
+            changed: told(ChangeKind::Changed),
+            deleted: told(ChangeKind::Deleted),
+            truncated: risky.len().max(plain.len()) > TOLD_MAX,
+        }
+    }
+}
+
+impl Changed {
+    fn of(change: &Change, redactor: &Redactor) -> Self {
+        let clean = |text: &str| redactor.text(text).into_owned();
+        Self {
+            path: clean(&change.path.to_string_lossy()),
+            before: change.old.as_ref().map(Lay::of),
+            after: change.new.as_ref().map(Lay::of),
+            diff: change.diff.as_deref().map(clean),
+            risks: change
+                .risks
+                .iter()
+                .map(|risk| RiskFacts {
+                    rule: risk.rule,
+                    what: risk.sentence,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Lay {
+    fn of(node: &Node) -> Self {
+        Self {
+            kind: match node.kind {
+                EntryKind::File => "file",
+                EntryKind::Directory => "directory",
+                EntryKind::Link(_) => "link",
+                EntryKind::Whiteout | EntryKind::Other => "other",
+            },
+            size_bytes: node.size,
+            mode: format!("{:04o}", node.mode),
+            sha256: node.sha256.map(|digest| hex(&digest)),
+        }
+    }
+}
+
+impl Engine {
+    /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it. An
+    /// overlay is compared with the directory below it.
+    pub async fn diff_workspace(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &Whose,
+        base: Option<&str>,
+    ) -> Result<Difference, RequestError> {
+        self.note_call(caller, namespace.as_str(), "diff_workspace")
+            .await?;
+        let base = base.map(known).transpose()?;
+        if let Whose::Session(id) = whose
+            && let Some(held) = overlay::of_session(self.house(), namespace, id).await?
+        {
+            return match base {
+                None => Ok(held.difference().clone()),
+                Some(_) => Err(RequestError::invalid(
+                    "an overlay is compared with the directory below it, not with a snapshot.",
+                    "Leave `snapshot_id` out.",
+                )),
+            };
+        }
+        let opened = files::open(self.house(), namespace, whose, Use::Read).await?;
+        let of = namespace.clone();
+        let (source, store) = (opened.source.clone(), self.house().snapshots.clone());
+        let found = self.with_snapshots(move |store| {
+            let id = match base {
+                Some(id) => Some(id),
+                None => latest(&store.list(&of)?, &source),
+            };
+            match id {
+                Some(id) => store.manifest(id, &of).map(Some),
+                None => Ok(None),
+            }
+        });
+        let base = found.await?;
+        let redactor = opened.redactor.clone();
+        let compared = tokio::task::spawn_blocking(move || compare(&store, base.as_ref(), &opened)).await;
+        compared
+            .map_err(|error| fault(error.to_string()))?
+            .map_err(|error| files::clean(files::refusal(&error), &redactor))
+    }
+}
+
+fn latest(listed: &[ListedSnapshot], source: &Source) -> Option<SnapshotId> {
+    listed
+        .iter()
+        .rev()
+        .find(|one| one.source == *source)
+        .map(|one| one.id)
+}
+
+fn compare(store: &SnapshotStore, base: Option<&Snapshot>, opened: &Opened) -> Result<Difference, TreeError> {
+    let old = base.map_or_else(Side::empty, |base| saved(store, base));
+    let new = Side::live(opened.root(), WALK)?;
+    let changes = tree::compare(&old, &new, COMPARE)?;
+    let base = base.map_or(Base::Nothing, |base| Base::Snapshot(base.id.to_string()));
+    Ok(Difference::of(base, &changes.list, &opened.redactor))
+}
+
+/// A snapshot, as one of two sides.
+fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
+    let node = |entry: &SnapshotEntry| {
+        let (kind, size, sha256) = match &entry.kind {
+            SnapshotKind::File(content) => (EntryKind::File, content.size, digest(&content.sha256)),
+            SnapshotKind::Directory => (EntryKind::Directory, 0, None),
+            SnapshotKind::Link(target) => (
+                EntryKind::Link(target.clone()),
+                target.as_os_str().len() as u64,
+                None,
+            ),
+        };
+        let node = Node {
+            kind,
+            mode: entry.mode,
+            size,
+            mtime: entry.mtime,
+            sha256,
+            stamp: None,
+        };
+        (entry.path.clone(), node)
+    };
+    Side {
+        nodes: base.entries.iter().map(node).collect(),
+        open: Box::new(move |path| {
+            let bytes = store.read(base, path, COMPARE.read_bytes);
+            Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
+        }),
+    }
+}
+
+fn unread(path: &Path, error: SnapshotError) -> TreeError {
+    TreeError::Io {
+        step: "read from the snapshot",
+        path: path.to_owned(),
+        error: std::io::Error::other(error),
+    }
+}
+
+fn digest(hex: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_store::tree::Risk;
+
+    fn added(path: String, rule: Option<&'static str>) -> Change {
+        let risk = |rule| Risk { rule, sentence: "" };
+        Change {
+            path: path.into(),
+            kind: ChangeKind::Added,
+            old: None,
+            new: None,
+            diff: None,
+            risks: rule.map(risk).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn no_number_of_plain_files_hides_one_that_the_host_may_run() {
+        let plain = |count: usize| (0..count).map(|number| added(format!("!/{number}"), None));
+        let hook = || added(".git/hooks/pre-commit".to_owned(), Some("git_hook"));
+        let told = |changes: Vec<Change>| Difference::of(Base::Nothing, &changes, &Redactor::none());
+        let many = told(plain(TOLD_MAX + 1).chain([hook()]).collect());
+        assert_eq!(many.added[0].path, ".git/hooks/pre-commit");
+        assert!(many.truncated && many.added.len() == TOLD_MAX + 1);
+        assert!(!told(plain(TOLD_MAX).chain([hook()]).collect()).truncated);
+        let hooks = (0..=TOLD_MAX).map(|number| added(number.to_string(), Some("git_hook")));
+        assert!(told(hooks.collect()).truncated, "risks have a limit of their own");
+    }
+}

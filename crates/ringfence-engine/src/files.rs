@@ -1,0 +1,495 @@
+//! Files of a workspace for whoever stands outside: a namespace's own, or a session's. Every operation is on record, has the
+//! workspace to itself or shares it as a run would, and follows no link.
+
+use crate::{
+    engine::{Caller, Engine, House},
+    events::now_ms,
+    record::Note,
+    secrets, session,
+    store::fault,
+    workspaces::{Turn, Wanted},
+};
+use ringfence_jail::{files_max, harvest};
+use ringfence_redact::Redactor;
+use ringfence_store::{
+    audit::{Action, Outcome},
+    snapshots::Source,
+    tree::{self, Bounds, EntryKind, ListBounds, TreeError},
+};
+use ringfence_types::{
+    ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
+
+/// The largest file that is put or given in one piece.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// What one listing shows.
+const LIST_BOUNDS: ListBounds = ListBounds {
+    walk: Bounds {
+        entries: 10_000,
+        depth: 64,
+    },
+    hashed_bytes: 256 << 20,
+};
+/// What is added up to find out how full a workspace is.
+const COUNT_BOUNDS: Bounds = Bounds {
+    entries: 1 << 20,
+    depth: 256,
+};
+
+/// What is opened again before it is looked at.
+const REOPENED: harvest::Bounds = harvest::Bounds {
+    entries: 1 << 20,
+    depth: 256,
+};
+
+/// Whose workspace is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The one that is kept for the namespace.
+    Namespace,
+    /// A session's, whatever directory that is.
+    Session(SessionId),
+}
+
+/// A file of a workspace.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileFacts {
+    /// Below the workspace; what is no UTF-8 in it is U+FFFD.
+    pub path: String,
+    /// `file`, `directory`, `link` or `other`.
+    pub kind: &'static str,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Permissions, as 0644.
+    pub mode: String,
+    /// Unix time.
+    pub modified_unix_ms: i64,
+    /// Of the content, lower-case hex; none of what is no plain file, or more than a listing reads.
+    pub sha256: Option<String>,
+}
+
+/// A workspace that is open for one operation.
+pub(crate) struct Opened {
+    pub(crate) root: OwnedFd,
+    /// What leaves passes it first.
+    pub(crate) redactor: Redactor,
+    /// Whose it is, for a snapshot.
+    pub(crate) source: Source,
+    held: Held,
+}
+
+/// What keeps others out of it meanwhile.
+struct Held {
+    wish: Use,
+    session: Option<session::Turn>,
+    workspace: Option<Turn>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.wish != Use::Read
+            && let Some(turn) = &self.session
+        {
+            turn.live().look_again();
+        }
+    }
+}
+
+impl Opened {
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Where nothing else is on the way that keeps it within its limit, whoever adds to it does so alone; none: a private
+    /// workspace is a file system of its own size.
+    pub(crate) fn one_by_one(&self) -> Option<impl Drop + '_> {
+        self.held.workspace.as_ref().map(Turn::one_by_one)
+    }
+
+    /// Writes a file.
+    fn put(&self, path: &WorkspacePath, bytes: &[u8], disk_bytes: u64) -> Result<(), TreeError> {
+        let alone = self.one_by_one();
+        if alone.is_some() {
+            check_room(self.root(), path, bytes.len() as u64, disk_bytes)?;
+        }
+        tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX)
+    }
+}
+
+/// What is done with a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    /// Another state takes its place.
+    Replace,
+}
+
+/// Opens a workspace, once those who are in its way have left it.
+pub(crate) async fn open(
+    house: &Arc<House>,
+    namespace: &Namespace,
+    whose: &Whose,
+    wish: Use,
+) -> Result<Opened, RequestError> {
+    let wanted = if wish == Use::Replace {
+        Wanted::Alone
+    } else {
+        Wanted::Shared
+    };
+    let Whose::Session(id) = whose else {
+        let turn = house.workspaces.turn(house, namespace, wanted).await?;
+        return Ok(Opened {
+            root: reopened(directory(turn.directory())?).await?,
+            redactor: secrets::redactor_of_all(house, namespace, &[]).await?,
+            source: Source::Namespace,
+            held: Held {
+                wish,
+                session: None,
+                workspace: Some(turn),
+            },
+        });
+    };
+    let live = house.sessions.find(namespace, id)?;
+    let session = live.turn_soon().await?;
+    let mut source = Source::Session(id.to_string());
+    // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
+    let redactor = secrets::redactor_of_all(house, namespace, &live.lease.secrets).await?;
+    let mut workspace = None;
+    let root = match &live.workspace {
+        WorkspaceSource::Host {
+            directory: shared,
+            mode,
+        } => {
+            check_shared(*mode, wish)?;
+            // By its own path: what the session sees of it has other owners.
+            directory(shared)?
+        }
+        WorkspaceSource::Namespace => {
+            source = Source::Namespace;
+            let turn = workspace.insert(house.workspaces.turn(house, namespace, wanted).await?);
+            reopened(directory(turn.directory())?).await?
+        }
+        WorkspaceSource::Private | WorkspaceSource::Listed(_) => {
+            let door = live.doors.changes.try_clone();
+            reopened(door.map_err(|error| fault(error.to_string()))?).await?
+        }
+    };
+    Ok(Opened {
+        root,
+        redactor,
+        source,
+        held: Held {
+            wish,
+            session: Some(session),
+            workspace,
+        },
+    })
+}
+
+fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
+    let refuse = |what: &str, hint: &str| Err(RequestError::new(ErrorCode::PolicyDenied, what, hint));
+    match (mode, wish) {
+        (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
+        (WorkspaceMode::Rw, Use::Replace) => refuse(
+            "the session works in a directory that it shares with others, which no snapshot replaces.",
+            "End the session, and restore the workspace of the namespace.",
+        ),
+        (WorkspaceMode::Ro, _) => refuse(
+            "the session's workspace is read-only.",
+            "Use a session with a private workspace.",
+        ),
+        (WorkspaceMode::Overlay, _) => refuse(
+            "the session's workspace is an overlay: only its own program sees the files as they are.",
+            "`diff_workspace` tells what has changed; `execute_code` in the session reads and writes.",
+        ),
+    }
+}
+
+/// A workspace that is ours, with every directory in it open to us again.
+async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
+    let reopen = move || {
+        harvest::open_closed_directories(root.as_fd(), REOPENED);
+        root
+    };
+    tokio::task::spawn_blocking(reopen)
+        .await
+        .map_err(|error| fault(error.to_string()))
+}
+
+fn directory(path: &Path) -> Result<OwnedFd, RequestError> {
+    let opened = File::open(path).map(OwnedFd::from);
+    opened.map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
+}
+
+impl Engine {
+    /// Writes a file, whole or not at all; the directories above it are made.
+    pub async fn put_file(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &Whose,
+        path: &WorkspacePath,
+        bytes: Vec<u8>,
+    ) -> Result<FileFacts, RequestError> {
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest), "of": of(whose)});
+        self.note_file(
+            caller,
+            namespace,
+            Action::FilePut,
+            Outcome::Pending,
+            details.clone(),
+        )
+        .await?;
+        let room = self.limits_of(namespace).0.disk_bytes;
+        let put = self.in_workspace(namespace, whose, Use::Write, {
+            let path = path.clone();
+            move |opened| {
+                opened.put(&path, &bytes, room)?;
+                Ok(FileFacts {
+                    path: path.to_string(),
+                    kind: "file",
+                    size_bytes: bytes.len() as u64,
+                    mode: "0644".to_owned(),
+                    modified_unix_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+                    sha256: Some(hex(&digest)),
+                })
+            }
+        });
+        let put = put.await;
+        let outcome = if put.is_ok() { Outcome::Ok } else { Outcome::Failed };
+        self.note_file(caller, namespace, Action::FilePut, outcome, details)
+            .await?;
+        put
+    }
+
+    /// Reads a file: without the secrets that its workspace's programs could have.
+    pub async fn get_file(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &Whose,
+        path: &WorkspacePath,
+        bytes_max: u64,
+    ) -> Result<(FileFacts, Vec<u8>), RequestError> {
+        let wanted = path.clone();
+        let read = self.in_workspace(namespace, whose, Use::Read, move |opened| {
+            let got = tree::get(opened.root(), &wanted, bytes_max.min(FILE_BYTES_MAX))?;
+            let bytes = opened.redactor.bytes(&got.bytes).into_owned();
+            let digest = Sha256::digest(&bytes).into();
+            let mut facts = facts(&got.entry, Some(digest), opened);
+            facts.size_bytes = bytes.len() as u64;
+            Ok((facts, bytes))
+        });
+        let read = read.await;
+        let outcome = if read.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        };
+        let details = json!({"path": path, "of": of(whose)});
+        self.note_file(caller, namespace, Action::FileRead, outcome, details)
+            .await?;
+        read
+    }
+
+    /// What is below a directory of a workspace, or in all of it.
+    pub async fn list_files(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &Whose,
+        below: Option<&WorkspacePath>,
+    ) -> Result<Vec<FileFacts>, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_files").await?;
+        let below = below.cloned();
+        let listed = self.in_workspace(namespace, whose, Use::Read, move |opened| {
+            let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS)?;
+            Ok(listed
+                .iter()
+                .map(|one| facts(&one.entry, one.sha256, opened))
+                .collect())
+        });
+        listed.await
+    }
+
+    /// On a thread of its own, because a disk may take its time.
+    async fn in_workspace<T: Send + 'static>(
+        &self,
+        namespace: &Namespace,
+        whose: &Whose,
+        wish: Use,
+        act: impl FnOnce(&Opened) -> Result<T, TreeError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let opened = open(self.house(), namespace, whose, wish).await?;
+        let act = move || act(&opened).map_err(|error| clean(refusal(&error), &opened.redactor));
+        let done = tokio::task::spawn_blocking(act).await;
+        done.map_err(|error| fault(error.to_string()))?
+    }
+
+    pub(crate) async fn note_file(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        action: Action,
+        outcome: Outcome,
+        details: Value,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action,
+            outcome,
+            namespace: namespace.as_str(),
+            execution_id: None,
+            caller,
+            details,
+        };
+        self.house().record.note(note).await.map(drop)
+    }
+}
+
+/// As it stands on record.
+pub(crate) fn of(whose: &Whose) -> &str {
+    match whose {
+        Whose::Namespace => "namespace",
+        Whose::Session(id) => id.as_str(),
+    }
+}
+
+/// Is there room for a file of so many bytes in a workspace that may have `most`. What it replaces makes room, and a smaller
+/// file in the place of a larger one is welcome however full it is.
+fn check_room(root: BorrowedFd<'_>, path: &WorkspacePath, bytes: u64, most: u64) -> Result<(), TreeError> {
+    const BLOCK: u64 = 512;
+    let entries = tree::walk(root, COUNT_BOUNDS)?;
+    let taken: u64 = entries.iter().map(|entry| entry.blocks * BLOCK).sum();
+    let replaced = entries
+        .iter()
+        .find(|entry| entry.path == Path::new(path.as_str()));
+    let freed = replaced.map_or(0, |entry| entry.blocks * BLOCK);
+    if bytes > freed && taken.saturating_sub(freed).saturating_add(bytes) > most {
+        return Err(TreeError::TooLarge {
+            path: ".".into(),
+            bytes_max: most,
+        });
+    }
+    let made = Path::new(path.as_str()).components().count();
+    let entries_max = usize::try_from(files_max(most)).unwrap_or(usize::MAX);
+    if replaced.is_none() && entries.len().saturating_add(made) > entries_max {
+        return Err(TreeError::TooMany { entries_max });
+    }
+    Ok(())
+}
+
+/// What is left of the bytes that a workspace may have.
+pub(crate) fn room(root: BorrowedFd<'_>, most: u64) -> Result<u64, TreeError> {
+    const BLOCK: u64 = 512;
+    let taken: u64 = tree::walk(root, COUNT_BOUNDS)?
+        .iter()
+        .map(|entry| entry.blocks * BLOCK)
+        .sum();
+    Ok(most.saturating_sub(taken))
+}
+
+fn facts(entry: &tree::Entry, sha256: Option<[u8; 32]>, opened: &Opened) -> FileFacts {
+    let (seconds, nanoseconds) = entry.mtime;
+    FileFacts {
+        path: opened.redactor.text(&entry.path.to_string_lossy()).into_owned(),
+        kind: match entry.kind {
+            EntryKind::File => "file",
+            EntryKind::Directory => "directory",
+            EntryKind::Link(_) => "link",
+            EntryKind::Whiteout | EntryKind::Other => "other",
+        },
+        size_bytes: entry.size,
+        mode: format!("{:04o}", entry.mode),
+        modified_unix_ms: seconds
+            .saturating_mul(1000)
+            .saturating_add(i64::from(nanoseconds / 1_000_000)),
+        sha256: sha256.map(|digest| hex(&digest)),
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Names in a refusal are a program's words.
+pub(crate) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestError {
+    refusal.message = redactor.text(&refusal.message).into_owned();
+    refusal
+}
+
+/// What a caller may know of it.
+pub(crate) fn refusal(error: &TreeError) -> RequestError {
+    let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
+    match error {
+        TreeError::NotFound(_) => new(ErrorCode::NotFound, "`list_files` names what is there."),
+        TreeError::Refused { .. } => new(
+            ErrorCode::PolicyDenied,
+            "Only plain files with one name are read and replaced from outside; links are not followed.",
+        ),
+        TreeError::Path { .. } => new(
+            ErrorCode::InvalidArgument,
+            "Name it below the workspace, as data/in.csv.",
+        ),
+        TreeError::TooMany { .. } | TreeError::TooDeep { .. } => new(
+            ErrorCode::InvalidArgument,
+            "Name a directory further down, or remove some files.",
+        ),
+        TreeError::TooLarge { .. } => new(
+            ErrorCode::InvalidArgument,
+            "Remove something, use smaller pieces, or have the operator raise limits.disk_mb.",
+        ),
+        TreeError::Stale(_) => new(
+            ErrorCode::Busy,
+            "It has changed since it was looked at; nothing was written. Look again.",
+        ),
+        TreeError::Io { .. } => fault(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_replaced_makes_room_and_every_name_counts() {
+        let root = std::env::temp_dir().join(format!("ringfence-room-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
+        let open = File::open(&root).unwrap();
+        let check = |path: &str, bytes, most| {
+            let path = WorkspacePath::try_from(path.to_owned()).unwrap();
+            check_room(open.as_fd(), &path, bytes, most)
+        };
+        let full = 2 << 20;
+        assert!(matches!(check("other", 1, full), Err(TreeError::TooLarge { .. })));
+        assert!(matches!(
+            check("large", 4 << 20, full),
+            Err(TreeError::TooLarge { .. })
+        ));
+        check("large", 2 << 20, full).unwrap();
+        check("large", (2 << 20) + 1, full).unwrap();
+        check("other", 1 << 20, 5 << 20).unwrap();
+        for number in 0..files_max(5 << 20) - 2 {
+            fs::write(root.join(number.to_string()), "").unwrap();
+        }
+        check("last", 1, 5 << 20).unwrap();
+        assert!(matches!(
+            check("in/one", 1, 5 << 20),
+            Err(TreeError::TooMany { .. })
+        ));
+        check("0", 1, 5 << 20).unwrap();
+        fs::remove_dir_all(root).unwrap();
+    }
+}

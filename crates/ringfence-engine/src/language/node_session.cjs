@@ -1,0 +1,332 @@
+() => {
+  'use strict';
+  // Serves the calls of a session, one after the other. The inspector evaluates as a console does: names may be declared
+  // again, and the top may await.
+  const fs = require('fs'), net = require('net'), os = require('os'), path = require('path'), util = require('util'), vm = require('vm');
+  const { Session } = require('inspector'), { createRequire } = require('module'), { Buffer } = require('buffer'), { pathToFileURL } = require('url');
+  // Files that are opened anew are not handed on to children.
+  const requests = fs.openSync('/proc/self/fd/0', 'r'), report = fs.openSync('/proc/self/fd/3', 'w');
+  fs.closeSync(0);
+  fs.openSync('/dev/null', 'r');
+  fs.closeSync(3);
+  const { writeSync, readSync } = fs, { Writable } = require('stream'), put = require('stream').Writable.prototype.write, nextTick = process.nextTick, later = setTimeout, exit = process.reallyExit.bind(process);
+  const write = (tag, data) => {
+    const head = Buffer.alloc(5);
+    head.write(tag);
+    head.writeUInt32BE(data.length, 1);
+    data = Buffer.concat([head, data]);
+    while (data.length) data = data.subarray(writeSync(report, data));
+  };
+  const tell = (tag, text, limit) => write(tag, Buffer.from(String(text)).subarray(0, limit + 1)); // one more says that it was cut
+  const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });
+  // Written at once, and without a state that an interrupt could leave amid a write.
+  const printer = (fd) => {
+    const stream = new Writable({ write: (chunk, encoding, then) => then() });
+    const out = (chunk, encoding, then) => {
+      if (typeof encoding === 'function') [encoding, then] = [undefined, encoding];
+      let data = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk, failure = null;
+      while (data.length && !failure) {
+        try {
+          data = data.subarray(writeSync(fd, data));
+        } catch (error) {
+          // A child that has the pipe too may have made it one that does not wait.
+          if (error.code === 'EAGAIN') Atomics.wait(PAUSE, 0, 0, 1);
+          else failure = error;
+        }
+      }
+      if (then) nextTick(then, failure);
+      return !failure;
+    };
+    return Object.assign(stream, { fd, _type: 'pipe', write: out, end: (...last) => { if (last.length && typeof last[0] !== 'function') out(...last); return stream; } });
+  };
+  const PAUSE = new Int32Array(new SharedArrayBuffer(4));
+  for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) Object.defineProperty(process, name, { value: printer(fd), configurable: true, enumerable: true, writable: true });
+  let call = null, late = '', settling = false;
+  const SETTLING_MS = 25;
+
+  // A pipe that is full takes the rest later; what has been printed is out before the call's end is told.
+  const flushed = (then) => {
+    let left = 1;
+    const one = () => { if (--left === 0) then(); };
+    for (const name of ['stdout', 'stderr']) {
+      try {
+        const stream = process[name];
+        if (!(stream.writableLength > 0) || stream.destroyed) continue;
+        left++;
+        put.call(stream, '', one);
+      } catch {}
+    }
+    one();
+  };
+  const done = (ok) => {
+    const { number, interrupted } = call;
+    call.ended = true;
+    settling = interrupted;
+    flushed(() => {
+      call = null;
+      if (stdin_given) {
+        stdin_given = false;
+        fs.closeSync(0);
+        fs.openSync('/dev/null', 'r');
+      }
+      try {
+        write('C', Buffer.from(`{"call":${number},"ok":${ok}}`));
+      } catch {
+        exit(1);
+      }
+      if (!settling) return nextTick(next);
+      later(() => { settle_down(); next(); }, SETTLING_MS);
+    });
+  };
+  const runs = (mine) => call !== null && call === mine && !mine.ended;
+  const told = (error) => {
+    const known = error instanceof Error || (error && typeof error === 'object' && 'stack' in error);
+    const own = (line) => !/^\s+at .*(node:|\[eval\]|ringfence)/.test(line);
+    return { known, stack: (known ? String(error.stack) : `Uncaught ${inspect(error)}`).split('\n').filter(own).join('\n') + '\n' };
+  };
+  const fail = (error) => {
+    try {
+      const { known, stack } = told(error);
+      const line = stack.split(`${call.name}:`)[1]?.match(/^\d+/);
+      tell('E', known ? (error.name || 'Error') : typeof error, 1024);
+      tell('M', known ? error.message : inspect(error), 65536);
+      tell('T', stack, 262144);
+      if (line) tell('L', line[0], 16);
+      writeSync(2, stack);
+    } catch {
+      tell('E', 'Error', 1024);
+    }
+    done(false);
+  };
+  const succeed = (value) => {
+    if (value !== undefined) {
+      let text;
+      try {
+        text = inspect(value, { depth: 6 });
+      } catch {
+        text = '<unrepresentable>';
+      }
+      tell('P', text, 65536);
+      try {
+        const json = JSON.stringify(value);
+        if (json !== undefined && json.length <= 1 << 20 && util.isDeepStrictEqual(JSON.parse(json), value)) tell('R', json, 1 << 20);
+      } catch {}
+    }
+    done(true);
+  };
+
+  const session = new Session();
+  session.connect();
+  const TAKE = Symbol.for('ringfence.take');
+  let taken;
+  Object.defineProperty(globalThis, TAKE, { value: (value) => { taken = value; } });
+  // The object itself, of which the inspector only tells.
+  const real = (remote) => {
+    taken = undefined;
+    const argument = remote.objectId ? { objectId: remote.objectId } : 'unserializableValue' in remote ? { unserializableValue: remote.unserializableValue } : { value: remote.value };
+    session.post('Runtime.callFunctionOn', { functionDeclaration: "function (value) { globalThis[Symbol.for('ringfence.take')](value); }", objectId: anchor, arguments: [argument] });
+    const value = taken;
+    taken = undefined;
+    return value;
+  };
+  let anchor;
+  session.post('Runtime.evaluate', { expression: 'globalThis' }, (error, answer) => { anchor = answer.result.objectId; });
+  // While this is on the stack an interrupt ends whatever runs.
+  let step;
+  const breakable = new vm.Script("globalThis[Symbol.for('ringfence.step')]()", { filename: 'ringfence' });
+  Object.defineProperty(globalThis, Symbol.for('ringfence.step'), { value: () => step() });
+  const interruptible = (what) => {
+    step = what;
+    try {
+      breakable.runInThisContext({ breakOnSigint: true });
+    } catch (error) {
+      if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
+      throw error;
+    }
+  };
+  // An interrupt that was repeated as the call ended is heard before the next one begins, and is nobody's. One that came
+  // just as `breakOnSigint` was left is kept by Node.js for whatever next is run so.
+  const settle_down = () => {
+    try {
+      interruptible(() => Atomics.wait(PAUSE, 0, 0, SETTLING_MS));
+    } catch {}
+    settling = false;
+  };
+  const interrupted = () => {
+    const error = new Error('interrupted');
+    if (call) call.interrupted = true;
+    error.name = 'Interrupted';
+    error.stack = 'Interrupted: the call was interrupted';
+    return error;
+  };
+  process.on('SIGINT', () => {
+    if (runs(call)) fail(interrupted());
+  });
+  // Of the call that runs, or else the next one hears of it.
+  process.on('uncaughtException', (error) => {
+    if (runs(call)) return fail(error);
+    try {
+      late = (late + told(error).stack).slice(0, 1 << 16);
+    } catch {}
+  });
+
+  // What the inspector evaluates has no import() of its own, and a statement of import belongs to modules alone.
+  const IMPORT = '__import__';
+  const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : name);
+  Object.defineProperty(globalThis, IMPORT, { value: local });
+  const WORDS = /(\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`)|(?<![.\w$#])import(?=\s*\()/g;
+  const importing = (code) => (/\bimport\s*\(/.test(code) ? code.replace(WORDS, (word, other) => other ?? IMPORT) : code);
+  const STATEMENT = /^([ \t]*)import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s+|(\{[^}]*\})\s*)?(?:from\s*)?(['"][^'"\n]+['"])[ \t]*;?/gm;
+  const bound = (code) => code.replace(STATEMENT, (all, space, first, whole, names, from) => {
+    const parts = [first && `{ default: ${first} }`, whole, names?.replace(/\s+as\s+/g, ': ')].filter(Boolean);
+    return space + ([...parts.map((part) => `const ${part} = await ${IMPORT}(${from})`), ...(parts.length ? [] : [`await ${IMPORT}(${from})`])].join('; ')) + ';';
+  });
+
+  let stdin_given = false;
+  // Made anew for each call, when it is asked for: one that has come to its end stays there.
+  const fresh_stdin = () => {
+    const become = (what) => Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, ...what });
+    become({
+      get() {
+        const value = fs.createReadStream('', { fd: 0, autoClose: false });
+        become({ value, writable: true });
+        return value;
+      },
+    });
+  };
+  const evaluate = (request) => {
+    for (const [name, value] of Object.entries(request.env)) process.env[name] = value;
+    process.argv.splice(1, Infinity, path.join(process.cwd(), request.name), ...request.args);
+    if (request.stdin) {
+      const file = path.join(os.tmpdir(), `.stdin-${process.pid}`);
+      fs.writeFileSync(file, Buffer.from(request.stdin, 'base64'), { mode: 0o600 });
+      fs.closeSync(0);
+      fs.openSync(file, 'r');
+      fs.unlinkSync(file);
+      stdin_given = true;
+    }
+    fresh_stdin();
+    const mine = call;
+    attempt(importing(request.code.replace(/^#!.*/, '')), mine, true);
+  };
+  const attempt = (code, mine, first) => {
+    const expression = `${code}\n//# sourceURL=${mine.name}`;
+    interruptible(() => session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'call' }, (error, answer) => {
+      if (!runs(mine)) return;
+      try {
+        const description = answer?.exceptionDetails?.exception?.description;
+        // It has not run: it could not be read.
+        if (first && /^SyntaxError: Cannot use import statement/.test(description)) return attempt(bound(code), mine, false);
+        if (error) fail(new Error(error.message));
+        else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text));
+        else settle(real(answer.result), mine);
+      } finally {
+        session.post('Runtime.releaseObjectGroup', { objectGroup: 'call' });
+      }
+    }));
+  };
+  // Values that go to another session and come from it, as JSON with tags for what JSON has no word for.
+  const tagged = (kind, value) => ({ $type: kind, value });
+  const refuse = (place, why) => { throw new TypeError(`${place}: ${why}`); };
+  const plain = (value, place, depth) => {
+    if (depth > 100) refuse(place, 'deeper than 100, or a cycle');
+    if (value === null || typeof value === 'boolean' || typeof value === 'string') return value;
+    if (typeof value === 'bigint') return tagged('int', String(value));
+    if (typeof value === 'number') return Number.isFinite(value) ? value : tagged('float', String(value));
+    if (typeof value !== 'object') refuse(place, `a value of type ${typeof value} stays where it is`);
+    if (value instanceof Date) return Number.isNaN(value.getTime()) ? refuse(place, 'not a date') : tagged('datetime', value.toISOString());
+    if (value instanceof Uint8Array) return tagged('bytes', Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64'));
+    if (value instanceof Set) value = [...value];
+    if (Array.isArray(value)) return Array.from(value, (part, at) => plain(part, `${place}[${at}]`, depth + 1));
+    if (value instanceof Map) {
+      for (const key of value.keys()) if (typeof key !== 'string') refuse(place, 'a key that is no text');
+    } else if (![Object.prototype, null].includes(Object.getPrototypeOf(value))) {
+      refuse(place, `a value of class ${value.constructor?.name} stays where it is`);
+    }
+    const entries = value instanceof Map ? [...value] : Object.entries(value);
+    const made = Object.fromEntries(entries.map(([key, part]) => [key, plain(part, `${place}.${key}`, depth + 1)]));
+    return Object.hasOwn(made, '$type') ? tagged('object', made) : made;
+  };
+  const READERS = {
+    int: BigInt,
+    float: Number,
+    bytes: (text) => Buffer.from(text, 'base64'),
+    date: (text) => text,
+    datetime: (text) => (/(Z|[+-]\d\d:?\d\d)$/.test(text) ? new Date(text) : refuse(text, 'a time without its zone')),
+  };
+  const made = (value) => {
+    if (Array.isArray(value)) return value.map(made);
+    if (value === null || typeof value !== 'object') return value;
+    const { $type: kind, value: inner } = value;
+    const parts = kind === 'object' ? inner : value;
+    if (!Object.hasOwn(parts, '$type') || kind === 'object') return Object.fromEntries(Object.entries(parts).map(([key, part]) => [key, made(part)]));
+    if (!Object.hasOwn(READERS, kind) || typeof inner !== 'string') refuse(kind, 'not a value of a session');
+    return READERS[kind](inner);
+  };
+  const exchange = (request) => {
+    let expression = request.get;
+    if (request.set) {
+      const value = made(request.value);
+      Object.defineProperty(globalThis, '__given__', { value, configurable: true });
+      expression = `let ${request.set} = __given__`;
+    }
+    interruptible(() => session.post('Runtime.evaluate', { expression, replMode: true, objectGroup: 'call' }, (error, answer) => {
+      delete globalThis.__given__;
+      if (error || answer.exceptionDetails) return fail(error ? new Error(error.message) : real(answer.exceptionDetails.exception));
+      try {
+        if (request.get) {
+          const text = JSON.stringify(plain(real(answer.result), request.get, 0));
+          if (text.length > 16 << 20) refuse(request.get, 'longer than 16 MiB');
+          tell('J', text, 24 << 20);
+        }
+      } catch (refused) {
+        return fail(refused);
+      }
+      done(true);
+    }));
+  };
+  // A promise as a result stands for what it becomes.
+  const settle = (value, mine) => {
+    if (!value || typeof value.then !== 'function') return succeed(value);
+    Promise.resolve(value).then((final) => runs(mine) && succeed(final), (error) => runs(mine) && fail(error));
+  };
+
+  let held = Buffer.alloc(0), waiting = [];
+  const next = () => {
+    if (call || settling) return;
+    if (held.length < 4 || held.length < 4 + held.readUInt32BE(0)) {
+      if (waiting.length === 0) return;
+      held = Buffer.concat([held, ...waiting]);
+      waiting = [];
+      return next();
+    }
+    const length = held.readUInt32BE(0);
+    if (length > 96 << 20) exit(1);
+    const request = JSON.parse(held.toString('utf8', 4, 4 + length));
+    held = Buffer.from(held.subarray(4 + length));
+    call = { number: request.call, name: request.name ?? 'bridge', interrupted: false };
+    if (late) {
+      try {
+        writeSync(2, late);
+      } catch {}
+      late = '';
+    }
+    try {
+      if ('code' in request) evaluate(request);
+      else exchange(request);
+    } catch (error) {
+      if (runs(call)) fail(error);
+    }
+  };
+  const require_here = createRequire(path.join(process.cwd(), 'x'));
+  Object.assign(globalThis, { require: require_here, module: { exports: {} } });
+  globalThis.exports = globalThis.module.exports;
+  const pipe = new net.Socket({ fd: requests, readable: true, writable: false });
+  pipe.on('data', (part) => {
+    waiting.push(part);
+    next();
+  });
+  pipe.on('end', () => process.exit(0));
+  call = { number: 0, interrupted: false };
+  done(true);
+}

@@ -1,0 +1,60 @@
+# Values that go to another session and come from it, as JSON with tags for what JSON has no word for.
+import base64, datetime, json, math
+BYTES_MAX, DEPTH_MAX, SAFE = 16 << 20, 100, 1 << 53
+def tagged(kind, value):
+    return {'$type': kind, 'value': value}
+def plain(value, path, depth):
+    """The same in types of JSON's. Whatever it cannot say is refused by its path."""
+    if depth > DEPTH_MAX:
+        raise ValueError('%s: deeper than %d, or a cycle' % (path, DEPTH_MAX))
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int:
+        return value if -SAFE <= value <= SAFE else tagged('int', str(value))
+    if kind is float:
+        if math.isfinite(value):
+            return value
+        return tagged('float', 'NaN' if value != value else 'Infinity' if value > 0 else '-Infinity')
+    if kind in (bytes, bytearray):
+        return tagged('bytes', base64.b64encode(value).decode())
+    library = str(kind.__module__).split('.')[0]
+    if library == 'pandas' and kind.__name__ in ('NAType', 'NaTType'):
+        return None
+    if isinstance(value, datetime.datetime):
+        return tagged('datetime', value.isoformat())
+    if isinstance(value, datetime.date):
+        return tagged('date', value.isoformat())
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError('%s: a key that is no text: %s' % (path, type(key).__name__))
+        made = {str(key): plain(part, '%s.%s' % (path, key), depth + 1) for key, part in value.items()}
+        return tagged('object', made) if '$type' in made else made
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(part, '%s[%d]' % (path, at), depth + 1) for at, part in enumerate(value)]
+    if library == 'pandas' and kind.__name__ == 'DataFrame':
+        return plain(value.to_dict('records'), path, depth)
+    if library in ('numpy', 'pandas') and hasattr(value, 'tolist'):
+        return plain(value.tolist(), path, depth)
+    raise TypeError('%s: a value of type %s stays where it is' % (path, kind.__name__))
+def encoded(value, path):
+    text = json.dumps(plain(value, path, 0), allow_nan=False, separators=(',', ':'))
+    if len(text) > BYTES_MAX:
+        raise ValueError('%s: longer than %d MiB' % (path, BYTES_MAX >> 20))
+    return text
+def decoded(value):
+    if isinstance(value, list):
+        return [decoded(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if '$type' not in value:
+        return {key: decoded(part) for key, part in value.items()}
+    kind, inner = value['$type'], value.get('value')
+    if kind == 'object' and isinstance(inner, dict):
+        return {key: decoded(part) for key, part in inner.items()}
+    readers = {'int': int, 'float': float, 'bytes': base64.b64decode, 'date': datetime.date.fromisoformat,
+               'datetime': lambda text: datetime.datetime.fromisoformat(text.replace('Z', '+00:00'))}
+    if kind not in readers or not isinstance(inner, str):
+        raise ValueError('not a value of a session: %r' % (kind,))
+    return readers[kind](inner)

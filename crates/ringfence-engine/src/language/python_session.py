@@ -1,0 +1,282 @@
+# Serves the calls of a session, one after the other. Runs in a namespace apart from the program's.
+import _signal, json, linecache, opcode
+OWN, REQUEST_BYTES_MAX, SOURCES_MAX, SOURCE_BYTES_MAX = '<ringfence>', 96 << 20, 1000, 8 << 20
+FUTURE, COROUTINE, STORE, EXTENDED = 0x1ff0000, 0x80, opcode.opmap['STORE_NAME'], opcode.opmap['EXTENDED_ARG']
+INTERRUPT, handle, scan = 2, _signal.signal, json.JSONDecoder().scan_once
+read, write, getpid = os.read, os.write, os.getpid
+module, environ, streams, process = sys.modules['__main__'], os.environ, (sys.stdout, sys.stderr), getpid()
+encoding, errors = sys.stdin.encoding, sys.stdin.errors
+armed, future, loop, task, asked, bridge, sources = False, 0, None, None, False, None, {}
+
+def private(number, place):
+    """A number that a program does not hit by accident, and that its children do not inherit."""
+    for high in (1000, 200, 60):
+        try:
+            moved = os.dup2(number, high + place, inheritable=False)
+            break
+        except OSError:
+            pass
+    else:
+        moved = os.dup(number)
+    os.close(number)
+    return moved
+
+del main['__file__']
+requests, report = private(0, 0), private(3, 1)
+nowhere = os.open(os.devnull, os.O_RDONLY)  # gets number 0
+nothing = private(os.dup(nowhere), 2)
+os.set_inheritable(nowhere, True)
+
+def interrupt(number, frame):
+    """Only the caller's code is interrupted. Whoever sends the signal does so until the call has ended."""
+    global asked
+    if not armed or frame is None or frame.f_code.co_filename == OWN or frame.f_code is tell.__code__:
+        return
+    # Between two steps of a task nobody would hear of the exception.
+    if task and not asked and sys.modules['asyncio'].current_task(loop) is None:
+        asked = True
+        task.cancel()
+        loop.call_soon_threadsafe(int)
+        return
+    raise KeyboardInterrupt
+
+def awaited(codes):
+    """Runs code of which a part awaits. The loop stays, and with it the tasks."""
+    global loop, task, asked
+    import asyncio
+    async def steps():
+        for code in codes:
+            value = eval(code, main) if code else None
+            if code and code.co_flags & COROUTINE:
+                value = await value
+        return value
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task, asked = loop.create_task(steps()), False
+    try:
+        return loop.run_until_complete(task)
+    except asyncio.CancelledError as error:
+        if asked:
+            raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
+        raise
+    except KeyboardInterrupt:
+        # It hit another task, or the loop, which may have forgotten whom it was about to wake.
+        if not task.done():
+            asked = True
+            task.cancel()
+            try:
+                loop.run_until_complete(asyncio.wait([task], timeout=1))
+            except BaseException:
+                pass
+        raise
+    finally:
+        task = None
+
+def stored(code):
+    """The names that a program binds at its top."""
+    names, more, text = [], 0, code.co_code
+    for at in range(0, len(text), 2):
+        number = text[at + 1] | more
+        more = number << 8 if text[at] == EXTENDED else 0
+        if text[at] == STORE and code.co_names[number] not in names:
+            names.append(code.co_names[number])
+    return names
+
+def remember(name, call, code):
+    """Keeps the source for tracebacks. A name that comes twice would show the lines of the other."""
+    if sources.get(name, code) != code:
+        name = '%s (call %d)' % (name, call)
+    sources.pop(name, None)
+    sources[name] = code
+    while len(sources) > SOURCES_MAX or len(sources) > 1 and sum(map(len, sources.values())) > SOURCE_BYTES_MAX:
+        oldest = next(iter(sources))
+        del sources[oldest]
+        linecache.cache.pop(oldest, None)
+    linecache.cache[name] = (len(code), None, [line + '\n' for line in code.split('\n')], name)
+    return name
+
+def run(code, script):
+    """Gives the value of the last expression, or what is bound in this call to a name that stands for a result."""
+    global future
+    body, last = compiled(code, script, future)
+    future |= body.co_flags & FUTURE
+    names = stored(body)
+    if (body.co_flags | (last.co_flags if last else 0)) & COROUTINE:
+        value = awaited((body, last))
+    else:
+        exec(body, main)
+        value = eval(last, main) if last else None
+    for name in ('result', '_', 'output'):
+        if value is None and name in names:
+            value = main.get(name)
+    return value, [name for name in names if name in main and not name.startswith('__')]
+
+def explain(error, script):
+    """Of a traceback only the caller's frames are told, also where it ends in the interrupt above."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    while trace:
+        if trace.tb_next and trace.tb_next.tb_frame.f_code.co_filename == OWN:
+            trace.tb_next = None
+        trace = trace.tb_next
+    words = {'sys': sys, 'script': script, 'tell': tell}
+    exec(explaining, words)
+    words['explain'](error)
+
+def enter(request):
+    """What a call brings: its words, its environment, its standard input."""
+    sys.modules['__main__'] = module
+    sys.argv = [request['name'], *request.get('args', ())]
+    environ.update(request.get('env', {}))
+    if 'TZ' in request.get('env', {}):
+        import time
+        time.tzset()
+    if request.get('stdin'):
+        import binascii, io
+        data = binascii.a2b_base64(request['stdin'])
+        given = os.memfd_create('stdin')
+        while data:
+            data = data[write(given, data):]
+        os.lseek(given, 0, os.SEEK_SET)
+        os.dup2(given, 0)
+        os.close(given)
+        sys.stdin = io.TextIOWrapper(open(0, 'rb', closefd=False), encoding, errors)
+
+def leave():
+    """What has been printed is out before the call's end is told."""
+    for stream in (sys.stdout, sys.stderr, *streams):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+
+def perform(request):
+    """One call. Gives whether it went well."""
+    global armed
+    script = remember(request['name'], request['call'], request['code'])
+    value, failure, last, before = None, None, None, sys.stdin
+    try:
+        enter(request)
+        armed = True
+        value, names = run(request['code'].lstrip('\ufeff'), script)
+        if getpid() != process:
+            return True  # a child that the program has forked
+        if value is not None:
+            describe(value)
+        for name in names[:1000]:
+            if type(main.get(name)) is not type(sys):
+                tell(b'V', name, 256)
+    except SystemExit as status:
+        last = status
+    except BaseException as error:
+        failure = error
+    try:
+        if failure is not None:
+            explain(failure, script)
+        if getpid() == process:
+            display(value)
+            plot = sys.modules.get('matplotlib.pyplot')
+            if plot:
+                plot.close('all')  # shown once
+        leave()
+    except BaseException as error:
+        failure = error if failure is None else failure
+        tell(b'E', type(failure).__name__, 1024)
+    armed = False
+    if last is not None:
+        raise last
+    if request.get('stdin'):
+        sys.stdin = before
+        os.dup2(nothing, 0)
+    return failure is None
+
+def exchange(request):
+    """Gives a variable away, or takes one, as JSON."""
+    global armed, bridge
+    try:
+        armed = True
+        if bridge is None:
+            bridge = {'__builtins__': __builtins__}
+            exec(bridging, bridge)
+        if 'get' in request:
+            if request['get'] not in main:
+                raise NameError("name '%s' is not defined" % request['get'])
+            tell(b'J', bridge['encoded'](main[request['get']], request['get']), 24 << 20)
+        else:
+            main[request['set']] = bridge['decoded'](request['value'])
+        armed = False
+        return True
+    except BaseException as error:
+        armed = False
+        tell(b'E', type(error).__name__, 1024)
+        tell(b'M', str(error) if type(error).__module__ == 'builtins' else '', 65536)
+        return False
+
+def whole(size):
+    data = b''
+    while len(data) < size:
+        part = read(requests, min(size - len(data), 1 << 20))
+        if not part:
+            return None
+        data = data + part if data else part
+    return data
+
+def next_request():
+    """Waits for it; tasks go on meanwhile."""
+    global armed
+    if loop is not None and not loop.is_closed():
+        waiting = True
+        while waiting:
+            try:
+                loop.add_reader(requests, loop.stop)
+                armed = True
+                loop.run_forever()
+                waiting = False
+            except KeyboardInterrupt:
+                pass  # whatever has run then
+            except Exception:
+                waiting = False  # the program has broken the loop
+            finally:
+                armed = False
+        loop.remove_reader(requests)
+        if getpid() != process:
+            return None
+    head = whole(4)
+    size = int.from_bytes(head or b'', 'big')
+    data = whole(size) if head and size <= REQUEST_BYTES_MAX else None
+    return data and scan(data.decode(), 0)[0]
+
+def done(number, ok):
+    data = b'{"call":%d,"ok":%s}' % (number, b'true' if ok else b'false')
+    data = b'C' + len(data).to_bytes(4, 'big') + data
+    while data:
+        data = data[write(report, data):]
+
+def serve():
+    """Until nobody asks any more, or the program leaves."""
+    number, ok = 0, True
+    while True:
+        try:
+            # A program may have put a handler of its own in the place, which is its own for one call.
+            handle(INTERRUPT, interrupt)
+            done(number, ok)
+            request = next_request()
+        except SystemExit as status:
+            return status
+        except BaseException:
+            return 1
+        if request is None:
+            return 0
+        number = request['call']
+        try:
+            ok = perform(request) if 'code' in request else exchange(request)
+        except SystemExit as status:
+            return status
+        except BaseException as error:
+            ok = False  # the program has broken what is used here
+            tell(b'E', type(error).__name__, 1024)
+        if getpid() != process:
+            return 0 if ok else 1

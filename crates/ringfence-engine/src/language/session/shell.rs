@@ -1,0 +1,176 @@
+//! A shell's builtins cannot read records, so a call is lines of bash: an interactive bash abandons the rest of a line on
+//! an interrupt and goes on with the next one. The first line takes the code from a here-document and tells the end of the
+//! call; the last line tells it where the first one was abandoned. An end that is told twice counts once.
+
+use super::{Call, REQUEST_BYTES_MAX, Unsendable};
+use ringfence_types::Argument;
+use serde_json::{Map, Value};
+use std::fmt::Write as _;
+
+/// What bash does before its first prompt. Between calls an interrupt is nothing; during a call it is what it always is.
+/// Reports move to a number that programs do not use.
+pub(super) const BEGINNING: &str = "set +o histexpand +o history +m; unset HISTFILE MAILCHECK PROMPT_COMMAND; \
+    declare +x PS1 PS2; trap '' INT; exec 250>&3 3>&-; printf 'C\\0\\0\\0\\037{\"call\":0,\"status\":0,\"ok\":true}' >&250";
+
+/// The lines of a call.
+pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
+    if call.code.contains('\0') {
+        return Err(Unsendable::Nul);
+    }
+    let mut text = String::new();
+    for (name, value) in call.env {
+        push(&mut text, format_args!("export {name}={}\n", quoted(value)));
+    }
+    let tag = tag(call.code);
+    let end = end(call.number);
+    let args: Vec<String> = call.args.iter().map(Argument::as_str).map(quoted).collect();
+    // The code's own words are `$1` and on. What it may not have are the requests and the reports.
+    push(
+        &mut text,
+        format_args!(
+            "trap - INT; \\builtin source /dev/fd/249 {} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n{end}\n",
+            args.join(" "),
+            input(call.stdin),
+            call.code,
+        ),
+    );
+    if text.len() > REQUEST_BYTES_MAX {
+        return Err(Unsendable::TooLong);
+    }
+    Ok(text.into_bytes())
+}
+
+/// Writing to a string does not fail.
+fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
+    if text.write_fmt(what).is_err() {
+        text.clear();
+    }
+}
+
+/// A line that the code does not have.
+fn tag(code: &str) -> String {
+    let mut tag = "END_OF_CALL".to_owned();
+    while code.lines().any(|line| line == tag) {
+        tag.push('_');
+    }
+    tag
+}
+
+/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced.
+fn end(number: u64) -> String {
+    let told = format!("{{\"call\":{number},\"status\":%3d}}");
+    // What is written for the status is as long as its directive.
+    let length = u32::try_from(told.len()).unwrap_or(0).to_be_bytes();
+    let head: String = length.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    format!(
+        "{{ \\builtin printf 'C{head}{told}' \"$?\" >&250; trap '' INT; PS1= PS2= PROMPT_COMMAND=; }} 2>/dev/null"
+    )
+}
+
+/// Any bytes, through a pipe.
+fn input(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "</dev/null".to_owned();
+    }
+    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    format!("< <(\\builtin printf '{octal}' 250>&-)")
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// The most that a variable may hold, which is the most that a program may get in its environment.
+const VARIABLE_BYTES_MAX: usize = 128 << 10;
+
+/// Tells a variable word by word, after a word for its kind. In a shell of its own, which leaves no trace.
+pub(super) fn get(number: u64, name: &str) -> Vec<u8> {
+    let end = end(number);
+    let text = format!(
+        "( set +eux; LC_ALL=C; IFS=; flags=$(\\builtin declare -p {name} 2>/dev/null) || exit 1; flags=${{flags#declare -}}; \
+         case ${{flags%% *}} in *A*) words=(A); for key in \"${{!{name}[@]}}\"; do words+=(\"$key\" \"${{{name}[$key]}}\"); done;; \
+         *a*) words=(a \"${{{name}[@]}}\");; *) words=(s \"${name}\");; esac; \
+         for word in \"${{words[@]}}\"; do size=${{#word}}; \
+         \\builtin printf -v head '\\\\%03o' $((size >> 24)) $((size >> 16 & 255)) $((size >> 8 & 255)) $((size & 255)); \
+         \\builtin printf \"W$head%s\" \"$word\"; done ) </dev/null >&250 2>/dev/null; {end}\n{end}\n"
+    );
+    text.into_bytes()
+}
+
+/// What [`get`] has told, as bridge JSON: text, a list of texts, or an object of texts.
+pub(super) fn value(words: &[String]) -> Option<String> {
+    let (kind, words) = words.split_first()?;
+    let text = |word: &String| Value::String(word.clone());
+    let value = match kind.as_str() {
+        "s" => text(words.first()?),
+        "a" => words.iter().map(text).collect(),
+        "A" => {
+            let pairs = words
+                .chunks_exact(2)
+                .map(|pair| (pair[0].clone(), text(&pair[1])));
+            let object = Value::Object(pairs.collect());
+            match object.get("$type") {
+                Some(_) => serde_json::json!({"$type": "object", "value": object}),
+                None => object,
+            }
+        }
+        _ => return None,
+    };
+    Some(value.to_string())
+}
+
+/// One value is exported; a list or an object of them becomes an array; what is deeper becomes its JSON.
+pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Unsendable> {
+    let value = match tagged(value) {
+        Some(("object", inner)) => inner,
+        _ => value,
+    };
+    let several: Option<Vec<String>> = match value {
+        Value::Array(parts) => parts
+            .iter()
+            .map(|part| single(part).map(|word| quoted(&word)))
+            .collect(),
+        Value::Object(parts) if tagged(value).is_none() => pairs(parts),
+        _ => None,
+    };
+    let kind = if value.is_array() { "a" } else { "A" };
+    let line = match (several, single(value)) {
+        (Some(words), _) => format!("unset -v {name}; declare -g{kind} {name}=({})", words.join(" ")),
+        (None, one) => {
+            let word = quoted(&one.unwrap_or_else(|| value.to_string()));
+            format!("unset -v {name}; export {name}={word}")
+        }
+    };
+    if line.contains('\0') {
+        return Err(Unsendable::Nul);
+    }
+    if line.len() > VARIABLE_BYTES_MAX {
+        return Err(Unsendable::TooLong);
+    }
+    let end = end(number);
+    Ok(format!("{line}; {end}\n{end}\n").into_bytes())
+}
+
+fn pairs(parts: &Map<String, Value>) -> Option<Vec<String>> {
+    let pair = |(key, part): (&String, &Value)| {
+        // An array of bash has no element without a name.
+        let word = single(part).filter(|_| !key.is_empty())?;
+        Some(format!("[{}]={}", quoted(key), quoted(&word)))
+    };
+    parts.iter().map(pair).collect()
+}
+
+/// A value that is one word. What a tag stands for is a text in a shell: of bytes, their base64.
+fn single(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(String::new()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(value) => Some(value.to_string()),
+        Value::String(value) => Some(value.clone()),
+        _ => tagged(value)?.1.as_str().map(str::to_owned),
+    }
+}
+
+fn tagged(value: &Value) -> Option<(&str, &Value)> {
+    Some((value.get("$type")?.as_str()?, value.get("value")?))
+}

@@ -1,0 +1,319 @@
+//! Sessions with this machine's own interpreters, outside of any sandbox: what stays between calls, and what a program
+//! can do to the one that serves it.
+#![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
+
+mod bridge;
+mod node;
+mod python;
+mod shell;
+
+use super::*;
+use std::{
+    fs,
+    io::{Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A session in a directory of its own. Its output is in files.
+struct Live {
+    language: Language,
+    child: Child,
+    requests: Option<ChildStdin>,
+    heard: Receiver<Vec<u8>>,
+    reports: Reports,
+    number: u64,
+    directory: PathBuf,
+    told: [usize; 2],
+}
+
+/// A call's end, and what it has printed.
+#[derive(Debug)]
+struct Said {
+    answer: Answer,
+    stdout: String,
+    stderr: String,
+}
+
+impl Live {
+    fn begin(language: Language) -> Self {
+        Self::begin_with(language, interpreter(language))
+    }
+
+    fn begin_with(language: Language, interpreter: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("ringfence-session-{}-{number}", std::process::id()));
+        fs::create_dir_all(directory.join("output")).unwrap();
+        let Launch { argv, env, .. } = launch(language, interpreter);
+        let mut child = Command::new("setsid")
+            .args(["sh", "-c", "exec 3>&1 1>>out 2>>err; exec \"$@\"", "sh"])
+            .args(argv)
+            .envs(env)
+            .env("RINGFENCE_OUTPUT_DIR", directory.join("output"))
+            .current_dir(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, heard) = channel();
+        let mut pipe = child.stdout.take().unwrap();
+        thread::spawn(move || {
+            let mut bytes = vec![0; 7919];
+            while let Ok(count @ 1..) = pipe.read(&mut bytes) {
+                if tell.send(bytes[..count].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut live = Self {
+            language,
+            requests: child.stdin.take(),
+            child,
+            heard,
+            reports: Reports::default(),
+            number: 0,
+            directory,
+            told: [0, 0],
+        };
+        live.reports.expect(0);
+        let ready = live.wait().unwrap_or_else(|said| panic!("not ready: {said:?}"));
+        assert!(ready.answer.ok);
+        // A bash without a terminal complains, before its first call.
+        assert!(ready.stdout.is_empty() && (ready.stderr.is_empty() || language == Language::Shell));
+        live
+    }
+
+    /// Until the call has ended, or else the session.
+    fn wait(&mut self) -> Result<Said, Box<Answer>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let Ok(bytes) = self
+                .heard
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+            else {
+                assert!(
+                    Instant::now() < end,
+                    "no answer: {:?}",
+                    self.said(Answer::default())
+                );
+                return Err(Box::new(self.reports.unfinished()));
+            };
+            if let Some(answer) = self.reports.feed(&bytes) {
+                return Ok(self.said(answer));
+            }
+        }
+    }
+
+    fn said(&mut self, answer: Answer) -> Said {
+        let [stdout, stderr] = [("out", 0), ("err", 1)].map(|(name, at)| {
+            let bytes = fs::read(self.directory.join(name)).unwrap();
+            let new = String::from_utf8_lossy(&bytes[self.told[at]..]).into_owned();
+            self.told[at] = bytes.len();
+            new
+        });
+        Said {
+            answer,
+            stdout,
+            stderr,
+        }
+    }
+
+    fn send(&mut self, code: &str, args: &[Argument], env: &[(String, String)], stdin: &[u8]) {
+        self.number += 1;
+        self.reports.expect(self.number);
+        let call = Call {
+            number: self.number,
+            name: &format!("call-{}", self.number),
+            code,
+            args,
+            env,
+            stdin,
+        };
+        let bytes = encode_call(self.language, &call).unwrap();
+        // A session that has ended closes the pipe; the answer tells.
+        drop(self.requests.as_mut().unwrap().write_all(&bytes));
+    }
+
+    fn call(&mut self, code: &str) -> Said {
+        self.send(code, &[], &[], b"");
+        self.wait()
+            .unwrap_or_else(|said| panic!("{code}: ended: {said:?}"))
+    }
+
+    fn exchange(&mut self, encode: impl FnOnce(u64) -> Result<Vec<u8>, Unsendable>) -> Answer {
+        self.number += 1;
+        self.reports.expect(self.number);
+        let bytes = encode(self.number).unwrap();
+        self.requests.as_mut().unwrap().write_all(&bytes).unwrap();
+        self.wait().unwrap().answer
+    }
+
+    fn get(&mut self, name: &str) -> Answer {
+        let language = self.language;
+        self.exchange(|number| encode_get(language, number, name))
+    }
+
+    fn set(&mut self, name: &str, bridge: &str) -> Answer {
+        let language = self.language;
+        self.exchange(|number| encode_set(language, number, name, bridge))
+    }
+
+    /// A call that ends the session, and the status of its end.
+    fn last(&mut self, code: &str) -> (Said, Option<i32>) {
+        self.send(code, &[], &[], b"");
+        let answer = match self.wait() {
+            Ok(said) => panic!("{code}: goes on: {said:?}"),
+            Err(answer) => *answer,
+        };
+        let status = self.child.wait().unwrap().code();
+        (self.said(answer), status)
+    }
+
+    /// A call that is interrupted once it has made the file `begun`; as the server does, until it ends.
+    fn interrupted(&mut self, code: &str) -> Said {
+        let begun = self.directory.join("begun");
+        drop(fs::remove_file(&begun));
+        self.send(code, &[], &[], b"");
+        let end = Instant::now() + PATIENCE;
+        while !begun.exists() {
+            assert!(Instant::now() < end, "never begun: {code}");
+            thread::yield_now();
+        }
+        self.signal();
+        loop {
+            assert!(Instant::now() < end, "not interrupted: {code}");
+            let answer = match self.heard.recv_timeout(Duration::from_millis(250)) {
+                // A part of the answer: it has been heard, and another would be the next call's.
+                Ok(bytes) => self.reports.feed(&bytes),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.signal();
+                    None
+                }
+                Err(RecvTimeoutError::Disconnected) => panic!("gone: {code}"),
+            };
+            if let Some(answer) = answer {
+                return self.said(answer);
+            }
+        }
+    }
+
+    /// As a terminal does: to the interpreter and to what it runs.
+    fn signal(&self) {
+        let status = Command::new("bash")
+            .args(["-c", &format!("kill -INT -{}", self.child.id())])
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        // With all that it has left running.
+        let kill = format!("kill -KILL -{} 2>/dev/null", self.child.id());
+        drop(Command::new("bash").args(["-c", &kill]).status());
+        drop(self.child.wait());
+        drop(fs::remove_dir_all(&self.directory));
+    }
+}
+
+fn interpreter(language: Language) -> &'static str {
+    match language {
+        Language::Python => "/usr/bin/python3",
+        Language::Shell => "/usr/bin/bash",
+        Language::Node | Language::Typescript => "/usr/bin/node",
+    }
+}
+
+fn rec(tag: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[tag][..], &length, payload].concat()
+}
+
+#[test]
+fn a_calls_end_is_found_however_the_bytes_come() {
+    let stream = [
+        rec(b'P', b"stale"),
+        rec(b'C', b"{\"call\":6,\"ok\":true}"),
+        rec(b'C', b"not json"),
+        rec(b'P', b"5"),
+        rec(b'J', b"[1]"),
+        rec(b'C', b"{\"call\":7,\"ok\":false,\"status\":3}"),
+        rec(b'P', b"nobody's"),
+    ]
+    .concat();
+    for size in 1..stream.len() {
+        let mut reports = Reports::default();
+        reports.expect(7);
+        let answers: Vec<Answer> = stream
+            .chunks(size)
+            .filter_map(|part| reports.feed(part))
+            .collect();
+        let [answer] = &answers[..] else {
+            panic!("{size}: {answers:?}");
+        };
+        assert_eq!(
+            (answer.number, answer.ok, answer.status, answer.is_cut),
+            (7, false, Some(3), false)
+        );
+        assert_eq!(answer.bridge.as_deref(), Some("[1]"));
+        assert_eq!(answer.report.result_repr.as_deref(), Some("5"));
+        // Nothing that came between the calls is the next one's.
+        reports.expect(8);
+        let next = reports.feed(&rec(b'C', b"{\"call\":8,\"ok\":true}")).unwrap();
+        assert_eq!(next.report, ProgramReport::default());
+    }
+}
+
+#[test]
+fn what_a_call_reports_is_bounded_and_the_end_is_found_behind_it() {
+    let mut reports = Reports::default();
+    reports.expect(1);
+    for tag in *b"PJCX" {
+        let long = rec(tag, &vec![b'x'; VALUE_BYTES_MAX + 1]);
+        assert!(long.chunks(1 << 16).all(|part| reports.feed(part).is_none()));
+    }
+    for _ in 0..100 {
+        reports.feed(&rec(b'P', &vec![b'x'; 64 << 10]));
+    }
+    assert!(reports.kept.len() <= REPORT_BYTES_MAX && reports.part.is_empty());
+    let answer = reports.feed(&rec(b'C', b"{\"call\":1,\"ok\":true}")).unwrap();
+    assert!(answer.is_cut && answer.bridge.is_none());
+    assert_eq!(reports.unfinished().report, ProgramReport::default());
+}
+
+#[test]
+fn an_interpreter_that_was_started_ahead_is_told_to_serve() {
+    let env = [("A".to_owned(), "ä".to_owned())];
+    let word: serde_json::Value = serde_json::from_slice(&go(Language::Typescript, &env)).unwrap();
+    assert_eq!(
+        word,
+        serde_json::json!({"script": "", "source_maps": true, "module": null, "args": [], "session": true, "env": {"A": "ä"}})
+    );
+}
+
+#[test]
+fn a_call_that_is_too_long_is_not_sent() {
+    let stdin = vec![0; REQUEST_BYTES_MAX];
+    for language in [Language::Python, Language::Shell] {
+        let call = Call {
+            number: 1,
+            name: "x",
+            code: "1",
+            args: &[],
+            env: &[],
+            stdin: &stdin,
+        };
+        assert_eq!(encode_call(language, &call), Err(Unsendable::TooLong));
+    }
+}

@@ -1,0 +1,134 @@
+//! Values that move from one session to another.
+
+use super::*;
+
+fn given(live: &mut Live, name: &str) -> String {
+    let answer = live.get(name);
+    assert!(answer.ok, "{name}: {answer:?}");
+    answer.bridge.unwrap()
+}
+
+#[test]
+fn values_come_back_as_they_went() {
+    let mut python = Live::begin(Language::Python);
+    let mut node = Live::begin(Language::Node);
+    python.call(
+        "import datetime as d\nv = {'z': 1, 'a': [True, None, 1.5, 'é'], 'big': 10**30, 'nan': float('nan'), \
+         'bytes': b'\\0\\xff', 'at': d.datetime(2024, 5, 6, 7, 8, 9, tzinfo=d.timezone.utc), 't': (1, 2), '$type': 'x'}",
+    );
+    let first = given(&mut python, "v");
+    assert!(node.set("v", &first).ok);
+    let said = node.call(
+        "v.z === 1 && v.big === 10n ** 30n && Number.isNaN(v.nan) && v.bytes[1] === 255 && v.at.getTime() === 1714979289000 \
+         && v.$type === 'x' && Object.keys(v).join() === 'z,a,big,nan,bytes,at,t,$type'",
+    );
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!(true)),
+        "{said:?}"
+    );
+    let second = given(&mut node, "v");
+    assert!(python.set("w", &second).ok);
+    let said =
+        python.call("v.pop('nan'), w.pop('nan'), v.update(t=list(v['t']))\nv == w, list(v) == list(w)");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!([true, true])),
+        "{said:?}"
+    );
+    // A time that pandas does not have is one of its times.
+    python
+        .call("class NaTType(d.datetime): pass\nNaTType.__module__ = 'pandas._libs'\nn = [NaTType(1, 1, 1)]");
+    assert_eq!(given(&mut python, "n"), "[null]");
+    // Again, into a name that is taken.
+    assert!(node.set("v", "[1]").ok && node.set("v", "2").ok);
+    assert_eq!(given(&mut node, "v"), "2");
+}
+
+#[test]
+fn what_cannot_cross_is_refused_by_its_path() {
+    let mut python = Live::begin(Language::Python);
+    let mut node = Live::begin(Language::Node);
+    python.call("import socket\na = {'items': [1, socket.socket()]}\nb = []; b.append(b)\nc = {1: 2}\nd = 'x' * (17 << 20)");
+    node.call("var a = { items: [1, () => 1] }, b = []; b.push(b); var c = new Map([[1, 2]]), d = 'x'.repeat(17 << 20)");
+    for live in [&mut python, &mut node] {
+        for (name, shown) in [
+            ("a", "a.items[1]"),
+            ("b", "cycle"),
+            ("c", "key"),
+            ("d", "16 MiB"),
+            ("nowhere", "not defined"),
+        ] {
+            let answer = live.get(name);
+            let error = answer.report.error.clone().unwrap();
+            assert!(
+                !answer.ok && answer.bridge.is_none() && error.message.contains(shown),
+                "{name}: {error:?}"
+            );
+        }
+        for bridge in [
+            "{\"$type\":\"int\",\"value\":\"x\"}",
+            "{\"$type\":\"code\",\"value\":\"1\"}",
+            "{\"$type\":[]}",
+        ] {
+            assert!(!live.set("e", bridge).ok, "{bridge}");
+        }
+        assert_eq!(live.call("1").answer.report.result, Some(serde_json::json!(1)));
+    }
+    for name in ["", "a b", "a;b", "1a", "é", "a.b", &"a".repeat(257)] {
+        for language in [Language::Python, Language::Node, Language::Shell] {
+            assert_eq!(encode_get(language, 1, name), Err(Unsendable::Name), "{name}");
+            assert_eq!(
+                encode_set(language, 1, name, "1"),
+                Err(Unsendable::Name),
+                "{name}"
+            );
+        }
+    }
+    for bridge in ["", "1 2", "{", "1,\"call\":2"] {
+        assert_eq!(
+            encode_set(Language::Python, 1, "a", bridge),
+            Err(Unsendable::Value),
+            "{bridge}"
+        );
+    }
+}
+
+#[test]
+fn a_shell_gives_and_takes_texts_lists_and_objects() {
+    let mut live = Live::begin(Language::Shell);
+    live.call(
+        "s=$'it\\'s \"é\"\\n$x'; declare -a l=(1 '' 'a b'); declare -A m=([k]='v w'); declare -i n=5; e=",
+    );
+    for (name, value) in [
+        ("s", "\"it's \\\"é\\\"\\n$x\""),
+        ("l", "[\"1\",\"\",\"a b\"]"),
+        ("m", "{\"k\":\"v w\"}"),
+        ("n", "\"5\""),
+        ("e", "\"\""),
+    ] {
+        assert_eq!(given(&mut live, name), value, "{name}");
+        assert!(live.set("copy", value).ok);
+        assert_eq!(given(&mut live, "copy"), value);
+    }
+    assert!(!live.get("nowhere").ok);
+    assert!(live.set("deep", "{\"a\":[1,{\"b\":2}]}").ok);
+    assert_eq!(
+        live.call("bash -c 'echo $deep'").stdout,
+        "{\"a\":[1,{\"b\":2}]}\n"
+    );
+    assert!(live.set("o", "{\"a'$(touch bad)\":\"`touch bad`\",\"n\":1.5,\"t\":true,\"i\":{\"$type\":\"int\",\"value\":\"99\"}}").ok);
+    assert_eq!(
+        live.call("echo \"${o[n]} ${o[t]} ${o[i]} ${#o[@]}\"; ls bad")
+            .stdout,
+        "1.5 true 99 4\n"
+    );
+    assert_eq!(
+        encode_set(Language::Shell, 1, "a", "\"\\u0000\""),
+        Err(Unsendable::Nul)
+    );
+    assert_eq!(
+        encode_set(Language::Shell, 1, "a", &format!("\"{}\"", "x".repeat(1 << 18))),
+        Err(Unsendable::TooLong)
+    );
+}

@@ -1,0 +1,163 @@
+//! Sessions of Node.js: what stays, what fails, what is interrupted.
+
+use super::*;
+use serde_json::json;
+
+fn node() -> Live {
+    Live::begin(Language::Node)
+}
+
+fn check(live: &mut Live, code: &str, result: Option<serde_json::Value>) {
+    let said = live.call(code);
+    assert_eq!(
+        (&said.answer.report.result, said.answer.ok),
+        (&result, true),
+        "{code}: {said:?}"
+    );
+}
+
+#[test]
+fn node_keeps_its_state() {
+    let mut live = node();
+    check(
+        &mut live,
+        "const a = 1; let b = 2; var c = 3; function f(x) { return x + a } class K {}",
+        None,
+    );
+    check(&mut live, "f(b + c)", Some(json!(6)));
+    check(
+        &mut live,
+        "const a = 10; let b = 20; class K { static x = 5 }",
+        None,
+    );
+    check(&mut live, "f(b) + K.x", Some(json!(35)));
+    check(
+        &mut live,
+        "const fs = require('fs'); fs.writeFileSync('x', 'y'); fs.readFileSync('x', 'utf8')",
+        Some(json!("y")),
+    );
+    check(
+        &mut live,
+        "const t = await new Promise((done) => setTimeout(done, 5, 'slept')); t",
+        Some(json!("slept")),
+    );
+    check(&mut live, "Promise.resolve(7)", Some(json!(7)));
+    check(
+        &mut live,
+        "process.chdir('output'); require('path').basename(process.cwd())",
+        Some(json!("output")),
+    );
+    check(
+        &mut live,
+        "let n = 0; const timer = setInterval(() => n++, 1); undefined",
+        None,
+    );
+    check(
+        &mut live,
+        "while (n < 2) await new Promise((done) => setTimeout(done, 1)); clearInterval(timer); n > 1",
+        Some(json!(true)),
+    );
+    check(
+        &mut live,
+        "({ a: [1, null] })",
+        None.or(Some(json!({"a": [1, null]}))),
+    );
+    let said = live.call("console.log('out'); console.error('err')");
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("out\n", "err\n"));
+    check(&mut live, "fs.readFileSync(0, 'utf8')", Some(json!("")));
+    let arguments = ["a b".to_owned()].map(|word| Argument::try_from(word).unwrap());
+    live.send(
+        "[process.argv.slice(2), process.env.A, fs.readFileSync(0, 'utf8')]",
+        &arguments,
+        &[("A".into(), "ä".into())],
+        "é".as_bytes(),
+    );
+    assert_eq!(
+        live.wait().unwrap().answer.report.result,
+        Some(json!([["a b"], "ä", "é"]))
+    );
+    check(&mut live, "(await import('node:os')).EOL", Some(json!("\n")));
+    check(
+        &mut live,
+        "import os, { EOL as eol } from 'node:os'\nimport * as p from \"path\"\nimport 'fs';\n[eol, os.EOL, p.sep]",
+        Some(json!(["\n", "\n", "/"])),
+    );
+    check(
+        &mut live,
+        "const g = () => import('os'); (await g()).EOL + 'import(\\'x\\')'",
+        Some(json!("\nimport('x')")),
+    );
+}
+
+#[test]
+fn node_errors_are_of_the_call_and_leave_the_state() {
+    let mut live = node();
+    live.call("let x = 5");
+    for (code, kind, line) in [
+        ("\nthrow new TypeError('boom')", "TypeError", Some(2)),
+        ("let y = ;", "SyntaxError", None),
+        ("await 1; nowhere", "ReferenceError", Some(1)),
+        ("Promise.reject(new RangeError('r'))", "RangeError", Some(1)),
+        (
+            "setTimeout(() => { throw new Error('late') }); await new Promise(() => setInterval(() => {}, 1000))",
+            "Error",
+            Some(1),
+        ),
+        ("throw 5", "number", None),
+        ("(function r() { r() })()", "RangeError", Some(1)),
+    ] {
+        let said = live.call(code);
+        let error = said
+            .answer
+            .report
+            .error
+            .clone()
+            .unwrap_or_else(|| panic!("{code}: {said:?}"));
+        assert_eq!(
+            (error.kind.as_str(), said.answer.ok),
+            (kind, false),
+            "{code}: {error:?}"
+        );
+        assert!(line.is_none() || error.line == line, "{code}: {error:?}");
+        assert_eq!(live.call("x").answer.report.result, Some(json!(5)), "{code}");
+    }
+    for code in ["process.exit(3)", "process.kill(process.pid, 'SIGKILL')"] {
+        let mut live = node();
+        let (_, status) = live.last(code);
+        assert_eq!(status, code.contains('3').then_some(3));
+    }
+}
+
+#[test]
+fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
+    let mut live = node();
+    live.call("let x = 5");
+    let begun = "require('fs').writeFileSync('begun', '');";
+    for code in [
+        "while (true) {}",
+        "await new Promise(() => {})",
+        "await 1; await new Promise((done) => setTimeout(done, 1e6))",
+        "for (;;) { try { for (;;) {} } catch {} }",
+    ] {
+        let said = live.interrupted(&format!("{begun}{code}"));
+        assert_eq!(
+            said.answer.report.error.as_ref().map(|error| error.kind.as_str()),
+            Some("Interrupted"),
+            "{code}: {said:?}"
+        );
+        let after = live.call("x");
+        assert_eq!(
+            after.answer.report.result,
+            Some(json!(5)),
+            "after {code}: {after:?}"
+        );
+    }
+    for _ in 0..20 {
+        live.signal();
+        let said = live.call("x");
+        assert!(
+            said.answer.report.result == Some(json!(5)) || !said.answer.ok,
+            "{said:?}"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! What a program did to a directory of the host that it saw through an overlay. It lies in the sandbox's own memory until
+//! somebody decides, and what they decide about is what they were shown: the digest of the changes says so.
+
+use crate::{
+    changes::{Base, COMPARE, Difference, WALK},
+    engine::{Caller, Engine, House},
+    files::refusal,
+    record::Note,
+    session::Turn,
+    store::fault,
+};
+use ringfence_jail::HostWorkspace;
+use ringfence_redact::Redactor;
+use ringfence_store::{
+    audit::{Action, Outcome},
+    tree::{self, Changes, overlay},
+};
+use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    fmt,
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// By this name a caller knows that a run has changes which cannot be accepted.
+pub const UNTOLD: &str = "workspace.changes_untold";
+/// Paths that an answer names.
+const NAMED_MAX: usize = 20;
+
+/// The directory of the host below an overlay, as it was opened before the program ran.
+pub(crate) struct Lower {
+    directory: PathBuf,
+    opened: OwnedFd,
+}
+
+impl Lower {
+    pub(crate) fn open(directory: PathBuf) -> Result<Self, RequestError> {
+        let opened = File::open(&directory).map(OwnedFd::from).map_err(|error| {
+            RequestError::invalid(
+                format!("the workspace {} cannot be read: {error}.", directory.display()),
+                "Name a directory that the server may read.",
+            )
+        })?;
+        Ok(Self { directory, opened })
+    }
+}
+
+/// Who has made the changes.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// A run that has ended.
+    Execution(String),
+    /// A session, which makes no call as long as they are held.
+    Session(SessionId),
+}
+
+/// Changes that nobody has accepted yet. Dropped, they are gone.
+pub struct HeldChanges {
+    house: Arc<House>,
+    namespace: Namespace,
+    of: Origin,
+    lower: Arc<Lower>,
+    /// The upper layer, by which the sandbox's disk is kept.
+    upper: OwnedFd,
+    changes: Changes,
+    difference: Difference,
+    /// Of the session whose they are.
+    turn: Option<Turn>,
+}
+
+impl fmt::Debug for HeldChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldChanges")
+            .field("of", &self.of)
+            .field("directory", &self.lower.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was written to the host.
+#[derive(Clone, Debug, Serialize)]
+pub struct CommittedChanges {
+    /// Files, links and directories written.
+    pub written: usize,
+    /// Entries removed.
+    pub deleted: usize,
+    /// Special files, which never are. The first twenty.
+    pub skipped: Vec<String>,
+    /// Directories that were to go and have something in them. The first twenty.
+    pub kept: Vec<String>,
+}
+
+impl HeldChanges {
+    /// Reads them: once nothing of the program is alive, or in the session's turn. What a session does in the background
+    /// meanwhile is found by the commit, which then writes nothing.
+    pub(crate) async fn read(
+        house: &Arc<House>,
+        (namespace, of): (&Namespace, Origin),
+        lower: Arc<Lower>,
+        upper: OwnedFd,
+        redactor: Redactor,
+    ) -> Result<Self, RequestError> {
+        let read = move || {
+            let changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
+            let difference = Difference::of(Base::Directory, &changes.list, &redactor);
+            Ok((lower, upper, changes, difference))
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let (lower, upper, changes, difference) = read
+            .map_err(|error| fault(error.to_string()))?
+            .map_err(|error| refusal(&error))?;
+        Ok(Self {
+            house: house.clone(),
+            namespace: namespace.clone(),
+            of,
+            lower,
+            upper,
+            changes,
+            difference,
+            turn: None,
+        })
+    }
+
+    /// What they are.
+    pub fn difference(&self) -> &Difference {
+        &self.difference
+    }
+
+    /// The directory of the host that they are meant for.
+    pub fn directory(&self) -> &std::path::Path {
+        &self.lower.directory
+    }
+
+    /// Names exactly these changes.
+    pub fn token(&self) -> String {
+        self.changes.token()
+    }
+
+    /// Nothing is accepted that nobody was shown.
+    pub fn check_shown(&self) -> Result<(), RequestError> {
+        if !self.difference.truncated {
+            return Ok(());
+        }
+        Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "of the {} changes to {} not all could be shown.",
+                self.changes.list.len(),
+                self.lower.directory.display()
+            ),
+            "Have the script change fewer files at a time, or pack those that it makes into an archive.",
+        ))
+    }
+
+    /// Writes them to the host's directory: those that the token names, all of which were shown, and only over what was there
+    /// when they were read. It is on record before it is done, and with what became of it.
+    pub async fn commit(self, caller: &Caller, token: &str) -> Result<CommittedChanges, RequestError> {
+        if token != self.token() {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the token names other changes than these.",
+                "Look at the changes again, and accept what you see.",
+            ));
+        }
+        self.check_shown()?;
+        let (house, namespace, of) = (self.house.clone(), self.namespace.clone(), self.of.clone());
+        let mut details = json!({"directory": self.lower.directory, "changes": token});
+        let execution_id = match &of {
+            Origin::Execution(id) => Some(id.as_str()),
+            Origin::Session(id) => {
+                details["session"] = json!(id);
+                None
+            }
+        };
+        let note = |outcome, details| {
+            house.record.note(Note {
+                action: Action::WorkspaceCommitted,
+                outcome,
+                namespace: namespace.as_str(),
+                execution_id,
+                caller,
+                details,
+            })
+        };
+        note(Outcome::Pending, details.clone()).await?;
+        let write = move || overlay::commit(self.upper.as_fd(), self.lower.opened.as_fd(), &self.changes);
+        let committed = tokio::task::spawn_blocking(write).await;
+        let committed = committed.map_err(|error| fault(error.to_string()))?;
+        let outcome = match &committed {
+            Ok(done) => {
+                details["written"] = json!(done.written);
+                details["deleted"] = json!(done.deleted);
+                Outcome::Ok
+            }
+            Err(_) => Outcome::Failed,
+        };
+        note(outcome, details).await?;
+        let names = |paths: &[PathBuf]| {
+            let named = paths.iter().take(NAMED_MAX);
+            named.map(|path| path.to_string_lossy().into_owned()).collect()
+        };
+        let done = committed.map_err(|error| refusal(&error))?;
+        Ok(CommittedChanges {
+            written: done.written,
+            deleted: done.deleted,
+            skipped: names(&done.skipped),
+            kept: names(&done.kept),
+        })
+    }
+}
+
+impl Engine {
+    /// What a session has done to the directory that it sees through an overlay. The session makes no call until they are
+    /// dropped or committed. For the operator alone: no tool of a caller commits.
+    ///
+    /// After a commit the session goes on with its own layer, in which nothing differs from the directory any more.
+    pub async fn held_changes(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &SessionId,
+    ) -> Result<HeldChanges, RequestError> {
+        self.note_call(caller, namespace.as_str(), "diff_workspace")
+            .await?;
+        let held = of_session(self.house(), namespace, id).await?;
+        held.ok_or_else(|| {
+            RequestError::invalid(
+                "the session's workspace is no overlay: its changes are where they belong.",
+                "`ringfence session create --workspace DIR:overlay` makes one that keeps them.",
+            )
+        })
+    }
+}
+
+/// In the session's turn. None: its workspace is no overlay.
+pub(crate) async fn of_session(
+    house: &Arc<House>,
+    namespace: &Namespace,
+    id: &SessionId,
+) -> Result<Option<HeldChanges>, RequestError> {
+    let live = house.sessions.find(namespace, id)?;
+    let Some(lower) = live.lower.clone() else {
+        return Ok(None);
+    };
+    let turn = live.turn_soon().await?;
+    let upper = live.doors.changes.try_clone();
+    let upper = upper.map_err(|error| fault(error.to_string()))?;
+    let of = (namespace, Origin::Session(id.clone()));
+    let mut held = HeldChanges::read(house, of, lower, upper, live.lease.redactor.clone()).await?;
+    held.turn = Some(turn);
+    Ok(Some(held))
+}
+
+/// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
+/// afterwards is refused before anything starts.
+pub(crate) async fn lower_of(shared: Option<&HostWorkspace>) -> Result<Option<Arc<Lower>>, RequestError> {
+    let overlay = shared.filter(|shared| shared.mode == WorkspaceMode::Overlay);
+    let Some(shared) = overlay else {
+        return Ok(None);
+    };
+    let lower = Lower::open(shared.directory.clone())?;
+    let look = move || tree::walk(lower.opened.as_fd(), WALK).map(|_| lower);
+    let looked = tokio::task::spawn_blocking(look).await;
+    let looked = looked.map_err(|error| fault(error.to_string()))?;
+    looked.map(|lower| Some(Arc::new(lower))).map_err(|error| {
+        RequestError::invalid(
+            format!(
+                "the changes to an overlay of {} could not be told: {error}.",
+                shared.directory.display()
+            ),
+            "Name a directory further down, or share this one `ro`.",
+        )
+    })
+}
+
+/// The program has run, and nobody can say what it changed.
+pub(crate) fn untold(why: &str) -> Denial {
+    Denial {
+        rule: UNTOLD.to_owned(),
+        layer: "workspace".to_owned(),
+        what: format!(
+            "what this run did to its overlay cannot be told, so nothing of it can be accepted: {why}"
+        ),
+        hint: "Have the script leave less in the workspace.".to_owned(),
+    }
+}

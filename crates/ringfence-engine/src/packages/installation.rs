@@ -1,0 +1,149 @@
+//! Packages that are installed ahead of the program that wants them.
+
+use super::{Provided, Wish};
+use crate::{
+    engine::{Caller, Canceller, Engine, House, OutputChunk},
+    execute,
+    queue::Permit,
+    session,
+};
+use ringfence_store::layers::Package;
+use ringfence_types::{ErrorCode, Language, Namespace, Priority, RequestError, Requirement, SessionId};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Lines that wait for their reader.
+const LINES_WAITING: usize = 16;
+
+/// Who wants which packages.
+#[derive(Clone, Debug)]
+pub struct PackageWish {
+    /// Who asks.
+    pub caller: Caller,
+    /// Tenant.
+    pub namespace: Namespace,
+    /// For programs of this language.
+    pub language: Language,
+    /// Which; see [`ringfence_types::requirements`].
+    pub packages: BTreeSet<Requirement>,
+    /// A session that is to have them at once, beside those it has.
+    pub session: Option<SessionId>,
+}
+
+/// Packages that are there now.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// All, with those that came with what was asked for.
+    pub packages: Vec<Package>,
+    /// What the installer said; nothing when they were there before.
+    pub output: String,
+    /// From the question to the answer.
+    pub duration: Duration,
+}
+
+/// An installation on its way. The engine owns the task: dropping this stops nothing.
+pub struct Installation {
+    notices: mpsc::Receiver<OutputChunk>,
+    answer: oneshot::Receiver<Result<Installed, RequestError>>,
+    canceller: Canceller,
+}
+
+impl Engine {
+    /// Sees to it that a program which asks for these packages later has them at once.
+    pub fn install(&self, wanted: PackageWish) -> Installation {
+        let (cancel, cancelled) = watch::channel(false);
+        let (live, notices) = mpsc::channel(LINES_WAITING);
+        let (done, answer) = oneshot::channel();
+        let house = self.house().clone();
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let installing = async {
+                if let Some(id) = &wanted.session {
+                    return in_session(&house, &wanted, id, live, cancelled).await;
+                }
+                let _permit = admit(&house, &wanted, cancelled.clone()).await?;
+                let wish = Wish {
+                    caller: &wanted.caller,
+                    namespace: &wanted.namespace,
+                    execution_id: None,
+                    language: wanted.language,
+                    set: &wanted.packages,
+                    live: Some(live),
+                    cancelled,
+                };
+                let Provided { layer, output, .. } = super::layer(&house, &wish).await?;
+                Ok((output, layer.packages().to_vec()))
+            };
+            let installed = installing.await.map(|(output, packages)| Installed {
+                packages,
+                output,
+                duration: begun.elapsed(),
+            });
+            // Nobody may be waiting; they are installed all the same.
+            drop(done.send(installed));
+        });
+        Installation {
+            notices,
+            answer,
+            canceller: Canceller::new(cancel),
+        }
+    }
+}
+
+async fn admit(
+    house: &House,
+    wanted: &PackageWish,
+    cancelled: watch::Receiver<bool>,
+) -> Result<Permit, RequestError> {
+    execute::queued(house, &wanted.namespace, Priority::Normal, cancelled).await
+}
+
+/// In the session's turn: nothing runs in it meanwhile.
+async fn in_session(
+    house: &Arc<House>,
+    wanted: &PackageWish,
+    id: &SessionId,
+    notices: mpsc::Sender<OutputChunk>,
+    cancelled: watch::Receiver<bool>,
+) -> Result<(String, Vec<Package>), RequestError> {
+    let live = house.sessions.find(&wanted.namespace, id)?;
+    if live.language.runs_as() != wanted.language.runs_as() {
+        return Err(RequestError::invalid(
+            format!("the session speaks {}, not {}.", live.language, wanted.language),
+            "Name the session's own language.",
+        ));
+    }
+    let _turn = live.turn(cancelled.clone()).await?;
+    let _permit = admit(house, wanted, cancelled.clone()).await?;
+    let who = (&wanted.caller, None);
+    let told = session::provide(house, &live, who, &wanted.packages, (Some(notices), cancelled)).await?;
+    Ok(told.unwrap_or_default())
+}
+
+impl Installation {
+    /// The next line of what goes on; `None` when it has ended.
+    pub async fn next_notice(&mut self) -> Option<OutputChunk> {
+        self.notices.recv().await
+    }
+
+    /// A handle that stops it.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The end of it. Lines that were not taken are dropped.
+    pub async fn finish(self) -> Result<Installed, RequestError> {
+        drop(self.notices);
+        self.answer.await.unwrap_or_else(|_| {
+            Err(RequestError::new(
+                ErrorCode::SandboxFault,
+                "the engine's task died.",
+                "Report this.",
+            ))
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! One call of a session, each line consuming what the one above produced, inside the same bracket as a run.
+
+use super::{
+    Live, Turn,
+    interpreter::{Called, How, Sent},
+    life::Job,
+    packages,
+};
+use crate::{
+    artifacts::{self, Kept, Shelf, Staged},
+    backend::RawOutcome,
+    engine::{House, OutputChunk, Submission},
+    execute::{self, Clock, Executed},
+    files,
+    language::{ProgramReport, session},
+    policy::{self, Grant},
+    prepare::{self, Sendable},
+    record::{self, Opened},
+    report::{self, About},
+    store,
+    streams::Wires,
+    workspaces::{self, Lent},
+};
+use ringfence_jail::wire::{Cause, Ending, Order};
+use ringfence_store::tree;
+use ringfence_types::{ErrorCode, Language, RequestError, SessionId, WorkspaceSource};
+use std::{
+    fs::File,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// The exit status of a call whose program failed, as wait(2) gives it.
+const FAILED: i32 = 1 << 8;
+
+pub(crate) async fn call(
+    house: &Arc<House>,
+    opened: &Opened,
+    id: &SessionId,
+    submission: Submission,
+    live_output: Option<mpsc::Sender<OutputChunk>>,
+    cancelled: watch::Receiver<bool>,
+    mut clock: Clock,
+) -> Result<Executed, RequestError> {
+    let Submission { request, stdin, .. } = submission;
+    let live = house.sessions.find(&request.namespace, id)?;
+    let narrowed = house.narrowed(&request.namespace);
+    check_language(&live, request.language)?;
+    let grant = policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)?;
+    let turn = live.turn(cancelled.clone()).await?;
+    let permit = execute::admit(house, &grant, cancelled.clone()).await?;
+    // Nobody puts another state in the workspace's place while a call runs.
+    let lent = workspaces::lend_to(house, &live.namespace, &live.workspace).await?;
+    clock.phases.queued_ms = clock.lap();
+    let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let sendable = prepare::call(house, grant.request(), number).await?;
+    put_files(&live, &lent, &grant).await?;
+    let (who, hears) = (
+        (opened.caller(), Some(opened.id())),
+        (live_output.clone(), cancelled.clone()),
+    );
+    packages::provide(house, &live, who, &grant.request().packages, hears).await?;
+    let sent = Sent {
+        number,
+        word: word(&live, number, &grant, &sendable)?,
+        wires: Wires {
+            stdin,
+            stdin_bytes: Vec::new(),
+            live: live_output,
+            redactor: live.lease.redactor.clone(),
+            teller: Some(execute::teller(house, opened.id(), &grant)),
+        },
+        keep: execute::kept_bytes(&grant),
+        timeout: Duration::from_millis(grant.limits().timeout_ms),
+        cancelled,
+        interrupts: turn.interrupts(),
+        is_question: false,
+    };
+    let share = Share::take(house, &live, grant.limits().cpu_millicores)?;
+    clock.phases.start_ms = clock.lap();
+    let called = match sendable.error {
+        None => send(&live, sent).await?,
+        Some(objection) => Called::objected(number, objection),
+    };
+    drop(share);
+    clock.phases.run_ms = clock.lap();
+    let ended = called.how.end();
+    let (raw, program) = outcome(&live, called)?;
+    let staged = stage(house, &live, opened.id(), &lent, turn).await?;
+    drop((lent, permit));
+    clock.phases.finish_ms = clock.lap();
+    let about = About {
+        execution_id: opened.id().to_owned(),
+        namespace: live.namespace.to_string(),
+        session_id: Some(live.id.to_string()),
+        session_ended: ended.map(|end| end.as_str().to_owned()),
+        language: grant.request().language,
+        capture_output: grant.request().capture_output,
+        phases: clock.phases,
+        duration_ms: clock.total(),
+    };
+    let report = report::build(&raw, program, staged, about, &live.lease);
+    let found = report.found();
+    Ok(Executed {
+        result: report.into_result(),
+        granted: record::granted(&grant),
+        found,
+        changes: None,
+        hold: None,
+    })
+}
+
+/// A call's own share of the processors; the session has its own again when this is dropped.
+struct Share<'a>(&'a Live);
+
+impl<'a> Share<'a> {
+    fn take(house: &House, live: &'a Live, cpu_millicores: u32) -> Result<Option<Self>, RequestError> {
+        if cpu_millicores == live.limits.cpu_millicores {
+            return Ok(None);
+        }
+        if !house.native.host.cgroups.shares_processors() {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "this host has no cgroup by which a running session could be given another share of the processors.",
+                "Give max_cpu_cores to `create_session`, or run the server where it has a cgroup with the cpu controller.",
+            ));
+        }
+        live.events.order(&Order::Share { cpu_millicores });
+        Ok(Some(Self(live)))
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let cpu_millicores = self.0.limits.cpu_millicores;
+        self.0.events.order(&Order::Share { cpu_millicores });
+    }
+}
+
+fn check_language(live: &Live, asked: Language) -> Result<(), RequestError> {
+    if asked == live.language {
+        return Ok(());
+    }
+    Err(RequestError::invalid(
+        format!("the session {} speaks {}, not {asked}.", live.id, live.language),
+        "Leave `language` out, or make a session of that language.",
+    ))
+}
+
+/// The bytes that the interpreter reads.
+fn word(live: &Live, number: u64, grant: &Grant, sendable: &Sendable) -> Result<Vec<u8>, RequestError> {
+    let request = grant.request();
+    let env: Vec<(String, String)> = request
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
+        .collect();
+    let call = session::Call {
+        number,
+        name: &sendable.name,
+        code: &sendable.code,
+        args: &request.args,
+        env: &env,
+        stdin: &request.stdin,
+    };
+    session::encode_call(live.language, &call).map_err(|why| {
+        RequestError::invalid(
+            format!("the call cannot be sent: {why}."),
+            "Send large data as files.",
+        )
+    })
+}
+
+/// Before the call, which finds them in the workspace.
+async fn put_files(live: &Arc<Live>, lent: &Lent, grant: &Grant) -> Result<(), RequestError> {
+    if grant.request().files.is_empty() {
+        return Ok(());
+    }
+    let root = match (&live.workspace, lent.lies_below()) {
+        (WorkspaceSource::Private, _) => live.doors.changes.try_clone(),
+        // By its own path: what the session sees of it has other owners.
+        (_, Some(directory)) if lent.stays() => File::open(directory).map(OwnedFd::from),
+        _ => {
+            return Err(RequestError::invalid(
+                "no files can be put into a workspace that is read-only or an overlay.",
+                "Have the program write them, or use a session with a private workspace.",
+            ));
+        }
+    };
+    let root = root.map_err(|error| store::fault(format!("the workspace cannot be opened: {error}")))?;
+    let (live, files) = (live.clone(), grant.request().files.clone());
+    let put = move || {
+        for file in &files {
+            tree::put(
+                root.as_fd(),
+                &file.path,
+                &file.bytes,
+                None,
+                live.limits.disk_bytes,
+            )
+            .map_err(|error| files::refusal(&error))?;
+        }
+        live.look_again();
+        Ok(())
+    };
+    tokio::task::spawn_blocking(put)
+        .await
+        .map_err(|error| store::fault(error.to_string()))?
+}
+
+pub(super) async fn send(live: &Live, sent: Sent) -> Result<Called, RequestError> {
+    let (answer, answered) = oneshot::channel();
+    live.jobs
+        .send(Job::Call(Box::new(sent), answer))
+        .await
+        .map_err(|_| live.ended())?;
+    answered.await.map_err(|_| live.ended())
+}
+
+/// What a call left, as a run's would be told.
+fn outcome(live: &Live, called: Called) -> Result<(RawOutcome, ProgramReport), RequestError> {
+    let Called {
+        how,
+        stdout,
+        stderr,
+        usage,
+    } = called;
+    let (cause, status, usage, program) = match how {
+        How::Lost(error) => return Err(error),
+        How::Answered(answer, why) => {
+            let status = match (answer.status, answer.ok) {
+                (Some(status), _) => status << 8,
+                (None, true) => 0,
+                (None, false) => FAILED,
+            };
+            let cause = why.unwrap_or(Cause::Program);
+            (cause, Some(status), usage, answer.report)
+        }
+        How::Ended(ending, program) => (ending.cause, ending.status, Some(ending.usage), program),
+        How::GivenUp(_, why) => (why, None, usage, ProgramReport::default()),
+    };
+    let raw = RawOutcome {
+        ending: Ending {
+            cause,
+            status: status.filter(|_| cause == Cause::Program),
+            usage: live.used_since_last(usage),
+        },
+        stdout,
+        stderr,
+        report: Vec::new(),
+        doors: None,
+        hold: None,
+        isolation: live.isolation.clone(),
+    };
+    Ok((raw, program))
+}
+
+/// Files that are new since the last call, while nobody else has a turn.
+async fn stage(
+    house: &Arc<House>,
+    live: &Arc<Live>,
+    id: &str,
+    lent: &Lent,
+    turn: Turn,
+) -> Result<Staged, RequestError> {
+    let shelf = Shelf {
+        house: house.clone(),
+        namespace: live.namespace.clone(),
+        execution_id: id.to_owned(),
+        redactor: live.lease.redactor.clone(),
+        total_max: if lent.shared.is_none() {
+            live.limits.disk_bytes
+        } else {
+            u64::MAX
+        },
+        copy_to: None,
+        workspace: if lent.stays() {
+            Kept::WhereItIs
+        } else {
+            Kept::InStore
+        },
+    };
+    let live = live.clone();
+    let staging = move || {
+        let staged = artifacts::stage(&live.doors, &live.before(), shelf);
+        live.look_again();
+        drop(turn);
+        staged
+    };
+    tokio::task::spawn_blocking(staging).await.map_err(|error| {
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("staging artifacts failed: {error}."),
+            "Report this.",
+        )
+    })
+}

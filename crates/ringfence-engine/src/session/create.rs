@@ -1,0 +1,225 @@
+//! A session from its request to its first call: what a run has until its program starts, and then it stays.
+
+use super::{
+    Live, Seat,
+    interpreter::Interpreter,
+    life::{Job, Life},
+    packages::Shown,
+};
+use crate::{
+    artifacts::Before,
+    engine::{Caller, Engine, House},
+    events::{EventKind, now_ms},
+    execute::{self, Brought},
+    overlay, policy, prepare,
+    record::Opened,
+    sandbox, secrets, workspaces,
+};
+use ringfence_jail::wire::Cause;
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, RequestError, Session, SessionEnd, SessionId, SessionRequest,
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// How long an interpreter may take to say that it is ready.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+const IDLE_MIN: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Makes a session. It is on record before it is made, and with what became of it.
+    pub async fn create_session(
+        &self,
+        caller: &Caller,
+        wish: SessionRequest,
+    ) -> Result<Session, RequestError> {
+        let (house, caller) = (self.house().clone(), caller.clone());
+        // A caller who hangs up loses nothing, and leaves nothing behind that nobody knows.
+        let made = tokio::spawn(async move { create(&house, &caller, wish).await });
+        made.await.unwrap_or_else(|_| {
+            Err(RequestError::new(
+                ErrorCode::SandboxFault,
+                "the engine's task died.",
+                "Report this.",
+            ))
+        })
+    }
+}
+
+async fn create(house: &Arc<House>, caller: &Caller, wish: SessionRequest) -> Result<Session, RequestError> {
+    let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
+        .map_err(|reason| RequestError::new(ErrorCode::SandboxFault, reason, "Report this."))?;
+    let opened = house.record.begin_session(&id, caller, &wish).await?;
+    let made = make(house, &opened, &id, wish).await;
+    let closed = opened.close_session(made.as_ref().map(|live| &live.limits)).await;
+    let live = made?;
+    if let Err(error) = closed {
+        live.stop(SessionEnd::Server);
+        return Err(error);
+    }
+    let kind = EventKind::SessionCreated {
+        session_id: id.to_string(),
+        language: live.language,
+    };
+    house.bus.tell(live.namespace.as_str(), None, kind);
+    crate::warm::fill(house);
+    Ok(live.describe())
+}
+
+async fn make(
+    house: &Arc<House>,
+    opened: &Opened,
+    id: &SessionId,
+    wish: SessionRequest,
+) -> Result<Arc<Live>, RequestError> {
+    let seat = house.sessions.sit(house, &wish.namespace)?;
+    let idle = idle(house, wish.idle_ms)?;
+    let age = house.settings.sessions.age;
+    let request = request(wish);
+    let narrowed = house.narrowed(&request.namespace);
+    let (grant, limits) =
+        policy::decide_session(&house.policy(), narrowed.as_ref(), &house.private, request, age)?;
+    let (_nobody, cancelled) = watch::channel(false);
+    let permit = execute::admit(house, &grant, cancelled.clone()).await?;
+    let lease = secrets::lease(house, opened, &grant).await?;
+    let layout = sandbox::layout(house, id.as_str());
+    let prepared = prepare::session();
+    // Its turn at the workspace ends here; each call takes one of its own.
+    let lent = workspaces::lend(house, &grant).await?;
+    let lower = overlay::lower_of(lent.shared.as_ref()).await?;
+    let packages = execute::packages_of(house, opened, &grant, None, cancelled.clone()).await?;
+    let brought = Brought {
+        lease: &lease,
+        prepared: &prepared,
+        packages: packages.as_ref(),
+    };
+    let (started, isolation) = execute::start(house, (layout, &lent), &grant, &brought, cancelled).await?;
+    drop(lent);
+    let mut parts = started.into_parts();
+    let doors = parts.doors.take().ok_or_else(|| not_begun(parts.early))?;
+    let mut interpreter = Interpreter::attach(parts)?;
+    interpreter.ready(START_PATIENCE).await?;
+    drop(permit);
+    let (jobs, received) = mpsc::channel(1);
+    let now = Instant::now();
+    let live = Arc::new(Live {
+        id: id.clone(),
+        namespace: grant.request().namespace.clone(),
+        language: grant.request().language,
+        workspace: grant.request().workspace.clone(),
+        lower,
+        limits,
+        isolation,
+        before: Mutex::new(Before::look_behind(&doors)),
+        doors,
+        lease,
+        idle,
+        age,
+        created: now,
+        created_unix_ms: now_ms(),
+        used: Mutex::new(now),
+        calls: AtomicU64::new(0),
+        waiting: AtomicUsize::new(0),
+        is_busy: AtomicBool::new(false),
+        has_call: AtomicBool::new(false),
+        usage: Mutex::default(),
+        packages: Mutex::new(Shown::new(grant.request().packages.clone(), packages)),
+        line: Arc::new(Semaphore::new(1)),
+        jobs,
+        events: interpreter.events(),
+        stop: watch::channel(None).0,
+        interrupts: watch::channel(0).0,
+        gone: watch::channel(None).0,
+    });
+    settle(house, seat, live, interpreter, received)
+}
+
+/// Its interpreter never ran.
+fn not_begun(why: Option<Cause>) -> RequestError {
+    match why {
+        Some(Cause::Disk) => RequestError::new(
+            ErrorCode::PolicyDenied,
+            "there is more than twice as much in the workspace as it may have.",
+            "Restore a snapshot that is smaller, put smaller files in the place of large ones, or have the operator raise limits.disk_mb.",
+        ),
+        _ => RequestError::new(
+            ErrorCode::SandboxFault,
+            "the session was ended while it was made.",
+            "Try again.",
+        ),
+    }
+}
+
+/// It lives from here.
+fn settle(
+    house: &Arc<House>,
+    seat: Seat,
+    live: Arc<Live>,
+    interpreter: Interpreter,
+    jobs: mpsc::Receiver<Job>,
+) -> Result<Arc<Live>, RequestError> {
+    if !house.sessions.add(live.clone()) {
+        return Err(RequestError::new(
+            ErrorCode::Cancelled,
+            "the server is stopping.",
+            "Start it again.",
+        ));
+    }
+    drop(seat);
+    let life = Life {
+        house: Arc::downgrade(house),
+        stop: live.stop.subscribe(),
+        live: live.clone(),
+        interpreter,
+        jobs,
+    };
+    tokio::spawn(life.live());
+    Ok(live)
+}
+
+fn idle(house: &House, asked_ms: Option<u64>) -> Result<Duration, RequestError> {
+    let settings = &house.settings.sessions;
+    let Some(asked) = asked_ms.map(Duration::from_millis) else {
+        return Ok(settings.idle);
+    };
+    if asked < IDLE_MIN || asked > settings.idle_max {
+        return Err(RequestError::invalid(
+            format!(
+                "idle_timeout_seconds = {} is outside {}..={}.",
+                asked.as_secs_f64(),
+                IDLE_MIN.as_secs(),
+                settings.idle_max.as_secs()
+            ),
+            "Ask for a time within; the bound is the operator's `sessions.idle_seconds_max`.",
+        ));
+    }
+    Ok(asked)
+}
+
+/// What its sandbox is claimed with: an interpreter, and nothing to run yet.
+fn request(wish: SessionRequest) -> ExecuteRequest {
+    let SessionRequest {
+        language,
+        namespace,
+        env,
+        secrets,
+        limits,
+        workspace,
+        packages,
+        ..
+    } = wish;
+    let mut request = ExecuteRequest::new(language, prepare::SESSION);
+    request.namespace = namespace;
+    request.env = env;
+    request.secrets = secrets;
+    request.limits = limits;
+    request.workspace = workspace;
+    request.packages = packages;
+    request
+}

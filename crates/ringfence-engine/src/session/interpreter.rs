@@ -1,0 +1,467 @@
+//! An interpreter that lives: one call at a time goes in, and its answer comes out. What it says between calls belongs to the
+//! next one. Everything that comes from it is a stranger's.
+
+use crate::{
+    backend::{Events, Parts, Template, fault},
+    engine::OutputStream,
+    language::{
+        ProgramReport,
+        session::{Answer, Reports},
+    },
+    streams::{Kept, Outlet, Wires},
+};
+use ringfence_jail::{
+    LayerName,
+    wire::{Cause, Ending, Event, Order, Usage},
+};
+use ringfence_types::{ProgramError, RequestError, SessionEnd};
+use std::{
+    convert::Infallible,
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::unix::pipe,
+    sync::watch,
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
+
+/// Between an interrupt and the end of patience.
+const GRACE: Duration = Duration::from_secs(2);
+/// One that comes before the interpreter has begun with a call is lost, and a program may swallow one.
+const NUDGE: Duration = Duration::from_millis(250);
+const NUDGES: u32 = 8;
+/// How long a supervisor may take to say what its tree has used.
+const ANSWERING: Duration = Duration::from_secs(1);
+/// And to attach a layer.
+const SHOWING: Duration = Duration::from_secs(10);
+/// After each piece of what is thrown away between two calls: reading it is the server's work, and nobody waits for it.
+const BREATH: Duration = Duration::from_millis(2);
+/// Of what each stream says between two calls.
+const BETWEEN_BYTES_MAX: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A claimed place whose program serves calls.
+pub(crate) struct Interpreter {
+    events: Arc<Events>,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    report: pipe::Receiver,
+    reports: Reports,
+    said_between: [Between; 2],
+    /// How it ended; its supervisor says so once.
+    over: Option<Result<Ending, RequestError>>,
+    /// It lives as long as its forks do.
+    _template: Option<Arc<Template>>,
+}
+
+/// What came from a stream between two calls.
+#[derive(Default)]
+struct Between {
+    bytes: Vec<u8>,
+    lost: u64,
+}
+
+/// One call on its way to the interpreter.
+pub(crate) struct Sent {
+    pub(crate) number: u64,
+    pub(crate) word: Vec<u8>,
+    pub(crate) wires: Wires,
+    /// Bytes of each stream that are kept.
+    pub(crate) keep: u64,
+    pub(crate) timeout: Duration,
+    pub(crate) cancelled: watch::Receiver<bool>,
+    pub(crate) interrupts: watch::Receiver<u64>,
+    /// To the driver and not to the program: what that has said meanwhile is the next call's.
+    pub(crate) is_question: bool,
+}
+
+/// What became of it.
+pub(crate) struct Called {
+    pub(crate) how: How,
+    pub(crate) stdout: Kept,
+    pub(crate) stderr: Kept,
+    /// Of the session so far; none: it has ended.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// How a call ended.
+pub(crate) enum How {
+    /// With an answer, perhaps because it was interrupted.
+    Answered(Answer, Option<Cause>),
+    /// With the interpreter, which may have told something before.
+    Ended(Ending, ProgramReport),
+    /// Without an answer: the session has to end.
+    GivenUp(SessionEnd, Cause),
+    /// Nobody knows.
+    Lost(RequestError),
+}
+
+impl Called {
+    /// A call that was not made, because its code cannot be read.
+    pub(crate) fn objected(number: u64, objection: ProgramError) -> Self {
+        let stderr = Kept {
+            bytes: objection.traceback.clone().into_bytes(),
+            total: objection.traceback.len() as u64,
+            ..Kept::default()
+        };
+        let answer = Answer {
+            number,
+            report: ProgramReport {
+                error: Some(objection),
+                ..ProgramReport::default()
+            },
+            ..Answer::default()
+        };
+        Self {
+            how: How::Answered(answer, None),
+            stdout: Kept::default(),
+            stderr,
+            usage: None,
+        }
+    }
+}
+
+impl Interpreter {
+    pub(crate) fn attach(parts: Parts) -> Result<Self, RequestError> {
+        let connect = |error: io::Error| fault("connect the session's streams", &error);
+        let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(connect);
+        Ok(Self {
+            events: Arc::new(parts.events),
+            stdin: pipe::Sender::from_owned_fd(parts.stdin).map_err(connect)?,
+            stdout: receiver(parts.stdout)?,
+            stderr: receiver(parts.stderr)?,
+            report: receiver(parts.report)?,
+            reports: Reports::default(),
+            said_between: Default::default(),
+            over: None,
+            _template: parts.template,
+        })
+    }
+
+    /// By which its supervisor is reached.
+    pub(crate) fn events(&self) -> Arc<Events> {
+        self.events.clone()
+    }
+
+    /// Until it takes calls, or has ended. What it says of itself meanwhile is nobody's.
+    pub(crate) async fn ready(&mut self, patience: Duration) -> Result<(), RequestError> {
+        self.reports.expect(0);
+        let broken = |what: &str| fault("start the session", &io::Error::other(what));
+        tokio::select! {
+            _ = answer(&mut self.report, &mut self.reports) => {
+                discard(&self.stdout);
+                discard(&self.stderr);
+                Ok(())
+            }
+            ended = self.events.ended() => Err(match ended {
+                Ok(_) => broken("its interpreter has ended"),
+                Err(error) => error,
+            }),
+            () = tokio::time::sleep(patience) => Err(broken("its interpreter does not answer")),
+        }
+    }
+
+    /// Until it has ended, which nobody asked for; what it says meanwhile is kept for the next call.
+    pub(crate) async fn idle(&mut self) -> Result<Ending, RequestError> {
+        if let Some(over) = &self.over {
+            return over.clone();
+        }
+        let [out, err] = &mut self.said_between;
+        let over = tokio::select! {
+            ended = self.events.ended() => ended,
+            never = out.listen(&mut self.stdout) => match never {},
+            never = err.listen(&mut self.stderr) => match never {},
+        };
+        self.over.insert(over).clone()
+    }
+
+    /// One call, to its answer. `stop`: somebody ends the session.
+    pub(crate) async fn call(
+        &mut self,
+        sent: Sent,
+        stop: &mut watch::Receiver<Option<SessionEnd>>,
+    ) -> Called {
+        let Sent {
+            number,
+            word,
+            wires,
+            keep,
+            timeout,
+            cancelled,
+            interrupts,
+            is_question,
+        } = sent;
+        let mut out = Outlet::new(OutputStream::Stdout, &wires, keep);
+        let mut err = Outlet::new(OutputStream::Stderr, &wires, keep);
+        let [said_out, said_err] = &mut self.said_between;
+        if !is_question {
+            said_out.give(&mut out).await;
+            said_err.give(&mut err).await;
+        }
+        // What was told between two calls answers neither.
+        discard(&self.report);
+        self.reports.expect(number);
+        let mut how = {
+            let write = self.stdin.write_all(&word);
+            let all = async {
+                if is_question {
+                    tokio::join!(
+                        said_out.listen(&mut self.stdout),
+                        said_err.listen(&mut self.stderr)
+                    );
+                } else {
+                    pump_all(&mut self.stdout, &mut out, &mut self.stderr, &mut err).await;
+                }
+            };
+            let answer = answer(&mut self.report, &mut self.reports);
+            let wanted = Wanted {
+                timeout,
+                cancelled,
+                stop,
+                interrupts,
+            };
+            follow(&self.events, write, all, answer, wanted).await
+        };
+        if let How::Ended(_, report) = &mut how {
+            *report = self.reports.unfinished().report;
+        }
+        let lives = matches!(how, How::Answered(..));
+        match &how {
+            How::Ended(ending, _) => self.over = Some(Ok(ending.clone())),
+            How::Lost(error) => self.over = Some(Err(error.clone())),
+            // It counts while what is left is read.
+            How::Answered(..) => self.events.order(&Order::Account(number)),
+            How::GivenUp(..) => {}
+        }
+        if !is_question {
+            rest(&self.stdout, &mut out).await;
+            rest(&self.stderr, &mut err).await;
+        }
+        let usage = if lives { self.usage(number).await } else { None };
+        Called {
+            how,
+            stdout: out.finish().await,
+            stderr: err.finish().await,
+            usage,
+        }
+    }
+
+    /// Shows it this layer of packages, upon whatever it was shown before. A supervisor that does not answer has lost its
+    /// sandbox for us.
+    pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<(), RequestError> {
+        let failed = |what: String| fault("show the session its packages", &io::Error::other(what));
+        self.events.order(&Order::Layer(layer.clone()));
+        loop {
+            let over = match timeout(SHOWING, self.events.said()).await {
+                Ok(Ok(Event::Layered)) => return Ok(()),
+                Ok(Ok(Event::NotLayered(failure))) => return Err(failed(failure.to_string())),
+                Ok(Ok(Event::Ended(ending))) => Ok(ending),
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => Err(error),
+                Err(late) => Err(failed(late.to_string())),
+            };
+            self.over = Some(over);
+            return Err(failed("it has ended".to_owned()));
+        }
+    }
+
+    /// Ends it, with everything in its sandbox; false: nobody has said that it is gone.
+    pub(crate) async fn end(self, patience: Duration) -> bool {
+        if self.over.is_none() {
+            self.events.order(&Order::Cancel);
+            return matches!(timeout(patience, self.events.ended()).await, Ok(Ok(_)));
+        }
+        true
+    }
+
+    /// What it has used by the end of this call; none: its supervisor has other things to do.
+    async fn usage(&mut self, number: u64) -> Option<Usage> {
+        let by = Instant::now() + ANSWERING;
+        loop {
+            let over = match timeout_at(by, self.events.said()).await.ok()? {
+                Ok(Event::Account(asked, usage)) if asked == number => return Some(usage),
+                Ok(Event::Ended(ending)) => Ok(ending),
+                Ok(_) => continue,
+                Err(error) => Err(error),
+            };
+            let usage = over.as_ref().ok().map(|ending| ending.usage);
+            self.over = Some(over);
+            return usage;
+        }
+    }
+}
+
+/// By which a call is ended before it has an answer.
+struct Wanted<'a> {
+    timeout: Duration,
+    cancelled: watch::Receiver<bool>,
+    stop: &'a mut watch::Receiver<Option<SessionEnd>>,
+    /// Counted up.
+    interrupts: watch::Receiver<u64>,
+}
+
+/// Waits for whatever ends a call. Out of time or cancelled, it is interrupted first.
+async fn follow(
+    events: &Events,
+    write: impl Future<Output = io::Result<()>>,
+    pumps: impl Future<Output = ()>,
+    answer: impl Future<Output = Answer>,
+    mut wanted: Wanted<'_>,
+) -> How {
+    let (mut write, mut pumps, mut answer) = (pin!(write), pin!(pumps), pin!(answer));
+    let mut ended = pin!(events.ended());
+    let mut clock = pin!(sleep_until(Instant::now() + wanted.timeout));
+    let mut nudge = pin!(sleep_until(Instant::now()));
+    let (mut why, mut nudges, mut is_written) = (None, 0, false);
+    loop {
+        let interrupted = tokio::select! {
+            biased;
+            answer = &mut answer => return How::Answered(answer, why),
+            ended = &mut ended => {
+                return ended.map_or_else(How::Lost, |ending| How::Ended(ending, ProgramReport::default()));
+            }
+            // One that does not read its calls any more is out of time before long.
+            _ = &mut write, if !is_written => {
+                is_written = true;
+                continue;
+            }
+            () = &mut pumps => continue,
+            end = stopped(wanted.stop) => return How::GivenUp(end, Cause::Cancelled),
+            () = &mut clock => match why {
+                None => Some(Cause::Timeout),
+                Some(why) => return How::GivenUp(SessionEnd::Stuck, why),
+            },
+            Ok(_) = wanted.cancelled.wait_for(|cancelled| *cancelled), if why.is_none() => Some(Cause::Cancelled),
+            Ok(()) = wanted.interrupts.changed() => None,
+            () = &mut nudge, if nudges > 0 => {
+                nudges -= 1;
+                events.order(&Order::Interrupt);
+                nudge.as_mut().reset(Instant::now() + NUDGE);
+                continue;
+            }
+        };
+        events.order(&Order::Interrupt);
+        nudges = NUDGES;
+        nudge.as_mut().reset(Instant::now() + NUDGE);
+        if interrupted.is_some() {
+            why = interrupted;
+            clock.as_mut().reset(Instant::now() + GRACE);
+        }
+    }
+}
+
+/// Until the session is to end. Nobody is left who could say so: the engine is gone.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<SessionEnd>>) -> SessionEnd {
+    match stop.wait_for(Option::is_some).await {
+        Ok(end) => end.unwrap_or(SessionEnd::Server),
+        Err(_) => SessionEnd::Server,
+    }
+}
+
+/// The answer to a call; never, if none comes.
+async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> Answer {
+    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+    loop {
+        chunk.clear();
+        match report.read_buf(&mut chunk).await {
+            Ok(0) | Err(_) => return std::future::pending().await,
+            Ok(_) => {
+                if let Some(answer) = reports.feed(&chunk) {
+                    return answer;
+                }
+            }
+        }
+    }
+}
+
+/// Never ends: whoever waits for something else drops it.
+async fn pump_all(
+    stdout: &mut pipe::Receiver,
+    out: &mut Outlet,
+    stderr: &mut pipe::Receiver,
+    err: &mut Outlet,
+) {
+    tokio::join!(pump(stdout, out), pump(stderr, err));
+}
+
+async fn pump(from: &mut pipe::Receiver, to: &mut Outlet) {
+    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+    loop {
+        chunk.clear();
+        match from.read_buf(&mut chunk).await {
+            Ok(0) | Err(_) => return std::future::pending().await,
+            Ok(_) => to.take(&chunk).await,
+        }
+    }
+}
+
+/// What stands in a pipe now: all that was written before the answer.
+async fn rest(from: &pipe::Receiver, to: &mut Outlet) {
+    for piece in standing(from) {
+        to.take(&piece).await;
+    }
+}
+
+/// Throws it away.
+fn discard(from: &pipe::Receiver) {
+    drop(standing(from));
+}
+
+/// Read past the runtime, which has perhaps yet to hear that there is something.
+fn standing(from: &pipe::Receiver) -> Vec<Vec<u8>> {
+    let (mut pieces, mut room) = (Vec::new(), PIPE_BYTES_MAX);
+    let Ok(mut pipe) = from.as_fd().try_clone_to_owned().map(File::from) else {
+        return pieces;
+    };
+    let mut chunk = [0; 4 << 10];
+    while room > 0
+        && let Ok(count) = pipe.read(&mut chunk)
+        && count > 0
+    {
+        room = room.saturating_sub(count);
+        pieces.push(chunk[..count].to_vec());
+    }
+    pieces
+}
+
+/// A pipe holds no more than this (fs.pipe-max-size); what comes after it was written since.
+const PIPE_BYTES_MAX: usize = 1 << 20;
+
+impl Between {
+    /// Never ends, also where nothing more can come: the end of the interpreter itself is told elsewhere, and later.
+    async fn listen(&mut self, from: &mut pipe::Receiver) -> Infallible {
+        loop {
+            if from.readable().await.is_err() {
+                return std::future::pending().await;
+            }
+            // What fills a pipe again and again is thrown away in large pieces.
+            let mut chunk = vec![0; if self.lost > 0 { CHUNK_BYTES } else { 4 << 10 }];
+            match from.try_read(&mut chunk) {
+                Ok(0) => return std::future::pending().await,
+                Ok(count) => {
+                    let room = BETWEEN_BYTES_MAX.saturating_sub(self.bytes.len()).min(count);
+                    self.bytes.extend_from_slice(&chunk[..room]);
+                    self.lost += (count - room) as u64;
+                    if self.lost > 0 {
+                        tokio::time::sleep(BREATH).await;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return std::future::pending().await,
+            }
+        }
+    }
+
+    async fn give(&mut self, to: &mut Outlet) {
+        let Self { bytes, lost } = std::mem::take(self);
+        to.take(&bytes).await;
+        to.miss(lost);
+    }
+}

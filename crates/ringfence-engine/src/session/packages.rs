@@ -1,0 +1,78 @@
+//! Packages of a session that lives. Those it had stay: it is shown one layer that has them all.
+
+use super::{Live, life::Job};
+use crate::{
+    engine::{Caller, House, OutputChunk},
+    packages::{self, Provided, Wish},
+};
+use ringfence_store::layers::Package;
+use ringfence_types::{ErrorCode, RequestError, Requirement};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// What a session was shown.
+#[derive(Default)]
+pub(crate) struct Shown {
+    set: BTreeSet<Requirement>,
+    /// Held as long as the session can reach into it: what was imported from an older one may still be read.
+    layers: Vec<Provided>,
+}
+
+/// Layers upon each other; each is a mount, and kept.
+const LAYERS_MAX: usize = 32;
+
+impl Shown {
+    pub(crate) fn new(set: BTreeSet<Requirement>, provided: Option<Provided>) -> Self {
+        Self {
+            set,
+            layers: provided.into_iter().collect(),
+        }
+    }
+}
+
+/// Shows a session these packages beside those it has; whoever asks has its turn. What the installer said, where it was
+/// asked, and all that the session has now.
+pub(crate) async fn provide(
+    house: &Arc<House>,
+    live: &Live,
+    (caller, execution_id): (&Caller, Option<&str>),
+    wanted: &BTreeSet<Requirement>,
+    (notices, cancelled): (Option<mpsc::Sender<OutputChunk>>, watch::Receiver<bool>),
+) -> Result<Option<(String, Vec<Package>)>, RequestError> {
+    let (set, layers) = {
+        let shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
+        if wanted.is_subset(&shown.set) {
+            return Ok(None);
+        }
+        (shown.set.union(wanted).cloned().collect(), shown.layers.len())
+    };
+    if layers >= LAYERS_MAX {
+        return Err(RequestError::new(
+            ErrorCode::InvalidArgument,
+            format!("packages were added to the session {LAYERS_MAX} times."),
+            "Make a session with all that it needs in `packages`.",
+        ));
+    }
+    let wish = Wish {
+        caller,
+        namespace: &live.namespace,
+        execution_id,
+        language: live.language,
+        set: &set,
+        live: notices,
+        cancelled,
+    };
+    let provided = packages::layer(house, &wish).await?;
+    let (done, attached) = oneshot::channel();
+    let job = Job::Layer(provided.name.clone(), done);
+    live.jobs.send(job).await.map_err(|_| live.ended())?;
+    attached.await.map_err(|_| live.ended())??;
+    let told = (provided.output.clone(), provided.layer.packages().to_vec());
+    let mut shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
+    shown.set = set;
+    shown.layers.push(provided);
+    Ok(Some(told))
+}

@@ -1,0 +1,408 @@
+//! Saved workspaces: the engine's door to their store. Each is its namespace's, and to any other it is not there.
+
+use crate::{
+    engine::{Caller, Engine, House},
+    events::{EventKind, now_ms},
+    files::{self, Opened, Use, Whose},
+    session::Live,
+    store::fault,
+};
+use ringfence_store::{
+    audit::{Action, Outcome},
+    snapshots::{
+        About, LeftOut, ListedSnapshot, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore, Source,
+    },
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId, WorkspaceSource};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{os::fd::AsFd, sync::Arc};
+
+/// The most that a snapshot may have to be given as one text.
+pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
+/// Names of what was left out that stand in an answer.
+const LEFT_OUT_MAX: usize = 20;
+
+/// A saved workspace, in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotFacts {
+    /// Its name.
+    pub snapshot_id: String,
+    /// The caller's words.
+    pub description: String,
+    /// Unix time.
+    pub created_unix_ms: u64,
+    /// `namespace`, or the session whose workspace it was.
+    pub of: String,
+    /// Regular files.
+    pub files: u64,
+    /// Of all of them.
+    pub size_bytes: u64,
+}
+
+/// What a new snapshot took.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotMade {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: SnapshotFacts,
+    /// Bytes that no other snapshot of the namespace had.
+    pub new_bytes: u64,
+    /// What they take on the disk, compressed.
+    pub stored_bytes: u64,
+    /// What is not in it and why; a restore removes it. The first twenty.
+    pub left_out: Vec<String>,
+    /// How many there are of those.
+    pub left_out_count: usize,
+}
+
+/// What a restore changed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SnapshotRestored {
+    /// Entries that were made or written.
+    pub written: u64,
+    /// Entries that are gone.
+    pub deleted: u64,
+    /// Entries that were as they should be.
+    pub unchanged: u64,
+}
+
+impl Engine {
+    /// Saves a workspace. A session's is saved between two of its calls.
+    pub async fn create_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &Whose,
+        description: String,
+    ) -> Result<SnapshotMade, RequestError> {
+        let asked = json!({"of": files::of(whose)});
+        let note =
+            |outcome, details| self.note_file(caller, namespace, Action::SnapshotCreated, outcome, details);
+        note(Outcome::Pending, asked.clone()).await?;
+        let of = namespace.clone();
+        let saved = self.with_workspace(namespace, whose, Use::Read, move |store, opened| {
+            let about = About {
+                namespace: of,
+                description,
+                source: opened.source.clone(),
+                time_unix_ms: now_ms(),
+            };
+            let (words, source) = (about.description.clone(), source(&about.source));
+            let time = about.time_unix_ms;
+            let created = store.create(opened.root(), about)?;
+            Ok(SnapshotMade {
+                snapshot: SnapshotFacts {
+                    snapshot_id: created.id.to_string(),
+                    description: words,
+                    created_unix_ms: time,
+                    of: source,
+                    files: created.files,
+                    size_bytes: created.bytes,
+                },
+                new_bytes: created.new_bytes,
+                stored_bytes: created.stored_bytes,
+                left_out: created
+                    .left_out
+                    .iter()
+                    .take(LEFT_OUT_MAX)
+                    .map(|left| opened.redactor.text(&left_out(left)).into_owned())
+                    .collect(),
+                left_out_count: created.left_out.len(),
+            })
+        });
+        let saved = saved.await;
+        match &saved {
+            Ok(made) => {
+                let id = &made.snapshot.snapshot_id;
+                let bytes = made.snapshot.size_bytes;
+                note(
+                    Outcome::Ok,
+                    json!({"of": files::of(whose), "snapshot": id, "bytes": bytes}),
+                )
+                .await?;
+                let kind = EventKind::SnapshotCreated {
+                    snapshot_id: id.clone(),
+                    size_bytes: bytes,
+                };
+                self.house().bus.tell(namespace.as_str(), None, kind);
+            }
+            Err(_) => note(Outcome::Failed, asked).await?,
+        }
+        saved
+    }
+
+    /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or nothing.
+    pub async fn restore_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+        into: Option<SessionId>,
+    ) -> Result<SnapshotRestored, RequestError> {
+        let id = known(id)?;
+        let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
+        let note = |outcome| {
+            self.note_file(
+                caller,
+                namespace,
+                Action::SnapshotRestored,
+                outcome,
+                details.clone(),
+            )
+        };
+        note(Outcome::Pending).await?;
+        let restored = self.restore(namespace, id, into).await;
+        note(if restored.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        })
+        .await?;
+        let restored = restored?;
+        let kind = EventKind::SnapshotRestored {
+            snapshot_id: id.to_string(),
+        };
+        self.house().bus.tell(namespace.as_str(), None, kind);
+        Ok(restored)
+    }
+
+    async fn restore(
+        &self,
+        namespace: &Namespace,
+        id: SnapshotId,
+        into: Option<SessionId>,
+    ) -> Result<SnapshotRestored, RequestError> {
+        let of = namespace.clone();
+        let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
+        let whose = match (into, &manifest.source) {
+            (Some(session), _) => Whose::Session(session),
+            (None, Source::Namespace) => Whose::Namespace,
+            (None, Source::Session(session)) => {
+                Whose::Session(SessionId::try_from(session.clone()).map_err(fault)?)
+            }
+        };
+        // What was allowed when it was saved may be more than is allowed now.
+        let room = self.limits_of(namespace).0.disk_bytes;
+        let sizes = manifest.entries.iter().map(|entry| match &entry.kind {
+            SnapshotKind::File(content) => content.data.iter().map(|(_, length)| length).sum(),
+            SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
+        });
+        let needed: u64 = sizes.sum();
+        if needed > room {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!("the snapshot has {needed} bytes, and a workspace of `{namespace}` may have {room}."),
+                "Have the operator raise limits.disk_mb, or read single files from the snapshot.",
+            ));
+        }
+        let of = namespace.clone();
+        let restored = self.with_workspace(
+            namespace,
+            &whose,
+            Use::Replace,
+            move |store, opened| match opened.source {
+                Source::Namespace => store.restore(id, &of, opened.root()),
+                Source::Session(_) => store.restore_session(id, &of, opened.root()),
+            },
+        );
+        let restored = restored.await?;
+        Ok(SnapshotRestored {
+            written: restored.written,
+            deleted: restored.deleted,
+            unchanged: restored.unchanged,
+        })
+    }
+
+    /// The snapshots of a namespace, oldest first.
+    pub async fn snapshots(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<Vec<SnapshotFacts>, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_state_snapshots")
+            .await?;
+        let of = namespace.clone();
+        let listed = self.with_snapshots(move |store| store.list(&of)).await?;
+        Ok(listed.iter().map(facts).collect())
+    }
+
+    /// Forgets a snapshot; its room is given back.
+    pub async fn delete_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<(), RequestError> {
+        let id = known(id)?;
+        let details = json!({"snapshot": id.to_string()});
+        let note = |outcome| {
+            self.note_file(
+                caller,
+                namespace,
+                Action::SnapshotDeleted,
+                outcome,
+                details.clone(),
+            )
+        };
+        note(Outcome::Pending).await?;
+        let of = namespace.clone();
+        let deleted = self.with_snapshots(move |store| store.delete(id, &of)).await;
+        note(if deleted.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        })
+        .await?;
+        deleted
+    }
+
+    /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
+    pub async fn export_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<String, RequestError> {
+        let id = known(id)?;
+        self.note_call(caller, namespace.as_str(), "resource sandbox://snapshots")
+            .await?;
+        let redactor = crate::secrets::redactor_of_all(self.house(), namespace, &[]).await?;
+        let of = namespace.clone();
+        let text = self.with_snapshots(move |store| {
+            let mut text = Vec::new();
+            store.export(id, &of, EXPORT_BYTES_MAX, &mut text)?;
+            Ok(text)
+        });
+        let text = text.await?;
+        let mut document: Value = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
+        clean(&mut document, &redactor);
+        Ok(document.to_string())
+    }
+
+    async fn with_workspace<T: Send + 'static>(
+        &self,
+        namespace: &Namespace,
+        whose: &Whose,
+        wish: Use,
+        act: impl FnOnce(&SnapshotStore, &Opened) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let opened = files::open(self.house(), namespace, whose, wish).await?;
+        let redactor = opened.redactor.clone();
+        let done = self.with_snapshots(move |store| act(store, &opened)).await;
+        done.map_err(|error| files::clean(error, &redactor))
+    }
+
+    pub(crate) async fn with_snapshots<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&SnapshotStore) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let store: Arc<SnapshotStore> = self.house().snapshots.clone();
+        let done = tokio::task::spawn_blocking(move || act(&store)).await;
+        done.map_err(|error| fault(error.to_string()))?
+            .map_err(|error| refusal(&error))
+    }
+}
+
+/// The workspace of a session goes with it, and no snapshot is kept to complete what was begun there.
+pub(crate) async fn forget(house: &House, live: &Arc<Live>) {
+    if live.workspace != WorkspaceSource::Private {
+        return;
+    }
+    let (store, of) = (house.snapshots.clone(), live.clone());
+    let forgotten = tokio::task::spawn_blocking(move || store.forget(of.doors.changes.as_fd())).await;
+    if !matches!(forgotten, Ok(Ok(()))) {
+        tracing::warn!(?forgotten, session = %live.id, "a restore of its workspace is still in the store");
+    }
+}
+
+/// Takes secrets out of every text of a document. Contents that are no text leave as base64, and lose them as bytes.
+fn clean(document: &mut Value, redactor: &ringfence_redact::Redactor) {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    match document {
+        Value::String(text) => *text = redactor.text(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, redactor)),
+        Value::Object(fields) => {
+            let old = std::mem::take(fields);
+            for (name, mut value) in old {
+                match (
+                    name.as_str(),
+                    value.as_str().and_then(|text| STANDARD.decode(text).ok()),
+                ) {
+                    ("content_b64", Some(bytes)) => value = json!(STANDARD.encode(redactor.bytes(&bytes))),
+                    _ => clean(&mut value, redactor),
+                }
+                fields.insert(redactor.text(&name).into_owned(), value);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Anything that cannot be the name of one is the name of none.
+pub(crate) fn known(id: &str) -> Result<SnapshotId, RequestError> {
+    id.parse().map_err(|_| no_snapshot())
+}
+
+fn no_snapshot() -> RequestError {
+    RequestError::new(
+        ErrorCode::NotFound,
+        "there is no such snapshot in this namespace.",
+        "`list_state_snapshots` names those there are.",
+    )
+}
+
+fn facts(listed: &ListedSnapshot) -> SnapshotFacts {
+    SnapshotFacts {
+        snapshot_id: listed.id.to_string(),
+        description: listed.description.clone(),
+        created_unix_ms: listed.created_unix_ms,
+        of: source(&listed.source),
+        files: listed.files,
+        size_bytes: listed.bytes,
+    }
+}
+
+fn source(source: &Source) -> String {
+    match source {
+        Source::Namespace => "namespace".to_owned(),
+        Source::Session(id) => id.clone(),
+    }
+}
+
+fn left_out(left: &LeftOut) -> String {
+    format!("{}: {:?}", left.path.to_string_lossy(), left.reason)
+}
+
+/// What a caller may know of it.
+fn refusal(error: &SnapshotError) -> RequestError {
+    let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
+    match error {
+        SnapshotError::NotFound(_) => no_snapshot(),
+        SnapshotError::NoFile(_) => new(ErrorCode::NotFound, "`diff_workspace` names its files."),
+        SnapshotError::TooMany { .. } | SnapshotError::TooLarge { .. } | SnapshotError::Full { .. } => new(
+            ErrorCode::PolicyDenied,
+            "Delete snapshots that are no longer needed, or have the operator raise `snapshots.max` and `snapshots.max_mb`.",
+        ),
+        SnapshotError::Changed { .. } | SnapshotError::Busy => {
+            let mut busy = new(
+                ErrorCode::Busy,
+                "Try again when less is going on in the workspace.",
+            );
+            busy.retry_after_ms = Some(1000);
+            busy
+        }
+        SnapshotError::InUse(_) => new(
+            ErrorCode::Busy,
+            "Use its workspace once, which completes the restore.",
+        ),
+        SnapshotError::Linked { .. } | SnapshotError::Refused(_) => {
+            new(ErrorCode::InvalidArgument, "See what the message names.")
+        }
+        SnapshotError::Damaged { .. } => new(
+            ErrorCode::StoreFault,
+            "It is not given out; the operator can delete it with `ringfence snapshot delete`.",
+        ),
+        SnapshotError::Io { .. } | SnapshotError::Unusable { .. } => fault(error.to_string()),
+    }
+}

@@ -1,0 +1,268 @@
+//! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator may have
+//! listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it alone.
+
+use crate::{engine::House, policy::Grant, store::fault};
+use ringfence_jail::{HostWorkspace, Quota};
+use ringfence_store::make_own_directory;
+use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// Below the state directory.
+const DIRECTORY: &str = "workspaces";
+/// Namespaces that may have one.
+const NAMESPACES_MAX: usize = 10_000;
+/// How long one waits for others to let go of a workspace.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at a lock that another process holds, which tells nobody when it lets go.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Where the workspaces are, and who has them.
+pub(crate) struct Workspaces {
+    directory: PathBuf,
+    turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
+}
+
+/// Held by one at a time of those who share a workspace.
+type OneByOne = Mutex<()>;
+
+/// How a workspace is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Together with others.
+    Shared,
+    /// Nobody else is in it meanwhile.
+    Alone,
+}
+
+/// A turn at one workspace of a namespace, among the tasks of this server and among the servers of this user.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    directory: PathBuf,
+    own: Own,
+    /// Unlocked when it is closed; no program inherits it.
+    _others: File,
+}
+
+#[derive(Debug)]
+enum Own {
+    Shared(OwnedRwLockReadGuard<OneByOne>),
+    Alone(OwnedRwLockWriteGuard<OneByOne>),
+}
+
+impl Turn {
+    /// The workspace.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Keeps out the others who would do the same, for whoever looks at how full it is and then writes.
+    pub(crate) fn one_by_one(&self) -> MutexGuard<'_, ()> {
+        let lock: &OneByOne = match &self.own {
+            Own::Shared(own) => own,
+            Own::Alone(own) => own,
+        };
+        lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a run has of the host behind its workspace.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    pub(crate) shared: Option<HostWorkspace>,
+    _turn: Option<Turn>,
+}
+
+impl Lent {
+    /// It stays where it is when the run has ended.
+    pub(crate) fn stays(&self) -> bool {
+        self.shared
+            .as_ref()
+            .is_some_and(|shared| shared.mode == WorkspaceMode::Rw)
+    }
+
+    /// The directory as the run finds it, where its changes are to be told from what was there.
+    pub(crate) fn lies_below(&self) -> Option<&Path> {
+        let shared = self
+            .shared
+            .as_ref()
+            .filter(|shared| shared.mode != WorkspaceMode::Overlay)?;
+        Some(&shared.directory)
+    }
+}
+
+/// The directory behind a granted request's workspace, for as long as the run lasts.
+pub(crate) async fn lend(house: &House, grant: &Grant) -> Result<Lent, RequestError> {
+    let request = grant.request();
+    lend_to(house, &request.namespace, &request.workspace).await
+}
+
+/// The same for whoever is no request.
+pub(crate) async fn lend_to(
+    house: &House,
+    namespace: &Namespace,
+    source: &WorkspaceSource,
+) -> Result<Lent, RequestError> {
+    let (shared, turn) = match source {
+        WorkspaceSource::Private => return Ok(Lent::default()),
+        WorkspaceSource::Listed(name) => {
+            // Policy has put the directory in the name's place.
+            return Err(fault(format!("the workspace `{name}` was not looked up")));
+        }
+        WorkspaceSource::Host { directory, mode } => (
+            HostWorkspace {
+                directory: directory.clone(),
+                mode: *mode,
+                quota: Quota::Growth,
+            },
+            None,
+        ),
+        WorkspaceSource::Namespace => {
+            let turn = house.workspaces.turn(house, namespace, Wanted::Shared).await?;
+            let shared = HostWorkspace {
+                directory: turn.directory.clone(),
+                mode: WorkspaceMode::Rw,
+                quota: Quota::Total,
+            };
+            (shared, Some(turn))
+        }
+    };
+    check_tier(house, &shared)?;
+    Ok(Lent {
+        shared: Some(shared),
+        _turn: turn,
+    })
+}
+
+/// Without a root of its own a program meets the directory as it is: nothing lies over it, and its owner is who they are.
+fn check_tier(house: &House, shared: &HostWorkspace) -> Result<(), RequestError> {
+    let refuse = |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
+    match (house.settings.tier, shared.mode) {
+        (Tier::Full, _) => Ok(()),
+        (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
+            "the tier `landlock` has no overlay for a workspace.",
+            "Share the directory `ro`, or use the tier `full`.",
+        ),
+        (Tier::Landlock, _) if house.native.host.own_uids => refuse(
+            "the tier `landlock` shares no directory where the server is root: its programs are other users.",
+            "Run the server as the directory's owner, or use the tier `full`.",
+        ),
+        (Tier::Landlock, _) => Ok(()),
+    }
+}
+
+impl Workspaces {
+    pub(crate) fn below(state_dir: &Path) -> Self {
+        Self {
+            directory: state_dir.join(DIRECTORY),
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Waits for it, at most [`PATIENCE`]. The workspace is made when it is first used.
+    pub(crate) async fn turn(
+        &self,
+        house: &House,
+        namespace: &Namespace,
+        wanted: Wanted,
+    ) -> Result<Turn, RequestError> {
+        let by = Instant::now() + PATIENCE;
+        let own = self.own_turn(namespace);
+        let own = async {
+            match wanted {
+                Wanted::Shared => Own::Shared(own.read_owned().await),
+                Wanted::Alone => Own::Alone(own.write_owned().await),
+            }
+        };
+        let own = tokio::time::timeout(PATIENCE, own)
+            .await
+            .map_err(|_| busy(namespace))?;
+        let (directory, file) = self
+            .make(namespace)
+            .map_err(|error| unusable(namespace, &error))?;
+        loop {
+            let locked = match wanted {
+                Wanted::Shared => file.try_lock_shared(),
+                Wanted::Alone => file.try_lock(),
+            };
+            match locked {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < by => tokio::time::sleep(LOOK).await,
+                Err(TryLockError::WouldBlock) => return Err(busy(namespace)),
+                Err(TryLockError::Error(error)) => return Err(unusable(namespace, &error)),
+            }
+        }
+        resume(house, &directory).await?;
+        Ok(Turn {
+            directory,
+            own,
+            _others: file,
+        })
+    }
+
+    fn own_turn(&self, namespace: &Namespace) -> Arc<RwLock<OneByOne>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody has or waits for say nothing.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(namespace.clone()).or_default().clone()
+    }
+
+    /// The directory, and the file by which processes tell each other who has it. No namespace begins with a dot.
+    fn make(&self, namespace: &Namespace) -> std::io::Result<(PathBuf, File)> {
+        let directory = self.directory.join(namespace.as_str());
+        make_own_directory(&self.directory)?;
+        if !directory.exists() && fs::read_dir(&self.directory)?.count() >= 2 * NAMESPACES_MAX {
+            let many = format!("{NAMESPACES_MAX} namespaces have a workspace");
+            return Err(std::io::Error::other(many));
+        }
+        make_own_directory(&directory)?;
+        let lock = self.directory.join(format!(".{namespace}.lock"));
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(lock)?;
+        Ok((directory, file))
+    }
+}
+
+/// Nobody sees a workspace whose restore was interrupted before that has been brought to its end.
+async fn resume(house: &House, directory: &Path) -> Result<(), RequestError> {
+    let (snapshots, directory) = (house.snapshots.clone(), directory.to_owned());
+    let resumed = tokio::task::spawn_blocking(move || {
+        let root = File::open(&directory).map_err(|error| error.to_string())?;
+        snapshots.resume(root.as_fd()).map_err(|error| error.to_string())
+    });
+    match resumed.await.map_err(|error| fault(error.to_string()))? {
+        Ok(None) => Ok(()),
+        Ok(Some(resumed)) => {
+            tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
+            Ok(())
+        }
+        Err(error) => Err(fault(format!(
+            "an interrupted restore cannot be completed: {error}"
+        ))),
+    }
+}
+
+fn busy(namespace: &Namespace) -> RequestError {
+    let mut error = RequestError::new(
+        ErrorCode::Busy,
+        format!("the workspace of `{namespace}` is in use."),
+        "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
+    );
+    error.retry_after_ms = Some(1000);
+    error
+}
+
+fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
+    fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
+}

@@ -1,0 +1,224 @@
+//! A session as it is asked for, and as it is told of.
+
+use crate::{
+    EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, Requirement, WorkspaceSource,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+/// A session's name: a UUID, lower case, with its dashes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SessionId(String);
+
+impl TryFrom<String> for SessionId {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let is_good = text.len() == 36
+            && text.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+            });
+        if is_good {
+            Ok(Self(text))
+        } else {
+            Err("a session_id is what `create_session` gave: 36 characters".to_owned())
+        }
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl From<SessionId> for String {
+    fn from(id: SessionId) -> String {
+        id.0
+    }
+}
+
+impl SessionId {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a caller wants a session to be. Construct with [`SessionRequest::new`] and fill in.
+#[derive(Clone, Debug)]
+pub struct SessionRequest {
+    /// Whose interpreter stays alive.
+    pub language: Language,
+    /// Tenant.
+    pub namespace: Namespace,
+    /// Its environment, which is otherwise built from nothing.
+    pub env: BTreeMap<EnvName, EnvValue>,
+    /// Secrets of the namespace that it gets as environment variables.
+    pub secrets: BTreeSet<EnvName>,
+    /// Memory, processes, processor share and disk of the session; time and output of each call that asks for none.
+    pub limits: LimitsRequest,
+    /// It ends when nobody has used it for so long.
+    pub idle_ms: Option<u64>,
+    /// The directory behind `/workspace`.
+    pub workspace: WorkspaceSource,
+    /// Packages that it can import from the beginning.
+    pub packages: BTreeSet<Requirement>,
+}
+
+impl SessionRequest {
+    /// A session with nothing but a language.
+    pub fn new(language: Language) -> Self {
+        Self {
+            language,
+            namespace: Namespace::default_name(),
+            env: BTreeMap::new(),
+            secrets: BTreeSet::new(),
+            limits: LimitsRequest::default(),
+            idle_ms: None,
+            workspace: WorkspaceSource::Private,
+            packages: BTreeSet::new(),
+        }
+    }
+}
+
+/// A session that lives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// Its name.
+    pub session_id: SessionId,
+    /// Tenant.
+    pub namespace: String,
+    /// Whose interpreter it is.
+    pub language: Language,
+    /// What it does now.
+    pub state: SessionState,
+    /// Unix time.
+    pub created_unix_ms: u64,
+    /// Unix time of the last call's end, or of its creation.
+    pub used_unix_ms: u64,
+    /// Unix time at which it ends if nobody uses it.
+    pub idle_until_unix_ms: u64,
+    /// Unix time at which it ends in any case.
+    pub ends_unix_ms: u64,
+    /// Calls so far.
+    pub calls: u64,
+    /// Calls that wait for their turn.
+    pub waiting: usize,
+    /// Strength of its walls.
+    pub tier: String,
+    /// Memory of the session, in bytes.
+    pub memory_bytes_max: u64,
+    /// Wall time of a call that asks for none, in seconds.
+    pub timeout_seconds: f64,
+}
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// It waits for a call.
+    Idle,
+    /// A call runs.
+    Busy,
+}
+
+/// Why a session is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionEnd {
+    /// Somebody ended it.
+    Terminated,
+    /// Nobody used it for too long.
+    Idle,
+    /// It was as old as a session may become.
+    Age,
+    /// Its interpreter ended by itself: `exit()`, or a fault of its own.
+    Exited,
+    /// A signal ended its interpreter, as a fault of memory does.
+    Crashed,
+    /// It needed more memory than it had.
+    OutOfMemory,
+    /// It passed another limit.
+    Limit,
+    /// A call was out of time, or cancelled, and its program could not be interrupted.
+    Stuck,
+    /// The server ended, or what it stood on.
+    Server,
+}
+
+impl SessionEnd {
+    /// The word, as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Terminated => "terminated",
+            Self::Idle => "idle",
+            Self::Age => "age",
+            Self::Exited => "exited",
+            Self::Crashed => "crashed",
+            Self::OutOfMemory => "out_of_memory",
+            Self::Limit => "limit",
+            Self::Stuck => "stuck",
+            Self::Server => "server",
+        }
+    }
+
+    /// The end of a sentence that begins with the session.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Terminated => "was terminated",
+            Self::Idle => "was not used for too long",
+            Self::Age => "was as old as a session may become",
+            Self::Exited => "has ended because its interpreter exited",
+            Self::Crashed => "has ended because a signal ended its interpreter",
+            Self::OutOfMemory => "has ended because it was out of memory",
+            Self::Limit => "has ended because it passed a limit",
+            Self::Stuck => "was ended because a call could not be interrupted",
+            Self::Server => "has ended with its server or its template",
+        }
+    }
+}
+
+/// A request on a session whose parts belong to the session itself.
+pub(crate) fn belongs_to_creation(name: &str) -> RequestError {
+    RequestError::invalid(
+        format!("`{name}` is the session's, and was decided when it was created."),
+        format!("Give `{name}` to `create_session`, or leave `session_id` out."),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_uuid_and_nothing_else() {
+        assert!(
+            "0190b8f0-5c1e-7000-8000-00000000abcd"
+                .parse::<SessionId>()
+                .is_ok()
+        );
+        for bad in [
+            "",
+            "0190B8F0-5c1e-7000-8000-00000000abcd",
+            "0190b8f0-5c1e-7000-8000-00000000abc",
+            "0190b8f005c1e-7000-8000-00000000abcd",
+            "../../../../../../../../../../etc/pa",
+            "0190b8f0-5c1e-7000-8000-00000000abcé",
+        ] {
+            assert!(bad.parse::<SessionId>().is_err(), "{bad}");
+        }
+    }
+}
