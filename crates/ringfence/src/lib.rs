@@ -20,6 +20,8 @@
 //!   stops it. A program that fails is an [`ExecutionResult`]; a [`RequestError`] is a refusal, and says what to do.
 //! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a [`Namespace`] is a
 //!   tenant with a queue, secrets, limits and artifacts of its own.
+//! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] puts, gets and saves the
+//!   files that outlive a run, and [`Sandbox::snapshots`] puts them back; [`Sandbox::install`] brings packages.
 //! - [`Sandbox::secrets`] keeps what programs may use and nobody may print. [`Sandbox::artifacts`] and [`artifact`] give the
 //!   files that they left, signed. [`Sandbox::audit`] is the record of everything, [`Sandbox::events`] tells it as it happens.
 //! - [`Sandbox::warm_up`] keeps sandboxes ready, so that a run starts in about a millisecond.
@@ -55,16 +57,19 @@ mod utf8;
 pub use builder::SandboxBuilder;
 pub use executable::init;
 pub use ringfence_engine::{
-    Canceller, Counts, Ended, Event, EventKind, Execution, Hears, LineState, OutputChunk, OutputStream,
-    Percentiles, QueueState, Runtime, SandboxInfo, Stats, Subscriber, Warm,
+    Base, Bridged, Canceller, Changed, Counts, Difference, DirectoryGot, DirectoryPut, Ended, Event,
+    EventKind, Execution, FileFacts, Gift, Hears, Installed, Lay, LineState, OutputChunk, OutputStream,
+    Package, Percentiles, QueueState, RiskFacts, Runtime, SandboxInfo, SnapshotFacts, SnapshotMade,
+    SnapshotRestored, Stats, Subscriber, Warm,
 };
 pub use ringfence_types::{
     Argument, Artifact, Denial, Display, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, Exit,
     ExitKind, InputFile, Isolation, Language, LayerState, Limits, LimitsRequest, Lossy, Namespace, Phases,
-    Priority, ProgramError, RequestError, ResourceUsage, ScriptName, Tier, Truncated, WorkspaceMode,
-    WorkspacePath, WorkspaceSource,
+    Priority, ProgramError, RequestError, Requirement, ResourceUsage, ScriptName, Session, SessionEnd,
+    SessionId, SessionRequest, SessionState, Tier, Truncated, WorkspaceMode, WorkspaceName, WorkspacePath,
+    WorkspaceSource, requirements,
 };
-pub use sandbox::{Artifacts, Sandbox, Secrets};
+pub use sandbox::{Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 
 /// The words of the audit record.
 pub mod audit {

@@ -1,5 +1,11 @@
 //! The library's face: a typed, thin way into the engine.
 
+mod sessions;
+mod workspace;
+
+pub use sessions::Sessions;
+pub use workspace::{Snapshots, Workspace};
+
 use crate::builder::SandboxBuilder;
 use ringfence_engine::{
     Caller, Counts, Engine, Execution, Hears, Runtime, SandboxInfo, Stats, Stdin, Submission, Subscriber,
@@ -138,6 +144,7 @@ impl Sandbox {
             request,
             stdin: Stdin::FromRequest,
             live: false,
+            holds_changes: false,
             artifacts_to: None,
             caller: self.caller().clone(),
         }

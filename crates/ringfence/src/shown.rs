@@ -1,13 +1,19 @@
 //! What a server knows, told twice: as words for a person and as facts for a program. The tools of the protocol and the
 //! control socket tell the same.
 
+mod workspaces;
+
+pub(crate) use workspaces::{
+    committed, difference, held_changes, snapshot_made, snapshot_restored, snapshots,
+};
+
 use crate::{mcp::LIMIT_NAMES, moment};
 use ringfence_engine::{Counts, Inspection, QueueState, Stats};
 use ringfence_store::{
     audit::{Action, Actions, Page, Record},
     vault::SecretEntry,
 };
-use ringfence_types::{EnvName, Limits, Namespace};
+use ringfence_types::{EnvName, Limits, Namespace, Session, SessionState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -33,7 +39,8 @@ pub(crate) fn stats(stats: &Stats) -> Shown {
         );
     }
     text += &format!(
-        "vault: {}; artifacts: {} KiB; server: {} MiB\n",
+        "sessions: {}; vault: {}; artifacts: {} KiB; server: {} MiB\n",
+        stats.sessions,
         stats.vault,
         stats.artifacts_bytes >> 10,
         stats.memory_bytes >> 20
@@ -42,6 +49,39 @@ pub(crate) fn stats(stats: &Stats) -> Shown {
         text,
         facts: json!(stats),
     }
+}
+
+pub(crate) fn session(session: &Session) -> Shown {
+    Shown {
+        text: session_line(session),
+        facts: json!(session),
+    }
+}
+
+pub(crate) fn sessions(sessions: &[Session]) -> Shown {
+    let mut text: String = sessions.iter().map(session_line).collect();
+    if text.is_empty() {
+        text += "no sessions\n";
+    }
+    Shown {
+        text,
+        facts: json!({"sessions": sessions}),
+    }
+}
+
+fn session_line(session: &Session) -> String {
+    let state = match session.state {
+        SessionState::Idle => "idle",
+        SessionState::Busy => "busy",
+    };
+    format!(
+        "{} {} {state}, {} calls, ends {} if it is not used, isolation {}\n",
+        session.session_id,
+        session.language,
+        session.calls,
+        moment::write_milliseconds(session.idle_until_unix_ms),
+        session.tier,
+    )
 }
 
 pub(crate) fn queue(queue: &QueueState) -> Shown {
@@ -100,6 +140,7 @@ pub(crate) fn inspection(state: &Inspection) -> Shown {
     for run in &state.running {
         text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
     }
+    text.extend(state.sessions.iter().map(session_line));
     text += &limits_text(&state.defaults, &state.caps);
     if !state.secrets.is_empty() {
         text += &format!("secrets: {}\n", state.secrets.join(", "));
@@ -116,6 +157,7 @@ pub(crate) fn inspection(state: &Inspection) -> Shown {
         "namespace": state.namespace,
         "running": state.running,
         "waiting": state.waiting,
+        "sessions": state.sessions,
         "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
         "is_narrowed": state.is_narrowed,
         "secrets": state.secrets,

@@ -164,7 +164,7 @@ pub(super) fn expect_one(state_dir: &Path, ask: &Ask) -> Result<u32, RequestErro
     wait(control::expect_one(state_dir, ask.server))
 }
 
-fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
+pub(super) fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| fault("start", &error))?.block_on(asking)
 }

@@ -5,6 +5,7 @@ mod artifacts;
 mod audit;
 mod below_floor;
 mod bench;
+mod commit;
 mod completions;
 mod config;
 mod doctor;
@@ -13,6 +14,8 @@ mod request;
 mod run;
 mod secret;
 mod serve;
+mod session;
+mod snapshot;
 mod stored;
 mod vault;
 mod verify;
@@ -45,6 +48,12 @@ enum Command {
     Run(Box<run::RunArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
+    /// Keep interpreters alive in a running server, and run code in them
+    Session(session::SessionArguments),
+    /// Save, list and restore the workspaces that are kept for namespaces
+    Snapshot(snapshot::SnapshotArguments),
+    /// Give a session a variable
+    Bridge(session::BridgeArguments),
     /// Show how many run and wait in the servers of this user
     Queue(live::QueueArguments),
     /// Show what the servers of this user have and take
@@ -93,6 +102,9 @@ pub fn main() -> ExitCode {
     let done = match command {
         Command::Run(arguments) => run::run(&context, *arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
+        Command::Session(arguments) => session::session(&context, arguments),
+        Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
+        Command::Bridge(arguments) => session::bridge(&context, arguments),
         Command::Queue(arguments) => live::queue(&context, &arguments),
         Command::Stats(arguments) => live::stats(&context, &arguments),
         Command::Inspect(arguments) => live::inspect(&context, arguments),

@@ -26,6 +26,7 @@ pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest,
     request.args = words(&arguments.args)?;
     request.env = variables(&arguments.env)?;
     request.secrets = secrets(&arguments.secret)?;
+    request.packages = ringfence_types::requirements(language, &arguments.package)?;
     request.limits = limits(arguments)?;
     if let Some(workspace) = &arguments.workspace {
         request.workspace = workspace_of(workspace)?;
@@ -48,18 +49,11 @@ fn refuse_what_does_not_exist(arguments: &RunArguments) -> Result<(), RequestErr
             "Fetch the data first and give it as --workspace or stdin.",
         );
     }
-    if arguments.session.is_some() {
-        return refuse(
-            "--session",
-            "there are no sessions",
-            "Run the whole script at once.",
-        );
-    }
     Ok(())
 }
 
 /// At most one byte more than is allowed is read, whatever the script is.
-fn read_script(script: &Path) -> Result<String, RequestError> {
+pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
     let mut bytes = Vec::new();
     let limit = CODE_BYTES_MAX as u64 + 1;
     let read = if script == Path::new(STDIN) {
@@ -107,7 +101,7 @@ fn language(arguments: &RunArguments, code: &str) -> Result<Language, RequestErr
 }
 
 /// A name that would not do inside is simply not used; it is for tracebacks only.
-fn script_name(script: &Path) -> Option<ScriptName> {
+pub(super) fn script_name(script: &Path) -> Option<ScriptName> {
     if script == Path::new(STDIN) {
         return None;
     }
@@ -125,7 +119,7 @@ fn words(args: &[String]) -> Result<Vec<Argument>, RequestError> {
     })
 }
 
-fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
+pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
     let invalid = |reason: String, pair: &str| {
         // never the value: it may be a secret
         let name = pair.split('=').next().unwrap_or_default();
@@ -179,7 +173,7 @@ fn limits(arguments: &RunArguments) -> Result<LimitsRequest, RequestError> {
     })
 }
 
-fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
+pub(super) fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
     let bytes = parse_size(text).map_err(|reason| {
         RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
     })?;
@@ -202,10 +196,17 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     Ok((seconds * 1000.0).round() as u64)
 }
 
-fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> {
-    let invalid =
-        |what: String| RequestError::invalid(what, "Write --workspace DIR:ro, DIR:rw or DIR:overlay.");
-    let (directory, mode) = text.rsplit_once(':').unwrap_or((text, ""));
+pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> {
+    let invalid = |what: String| {
+        RequestError::invalid(
+            what,
+            "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.",
+        )
+    };
+    let Some((directory, mode)) = text.rsplit_once(':') else {
+        let named = text.parse();
+        return named.map_err(|reason| invalid(format!("--workspace {text}: {reason}.")));
+    };
     let mode = match mode {
         "ro" => WorkspaceMode::Ro,
         "rw" => WorkspaceMode::Rw,
@@ -285,14 +286,9 @@ mod tests {
     #[test]
     fn what_does_not_exist_yet_is_refused_by_name() {
         let script = Script::new("c.py", b"1");
-        for (flags, name) in [
-            (["--allow", "example.com"], "--allow"),
-            (["--session", "x"], "--session"),
-        ] {
-            let error = script.request(&flags).unwrap_err();
-            assert_eq!(error.code, ErrorCode::UnsupportedArgument);
-            assert!(error.message.contains(name), "{error}");
-        }
+        let error = script.request(&["--allow", "example.com"]).unwrap_err();
+        assert_eq!(error.code, ErrorCode::UnsupportedArgument);
+        assert!(error.message.contains("--allow"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! `ringfence run`: one script, its output as it comes, its exit code.
 
-use super::{Context, FAILED, below_floor, fault, request, set};
+use super::{
+    Context, FAILED, below_floor,
+    commit::{self, Decided, Keyboard, Question, Wish},
+    fault, request, set,
+};
 use crate::{
     log::{self, Log},
     settings::{Layer, LogLevel},
@@ -9,10 +13,12 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::{
-    Caller, Canceller, Engine, EngineSettings, Execution, OutputStream, Stdin, Submission,
+    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputStream, Stdin, Submission,
+    UNTOLD,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, WorkspaceMode, WorkspaceSource,
+    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, SessionId, WorkspaceMode,
+    WorkspaceSource,
 };
 use serde_json::json;
 use std::{
@@ -41,12 +47,22 @@ pub(super) struct RunArguments {
     /// A host that the script may reach
     #[arg(long, value_name = "HOST", hide = true)]
     pub(super) allow: Vec<String>,
-    /// The session to run in
-    #[arg(long, value_name = "ID", hide = true)]
-    pub(super) session: Option<String>,
-    /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it
+    /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
+    #[arg(long, value_name = "NAME")]
+    pub(super) package: Vec<String>,
+    /// The session of a running server to run in, instead of a sandbox of its own
+    #[arg(long, value_name = "ID", conflicts_with_all = ["language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard"])]
+    pub(super) session: Option<SessionId>,
+    /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it until they are
+    /// committed; `namespace`: the one that is kept for the namespace; or the name of one that the configuration lists
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     pub(super) workspace: Option<String>,
+    /// Write what the script changed in DIR:overlay to the directory, if it succeeds, without asking
+    #[arg(long, conflicts_with = "discard")]
+    commit: bool,
+    /// Show what the script changed in DIR:overlay, and give it up without asking
+    #[arg(long)]
+    discard: bool,
     /// Print one JSON document with everything about the run, instead of streaming its output
     #[arg(long)]
     json: bool,
@@ -79,12 +95,22 @@ pub(super) struct RunArguments {
     pub(super) args: Vec<String>,
 }
 
+impl RunArguments {
+    fn wish(&self) -> Option<Wish> {
+        let discard = self.discard.then_some(Wish::Discard);
+        self.commit.then_some(Wish::Commit).or(discard)
+    }
+}
+
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
 const READER_LEFT: u8 = 141;
 /// How long a run may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode, RequestError> {
+    if let Some(session) = arguments.session.clone() {
+        return in_session(context, session, arguments);
+    }
     let json = arguments.json;
     let prepared = prepare(context, arguments);
     let floor = prepared.as_ref().ok().map(|job| job.settings.tier);
@@ -108,6 +134,25 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
     })
 }
 
+fn in_session(
+    context: &Context,
+    session: SessionId,
+    arguments: RunArguments,
+) -> Result<ExitCode, RequestError> {
+    let script = (
+        request::read_script(&arguments.script)?,
+        request::script_name(&arguments.script),
+    );
+    let timeout_ms = arguments.timeout.map(request::milliseconds).transpose()?;
+    let raw = if arguments.raw {
+        Raw::AsWritten
+    } else {
+        Raw::Neutralised
+    };
+    let shown = (!arguments.json).then_some(raw);
+    super::session::run_script(context, session, script, arguments.args, timeout_ms, shown)
+}
+
 /// Everything that a run needs, read and checked.
 struct Job {
     settings: EngineSettings,
@@ -116,6 +161,7 @@ struct Job {
     request: ExecuteRequest,
     script: PathBuf,
     artifacts: Option<PathBuf>,
+    wish: Wish,
     shown: Shown,
 }
 
@@ -134,6 +180,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
     let config = context.settings(layer, LogLevel::Error)?;
     Log::begin(config.log);
     let request = request::from_arguments(&arguments)?;
+    let wish = Wish::of(arguments.wish(), &request)?;
     let raw = if arguments.raw {
         Raw::AsWritten
     } else {
@@ -153,6 +200,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
         request,
         script,
         artifacts,
+        wish,
         shown,
     })
 }
@@ -175,13 +223,16 @@ impl Job {
         if let Some(telemetry) = &telemetry {
             telemetry.follow(&engine);
         }
-        let stdin = input(&self.script);
+        let keyboard = Keyboard::new();
+        let stdin = input(&self.script, &keyboard);
         let live = matches!(self.shown, Shown::Streams(_));
+        let is_asked = live && can_be_asked(&self.script, terminal);
         let kept = Kept::of(&self.request, self.artifacts.as_deref());
         let execution = engine.submit(Submission {
             request: self.request,
             stdin,
             live,
+            holds_changes: true,
             artifacts_to: self.artifacts,
             caller: Caller::new("cli run"),
         });
@@ -199,6 +250,20 @@ impl Job {
                 (Some(signal), tokio::time::timeout(PATIENCE, following).await.ok())
             }
         };
+        let question = |has_succeeded| Question {
+            wish: self.wish,
+            has_succeeded,
+            keyboard: is_asked.then_some(keyboard),
+            is_told: live,
+            terminal,
+        };
+        let (signal, followed) = match (signal, followed) {
+            (None, Some(Ok(Followed::Ended(ended)))) => tokio::select! {
+                ended = ended.decided(question) => (None, Some(ended.map(Followed::Ended))),
+                signal = signals.next() => (Some(signal), None),
+            },
+            others => others,
+        };
         // The run is over or out of patience: the helper cleans up behind us.
         engine.leave();
         if let Some(telemetry) = telemetry {
@@ -206,8 +271,8 @@ impl Job {
         }
         match (signal, followed) {
             (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept),
-            (Some(signal), Some(Ok(Followed::Ended(result)))) if !live => {
-                conclude(terminal, self.shown, Followed::Ended(result), kept)?;
+            (Some(signal), Some(Ok(Followed::Ended(ended)))) if !live => {
+                conclude(terminal, self.shown, Followed::Ended(ended), kept)?;
                 Ok(ExitCode::from(signal))
             }
             (signal, _) => Ok(ExitCode::from(signal.unwrap_or(FAILED))),
@@ -217,8 +282,36 @@ impl Job {
 
 /// How following a run ended.
 enum Followed {
-    Ended(Box<ExecutionResult>),
+    Ended(Box<Ended>),
     ReaderLeft,
+}
+
+/// A run that has come to its end.
+struct Ended {
+    result: ExecutionResult,
+    /// What it did to an overlay, until that is decided.
+    changes: Option<HeldChanges>,
+    decided: Option<Decided>,
+}
+
+impl Ended {
+    async fn decided(
+        mut self: Box<Self>,
+        question: impl FnOnce(bool) -> Question,
+    ) -> Result<Box<Self>, RequestError> {
+        if let Some(changes) = self.changes.take() {
+            self.decided = Some(commit::decide(changes, question(self.result.success)).await?);
+        } else if let Some(untold) = self.result.denials.iter().find(|denial| denial.rule == UNTOLD)
+            && question(self.result.success).wish == Wish::Commit
+        {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!("{}.", untold.what),
+                &*untold.hint,
+            ));
+        }
+        Ok(self)
+    }
 }
 
 /// Copies the output as it comes, until the result is there.
@@ -234,6 +327,12 @@ async fn follow(
         let written = match chunk.stream {
             OutputStream::Stdout => out.write(&chunk.bytes).await,
             OutputStream::Stderr => ignore_lost(err.write(&chunk.bytes).await),
+            OutputStream::Notice => {
+                let text = String::from_utf8_lossy(&chunk.bytes);
+                let lines = text.lines().filter(|line| !line.trim().is_empty());
+                lines.for_each(|line| terminal.dim(line));
+                Ok(())
+            }
         };
         if let Err(error) = written {
             canceller.cancel();
@@ -246,16 +345,22 @@ async fn follow(
     }
     let ended = out.end().await;
     ignore_lost(err.end().await).map_err(|error| unwritten(&error))?;
-    let result = execution.finish().await;
+    let result = execution.finish_with_changes().await;
     match ended {
         _ if left => Ok(Followed::ReaderLeft),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
         Err(error) => Err(unwritten(&error)),
-        Ok(()) => result.map(|result| Followed::Ended(Box::new(result))),
+        Ok(()) => result.map(|(result, changes)| {
+            Followed::Ended(Box::new(Ended {
+                result,
+                changes,
+                decided: None,
+            }))
+        }),
     }
 }
 
-fn unwritten(error: &io::Error) -> RequestError {
+pub(super) fn unwritten(error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("could not write the script's output: {error}."),
@@ -278,6 +383,8 @@ enum Kept {
     All,
     /// Those of the workspace, which is the host's own directory.
     Workspace,
+    /// Those of the workspace, which were written to the host's directory.
+    Committed,
     None,
 }
 
@@ -285,7 +392,9 @@ impl Kept {
     fn of(request: &ExecuteRequest, artifacts: Option<&Path>) -> Self {
         match &request.workspace {
             _ if artifacts.is_some() => Self::All,
-            WorkspaceSource::Host {
+            WorkspaceSource::Namespace
+            | WorkspaceSource::Listed(_)
+            | WorkspaceSource::Host {
                 mode: WorkspaceMode::Rw,
                 ..
             } => Self::Workspace,
@@ -294,10 +403,12 @@ impl Kept {
     }
 
     /// `output/...` is the output directory, anything else is the workspace.
-    fn keeps(self, artifact: &str) -> bool {
+    fn keeps(self, artifact: &str, signature: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            Self::Workspace => !artifact.starts_with("output/"),
+            // What a listed directory's overlay had is stored, as is what was left in the output directory.
+            Self::Workspace => signature.is_none() && !artifact.starts_with("output/"),
+            Self::Committed => !artifact.starts_with("output/"),
             Self::None => false,
         }
     }
@@ -309,13 +420,24 @@ fn conclude(
     followed: Followed,
     kept: Kept,
 ) -> Result<ExitCode, RequestError> {
-    let Followed::Ended(result) = followed else {
+    let Followed::Ended(ended) = followed else {
         return Ok(ExitCode::from(READER_LEFT));
     };
+    let Ended { result, decided, .. } = *ended;
+    let kept = match &decided {
+        Some(decided) if decided.committed.is_some() => Kept::Committed,
+        _ => kept,
+    };
     match shown {
-        Shown::Document => terminal
-            .print_json(&result)
-            .map_err(|error| fault("print", &error))?,
+        Shown::Document => {
+            let mut document = json!(result);
+            if let Some(decided) = decided {
+                document["changes"] = decided.into_facts();
+            }
+            terminal
+                .print_json(&document)
+                .map_err(|error| fault("print", &error))?;
+        }
         Shown::Streams(_) => {
             explain_end(terminal, &result);
             for denial in &result.denials {
@@ -335,7 +457,7 @@ fn conclude(
 }
 
 /// An end that the script's own output cannot explain.
-fn explain_end(terminal: Terminal, result: &ExecutionResult) {
+pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
     let (message, hint) = match result.exit.kind {
         ExitKind::Timeout => (
             "the script ran out of time and was stopped.",
@@ -367,8 +489,11 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
 const NAMES_SHOWN: usize = 5;
 
 fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
-    let names = result.artifacts.iter().map(|artifact| artifact.name.as_str());
-    let lost: Vec<&str> = names.filter(|name| !kept.keeps(name)).collect();
+    let lost = result
+        .artifacts
+        .iter()
+        .filter(|artifact| !kept.keeps(&artifact.name, artifact.signature.as_deref()));
+    let lost: Vec<&str> = lost.map(|artifact| artifact.name.as_str()).collect();
     let more = match lost.len() {
         0 => return None,
         few if few <= NAMES_SHOWN => String::new(),
@@ -391,12 +516,22 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
     Some(format!("left behind: {shown}{more} ({how})"))
 }
 
+/// Is somebody there who sees a question and can answer it.
+fn can_be_asked(script: &Path, terminal: Terminal) -> bool {
+    script != Path::new(request::STDIN) && has_answers(terminal)
+}
+
+/// The same, where no script reads our standard input.
+pub(super) fn has_answers(terminal: Terminal) -> bool {
+    io::stdin().is_terminal() && !in_background() && terminal.has_person()
+}
+
 /// The script's standard input. When the script itself came from there, nothing is left of it.
-fn input(script: &Path) -> Stdin {
+fn input(script: &Path, keyboard: &Keyboard) -> Stdin {
     if script == Path::new(request::STDIN) || (io::stdin().is_terminal() && in_background()) {
         return Stdin::FromRequest;
     }
-    Stdin::Stream(Box::new(tokio::io::stdin()))
+    Stdin::Stream(Box::new(keyboard.clone()))
 }
 
 /// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
@@ -449,7 +584,8 @@ mod tests {
 
     #[test]
     fn files_that_stay_are_not_called_left_behind() {
-        let check = |kept: Kept, name: &str, expect: bool| assert_eq!(kept.keeps(name), expect, "{name}");
+        let check =
+            |kept: Kept, name: &str, expect: bool| assert_eq!(kept.keeps(name, None), expect, "{name}");
         check(Kept::None, "a", false);
         check(Kept::Workspace, "a", true);
         check(Kept::Workspace, "output/a", false);

@@ -1,15 +1,16 @@
 //! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
 
 use super::{
-    ANSWER_BYTES_MAX, PATIENCE, own_uid,
+    ANSWER_BYTES_MAX, own_uid,
     place::Place,
     wire::{Answer, Request},
 };
 use crate::shown::Shown;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{io, path::Path, time::Duration};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     time::timeout,
 };
@@ -49,6 +50,59 @@ pub(crate) async fn ask_one(
     let Server { pid, stream } = find_one(state_dir, only).await?;
     let answer = ask(stream, pid, request).await;
     Ok(Answered { pid, answer })
+}
+
+/// A piece of a program's output.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) is_stderr: bool,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Asks the server with this process number something that takes its time, and hands on the output that comes before the
+/// answer. `give`: false, nobody takes it any more.
+pub(crate) async fn follow_one(
+    state_dir: &Path,
+    pid: u32,
+    request: &Request,
+    mut give: impl AsyncFnMut(Piece) -> bool,
+) -> Result<Shown, RequestError> {
+    let Server { mut stream, .. } = find_one(state_dir, Some(pid)).await?;
+    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
+    let line = request.write().map_err(|error| failed(&error))?;
+    stream.write_all(&line).await.map_err(|error| failed(&error))?;
+    let mut lines = BufReader::new(stream.take(ANSWER_BYTES_MAX as u64 * 16));
+    loop {
+        let mut line = Vec::new();
+        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
+        one.read_until(b'\n', &mut line)
+            .await
+            .map_err(|error| failed(&error))?;
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Output { stderr, bytes }) => {
+                let bytes = STANDARD.decode(bytes).map_err(|error| failed(&error))?;
+                if !give(Piece {
+                    is_stderr: stderr,
+                    bytes,
+                })
+                .await
+                {
+                    return Err(failed(&"its output was wanted no more"));
+                }
+            }
+            Ok(Answer::Ok(shown)) => return Ok(shown),
+            Ok(Answer::Error(error)) => return Err(error),
+            Err(_) => return Err(failed(&"it hung up")),
+        }
+    }
+}
+
+fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
+    RequestError::new(
+        ErrorCode::StoreFault,
+        format!("the server {pid} did not answer: {what}."),
+        "Look at its log, and whether it is of this version.",
+    )
 }
 
 /// The process number of the only server.
@@ -130,21 +184,15 @@ async fn connect(place: &Place, pid: u32) -> io::Result<UnixStream> {
 }
 
 async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, RequestError> {
-    let failed = |what: &dyn std::fmt::Display| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            format!("the server {pid} did not answer: {what}."),
-            "Look at its log, and whether it is of this version.",
-        )
-    };
-    let exchanged = timeout(PATIENCE, exchange(stream, request)).await;
+    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
+    let exchanged = timeout(request.patience(), exchange(stream, request)).await;
     let line = exchanged
         .map_err(|_| failed(&"its time was up"))?
         .map_err(|error| failed(&error))?;
     match serde_json::from_slice(&line) {
         Ok(Answer::Ok(shown)) => Ok(shown),
         Ok(Answer::Error(error)) => Err(error),
-        Err(_) => Err(failed(&"its answer is not understood")),
+        Ok(Answer::Output { .. }) | Err(_) => Err(failed(&"its answer is not understood")),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, own_uid,
     place::Place,
+    sessions,
     wire::{Answer, Request},
 };
 use crate::shown::{self, Change, Shown};
@@ -103,6 +104,9 @@ async fn attend(listener: UnixListener, engine: Engine) {
 
 async fn serve(mut stream: UnixStream, engine: &Engine) -> io::Result<()> {
     let answer = match accept(&mut stream).await? {
+        Ok(Request::SessionExec { call }) => {
+            sessions::exec(engine, &Caller::new(CALLER), *call, &mut stream).await?
+        }
         Ok(request) => perform(engine, request).await,
         Err(error) => Err(error),
     };
@@ -224,6 +228,7 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
             let page = engine.audit(caller, query.query()?).await?;
             Ok(shown::records(&page))
         }
+        of_a_session => sessions::perform(engine, caller, of_a_session).await,
     }
 }
 

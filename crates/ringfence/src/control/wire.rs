@@ -4,15 +4,19 @@
 //! nobody wipes; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
+use super::{
+    PATIENCE, PATIENCE_WITH_PACKAGES,
+    sessions::{Call, Wish},
+};
 use crate::shown::{self, Shown};
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use ringfence_store::{
     audit::{Outcome, Query},
     vault::{SECRET_BYTES_MAX, SecretValue},
 };
-use ringfence_types::{LimitsRequest, Namespace, RequestError};
+use ringfence_types::{LimitsRequest, Namespace, RequestError, SessionId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::fmt;
+use std::{fmt, time::Duration};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Everything that a server can be asked.
@@ -50,6 +54,32 @@ pub(crate) enum Request {
     VaultDelete { namespace: Namespace, key: String },
     #[serde(rename = "audit")]
     Audit { query: Question },
+    #[serde(rename = "session.create")]
+    SessionCreate { wish: Box<Wish> },
+    /// None: of all namespaces.
+    #[serde(rename = "session.list")]
+    SessionList { namespace: Option<Namespace> },
+    #[serde(rename = "session.interrupt")]
+    SessionInterrupt { session: SessionId },
+    #[serde(rename = "session.kill")]
+    SessionKill { session: SessionId },
+    /// What it has done to its overlay.
+    #[serde(rename = "session.diff")]
+    SessionDiff { session: SessionId },
+    /// What has that token, to the host.
+    #[serde(rename = "session.commit")]
+    SessionCommit { session: SessionId, token: String },
+    /// Its output comes before the answer.
+    #[serde(rename = "session.exec")]
+    SessionExec { call: Box<Call> },
+    #[serde(rename = "session.bridge")]
+    SessionBridge {
+        from: Option<SessionId>,
+        to: SessionId,
+        name: String,
+        renamed: Option<String>,
+        value: Option<serde_json::Value>,
+    },
 }
 
 /// How every request begins.
@@ -84,6 +114,14 @@ impl Request {
         Ok(line)
     }
 
+    /// How long the answer may take.
+    pub(super) fn patience(&self) -> Duration {
+        match self {
+            Self::SessionCreate { wish } if !wish.packages.is_empty() => PATIENCE_WITH_PACKAGES,
+            _ => PATIENCE,
+        }
+    }
+
     /// The method's name.
     pub(super) fn method(&self) -> &'static str {
         match self {
@@ -98,6 +136,14 @@ impl Request {
             Self::VaultPut { .. } => "vault.put",
             Self::VaultDelete { .. } => "vault.delete",
             Self::Audit { .. } => "audit",
+            Self::SessionCreate { .. } => "session.create",
+            Self::SessionList { .. } => "session.list",
+            Self::SessionInterrupt { .. } => "session.interrupt",
+            Self::SessionKill { .. } => "session.kill",
+            Self::SessionDiff { .. } => "session.diff",
+            Self::SessionCommit { .. } => "session.commit",
+            Self::SessionExec { .. } => "session.exec",
+            Self::SessionBridge { .. } => "session.bridge",
         }
     }
 }
@@ -191,6 +237,11 @@ impl Question {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
+    /// Not the answer yet: what a program writes, in base64.
+    Output {
+        stderr: bool,
+        bytes: String,
+    },
     Ok(Shown),
     Error(RequestError),
 }
@@ -227,6 +278,11 @@ mod tests {
     #[test]
     fn every_method_is_read_as_it_is_written() {
         let namespace = Namespace::default_name;
+        let session = || {
+            "0190b8f0-5c1e-7000-8000-00000000abcd"
+                .parse::<SessionId>()
+                .unwrap()
+        };
         let limits = LimitsRequest {
             max_cpu_cores: Some(0.5),
             ..LimitsRequest::default()
@@ -265,6 +321,21 @@ mod tests {
                 key: "K".to_owned(),
             },
             Request::Audit { query },
+            Request::SessionList { namespace: None },
+            Request::SessionKill { session: session() },
+            Request::SessionInterrupt { session: session() },
+            Request::SessionDiff { session: session() },
+            Request::SessionCommit {
+                session: session(),
+                token: "00ff".to_owned(),
+            },
+            Request::SessionBridge {
+                from: None,
+                to: session(),
+                name: "x".to_owned(),
+                renamed: None,
+                value: Some(serde_json::json!([1, "two"])),
+            },
         ];
         for request in requests {
             let line = request.write().unwrap();

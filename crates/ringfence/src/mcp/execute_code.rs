@@ -4,13 +4,15 @@ use super::{
     Answer, Offer,
     arguments::{Absent, Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
     logging, progress, resources,
+    sessions::session_id,
 };
 use crate::nearest::suggestion;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
 use ringfence_types::{
     Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
-    InputFile, Language, LimitsRequest, RequestError, WorkspacePath, parse_size,
+    InputFile, Language, LimitsRequest, Namespace, RequestError, Requirement, SessionId, WorkspacePath,
+    WorkspaceSource, parse_size, requirements,
 };
 use rmcp::{RoleServer, service::RequestContext};
 use serde_json::{Map, Value};
@@ -26,6 +28,7 @@ pub(super) const TIMEOUT: Name = ("timeout_seconds", &["timeout", "timeout_sec"]
 pub(super) const FILES: Name = ("files", &[]);
 pub(super) const ENV: Name = ("env", &["env_vars"]);
 pub(super) const SECRETS: Name = ("secrets", &[]);
+pub(super) const PACKAGES: Name = ("packages", &[]);
 pub(super) const ARGS: Name = ("args", &[]);
 pub(super) const STDIN: Name = ("stdin", &[]);
 pub(super) const CAPTURE: Name = ("capture_output", &[]);
@@ -34,21 +37,15 @@ pub(super) const LIMITS: Name = ("resource_limits", &[]);
 pub(super) const PROFILE: Name = ("profile", &[]);
 pub(super) const CONTAINER: Name = ("use_container", &[]);
 pub(super) const BACKEND: Name = ("backend", &[]);
+pub(super) const SESSION: Name = ("session_id", &[]);
 pub(super) const VALIDATE: Name = ("validate", &[]);
+pub(super) const WORKSPACE: Name = ("workspace", &[]);
 
 const KNOWN: &[Name] = &[
-    CODE, LANGUAGE, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE, CONTAINER,
-    BACKEND, VALIDATE, NAMESPACE,
+    CODE, LANGUAGE, SESSION, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE,
+    CONTAINER, BACKEND, VALIDATE, PACKAGES, WORKSPACE, NAMESPACE,
 ];
-const ABSENT: &[Absent] = &[
-    Absent {
-        name: "session_id",
-        hint: "Each call is a fresh sandbox: send everything that the program needs.",
-    },
-    Absent {
-        name: "packages",
-        hint: "Use what `list_runtimes` shows, or send modules as `files`.",
-    },
+pub(super) const ABSENT: &[Absent] = &[
     Absent {
         name: "allowed_domains",
         hint: "Sandboxes have no network: fetch the data first and send it as `files`.",
@@ -70,7 +67,12 @@ pub(crate) const LIMIT_NAMES: [&str; 6] = [
 const MEBIBYTE: u64 = 1 << 20;
 
 /// The request, with each part checked.
-pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<ExecuteRequest, RequestError> {
+/// `language_of`: what a session speaks, for a call that names no language.
+pub(super) fn parse(
+    arguments: Map<String, Value>,
+    offer: &Offer,
+    language_of: impl FnOnce(&Namespace, &SessionId) -> Result<Language, RequestError>,
+) -> Result<ExecuteRequest, RequestError> {
     let mut arguments = Arguments::open(arguments, "", KNOWN, ABSENT)?;
     only_values_that_work(&mut arguments)?;
     let code = arguments.text(CODE)?.ok_or_else(|| {
@@ -79,14 +81,26 @@ pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<Exec
             "Send the program's text in `code`.",
         )
     })?;
-    let mut request = ExecuteRequest::new(language(&mut arguments)?, code);
-    request.namespace = arguments.namespace(offer.namespaces)?;
+    let namespace = arguments.namespace(offer.namespaces)?;
+    let session = session_id(&mut arguments, SESSION)?;
+    let language = match (language(&mut arguments)?, &session) {
+        (Some(named), _) => named,
+        (None, Some(session)) => language_of(&namespace, session)?,
+        (None, None) => Language::Python,
+    };
+    let mut request = ExecuteRequest::new(language, code);
+    request.namespace = namespace;
+    request.session = session;
     request.files = files(arguments.list(FILES)?.unwrap_or_default())?;
     request.env = env(arguments.object(ENV)?.unwrap_or_default())?;
     request.secrets = secrets(arguments.list(SECRETS)?.unwrap_or_default())?;
+    request.packages = packages(&mut arguments, request.language)?;
     request.args = args(arguments.list(ARGS)?.unwrap_or_default())?;
     request.stdin = arguments.text(STDIN)?.unwrap_or_default().into_bytes();
     request.capture_output = arguments.flag(CAPTURE)?.unwrap_or(true);
+    if let Some(name) = arguments.text(WORKSPACE)? {
+        request.workspace = workspace(&name)?;
+    }
     request.limits = limits(&mut arguments, offer)?;
     request.check()?;
     Ok(request)
@@ -121,11 +135,11 @@ fn only_values_that_work(arguments: &mut Arguments) -> Result<(), RequestError> 
     }
 }
 
-fn language(arguments: &mut Arguments) -> Result<Language, RequestError> {
+pub(super) fn language(arguments: &mut Arguments) -> Result<Option<Language>, RequestError> {
     let Some(name) = arguments.text(LANGUAGE)? else {
-        return Ok(Language::Python);
+        return Ok(None);
     };
-    name.parse().map_err(|_| {
+    name.parse().map(Some).map_err(|_| {
         let shown: String = name.chars().take(64).collect();
         let names = Language::NAMES.map(|(name, _)| name);
         invalid(
@@ -166,25 +180,33 @@ fn file(item: Value) -> Result<InputFile, RequestError> {
             "Name files below the workspace, as data/in.csv.",
         )
     })?;
-    let bytes = match (fields.text(TEXT)?, fields.text(BASE64)?) {
-        (Some(text), None) => text.into_bytes(),
+    let bytes = content(&mut fields, TEXT, BASE64, &path)?;
+    Ok(InputFile { path, bytes })
+}
+
+/// One of two arguments: text as it is, or anything in base64.
+pub(super) fn content(
+    fields: &mut Arguments,
+    text: Name,
+    base64: Name,
+    path: &WorkspacePath,
+) -> Result<Vec<u8>, RequestError> {
+    match (fields.text(text)?, fields.text(base64)?) {
+        (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|reason| {
             invalid(
                 format!("`base64` of {:?}: {reason}.", path.as_str()),
                 "Send standard base64 with padding.",
             )
-        })?,
-        _ => {
-            return Err(invalid(
-                format!("the file {:?} needs one of `text` and `base64`.", path.as_str()),
-                "Send text as `text` and anything else as `base64`.",
-            ));
-        }
-    };
-    Ok(InputFile { path, bytes })
+        }),
+        _ => Err(invalid(
+            format!("the file {:?} needs one of `text` and `base64`.", path.as_str()),
+            "Send text as `text` and anything else as `base64`.",
+        )),
+    }
 }
 
-fn env(variables: Map<String, Value>) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
+pub(super) fn env(variables: Map<String, Value>) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
     let variable = |(name, value): (String, Value)| {
         let shown: String = name.chars().take(64).collect();
         let Value::String(value) = value else {
@@ -200,8 +222,18 @@ fn env(variables: Map<String, Value>) -> Result<BTreeMap<EnvName, EnvValue>, Req
     variables.into_iter().map(variable).collect()
 }
 
+/// A name, never a path: which directories there are is the operator's to say.
+pub(super) fn workspace(name: &str) -> Result<WorkspaceSource, RequestError> {
+    name.parse().map_err(|reason| {
+        invalid(
+            format!("`workspace`: {reason}."),
+            "Say private, namespace, or the name of a directory that the operator has listed.",
+        )
+    })
+}
+
 /// Names only: there is no argument that takes a secret's value.
-fn secrets(names: Vec<Value>) -> Result<BTreeSet<EnvName>, RequestError> {
+pub(super) fn secrets(names: Vec<Value>) -> Result<BTreeSet<EnvName>, RequestError> {
     let name = |name: Value| {
         let Value::String(name) = name else {
             return Err(wrong_type("secrets[]", "a string", &name));
@@ -210,6 +242,20 @@ fn secrets(names: Vec<Value>) -> Result<BTreeSet<EnvName>, RequestError> {
             .map_err(|reason| invalid(format!("`secrets`: {reason}."), "`vault_list` has their names."))
     };
     names.into_iter().map(name).collect()
+}
+
+/// Names and versions, as pip and npm write them.
+pub(super) fn packages(
+    arguments: &mut Arguments,
+    language: Language,
+) -> Result<BTreeSet<Requirement>, RequestError> {
+    let text = |item: Value| match item {
+        Value::String(text) => Ok(text),
+        other => Err(wrong_type("packages[]", "a string", &other)),
+    };
+    let items = arguments.list(PACKAGES)?.unwrap_or_default();
+    let texts: Vec<String> = items.into_iter().map(text).collect::<Result<_, _>>()?;
+    requirements(language, &texts)
 }
 
 fn args(words: Vec<Value>) -> Result<Vec<Argument>, RequestError> {
@@ -223,7 +269,7 @@ fn args(words: Vec<Value>) -> Result<Vec<Argument>, RequestError> {
     words.into_iter().map(word).collect()
 }
 
-fn limits(arguments: &mut Arguments, offer: &Offer) -> Result<LimitsRequest, RequestError> {
+pub(super) fn limits(arguments: &mut Arguments, offer: &Offer) -> Result<LimitsRequest, RequestError> {
     let outer = arguments.number(TIMEOUT)?;
     let memory = arguments.text(MEMORY)?.map(|text| mebibytes(&text)).transpose()?;
     let known = LIMIT_NAMES.map(|name| (name, [].as_slice()));
@@ -288,7 +334,7 @@ fn mebibytes(text: &str) -> Result<u64, RequestError> {
     clippy::cast_precision_loss,
     reason = "checked to be between 0 and the cap, which is days at most"
 )]
-fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestError> {
+pub(super) fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestError> {
     let cap = cap_ms as f64 / 1000.0;
     if !(seconds > 0.0 && seconds <= cap) {
         return Err(invalid(
@@ -313,6 +359,7 @@ pub(super) async fn call(
         request,
         stdin: Stdin::FromRequest,
         live,
+        holds_changes: false,
         artifacts_to: None,
         caller: caller.clone(),
     });

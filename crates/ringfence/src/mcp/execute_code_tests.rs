@@ -5,7 +5,7 @@ use crate::{
     mcp::schemas::{self, tests::conforms},
     settings::{Namespaces, Toolset},
 };
-use ringfence_engine::PolicySettings;
+use ringfence_engine::{PackagePolicy, PolicySettings};
 use ringfence_types::{
     Display, Exit, Isolation, Limits, Lossy, Phases, ProgramError, ResourceUsage, Tier, Truncated,
 };
@@ -33,9 +33,22 @@ pub(in crate::mcp) fn offer() -> Offer {
         defaults,
         caps,
         secrets,
+        workspaces: Vec::new(),
+        packages: PackagePolicy {
+            enabled: true,
+            allow: vec!["*".to_owned()],
+            timeout: Duration::from_secs(300),
+            bytes_max: 1 << 30,
+        },
     };
     Offer {
-        toolsets: vec![Toolset::Execute, Toolset::Observe, Toolset::Vault],
+        toolsets: vec![
+            Toolset::Execute,
+            Toolset::Sessions,
+            Toolset::Snapshots,
+            Toolset::Observe,
+            Toolset::Vault,
+        ],
         namespaces: Namespaces::CallerChooses,
         policy: tokio::sync::watch::channel(policy).1,
     }
@@ -45,7 +58,7 @@ fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {
     let Value::Object(arguments) = arguments else {
         panic!("an object")
     };
-    parse(arguments, &offer())
+    parse(arguments, &offer(), |_, _| Ok(Language::Shell))
 }
 
 fn with(name: &str, value: Value) -> Result<ExecuteRequest, RequestError> {
@@ -59,13 +72,14 @@ fn a_full_request_is_read() {
         "files": [{"path": "a/b.txt", "text": "é"}, {"path": "c.bin", "base64": "AAEC"}], "capture_output": false,
         "memory_limit": "1g", "resource_limits": {"max_cpu_cores": 0.5, "max_processes": 9, "max_disk_mb": 7},
         "namespace": "team", "profile": "unrestricted", "use_container": false, "backend": "native", "validate": "off",
-        "session_id": null,
+        "session_id": null, "packages": ["lodash@4"],
     }))
     .unwrap();
     assert_eq!(request.language, Language::Node);
     assert_eq!(request.namespace.as_str(), "team");
     assert_eq!(request.files[1].bytes, [0, 1, 2]);
     assert_eq!(request.stdin, b"in");
+    assert!(request.packages.iter().map(Requirement::as_str).eq(["lodash@4"]));
     assert!(!request.capture_output);
     let limits = &request.limits;
     assert_eq!(
@@ -90,14 +104,48 @@ fn little_is_enough() {
 }
 
 #[test]
+fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
+    let id = "0190b8f0-5c1e-7000-8000-00000000abcd";
+    let read = |more: Value| {
+        let mut arguments = json!({"code": "1", "session_id": id});
+        arguments
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        read(arguments)
+    };
+    let request = read(json!({})).unwrap();
+    assert_eq!(
+        (request.language, request.session.unwrap().as_str()),
+        (Language::Shell, id)
+    );
+    assert_eq!(
+        read(json!({"language": "node"})).unwrap().language,
+        Language::Node
+    );
+    assert!(
+        with("session_id", json!("s"))
+            .unwrap_err()
+            .message
+            .contains("session_id")
+    );
+    for of_the_session in [
+        json!({"secrets": ["A"]}),
+        json!({"workspace": "namespace"}),
+        json!({"memory_limit": "1g"}),
+    ] {
+        let error = read(of_the_session).unwrap_err();
+        assert!(error.hint.contains("create_session"), "{error}");
+    }
+}
+
+#[test]
 fn what_does_not_exist_yet_is_refused_by_name() {
     let check = |name: &str, value: Value| {
         let error = with(name, value).unwrap_err();
         assert_eq!(error.code, ErrorCode::UnsupportedArgument, "{name}: {error}");
         assert!(error.message.contains(name) && !error.hint.is_empty(), "{error}");
     };
-    check("session_id", json!("s"));
-    check("packages", json!(["numpy"]));
     check("allowed_domains", json!(["example.com"]));
     check("allowed_imports", json!(["math"]));
     check("profile", json!("strict"));
@@ -232,6 +280,7 @@ fn result() -> ExecutionResult {
         request_id: "id".into(),
         namespace: "default".into(),
         session_id: None,
+        session_ended: None,
         language: Language::Python,
         backend: "native".into(),
         success: false,

@@ -69,9 +69,13 @@ fn level(kind: &EventKind) -> LoggingLevel {
         EventKind::ExecutionOutput { .. } => LoggingLevel::Debug,
         EventKind::ExecutionStarted { .. }
         | EventKind::ExecutionCompleted(_)
+        | EventKind::SessionCreated { .. }
+        | EventKind::SessionKilled { .. }
         | EventKind::VaultAccessed { .. }
-        | EventKind::ArtifactSigned { .. } => LoggingLevel::Info,
-        EventKind::ExecutionFailed(_) => LoggingLevel::Notice,
+        | EventKind::PackageInstalled { .. }
+        | EventKind::ArtifactSigned { .. }
+        | EventKind::SnapshotCreated { .. } => LoggingLevel::Info,
+        EventKind::ExecutionFailed(_) | EventKind::SnapshotRestored { .. } => LoggingLevel::Notice,
         EventKind::ExecutionTimeout(_)
         | EventKind::ResourceExceeded { .. }
         | EventKind::QueueBackpressure { .. } => LoggingLevel::Warning,

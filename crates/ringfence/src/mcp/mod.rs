@@ -8,14 +8,22 @@
 mod arguments;
 mod changes;
 mod execute_code;
+mod files;
+mod install_package;
 mod listings;
 mod logging;
 mod observe;
+mod package_schemas;
 mod progress;
 mod resources;
+mod run_sandbox_code;
 mod schemas;
+mod session_schemas;
+mod sessions;
+mod snapshots;
 mod tools;
 mod wires;
+mod workspace_schemas;
 
 pub(crate) use execute_code::LIMIT_NAMES;
 
@@ -67,6 +75,10 @@ impl Offer {
         self.namespaces == Namespaces::CallerChooses
     }
 
+    fn snapshots(&self) -> bool {
+        self.toolsets.contains(&Toolset::Snapshots)
+    }
+
     fn observes(&self) -> bool {
         self.toolsets.contains(&Toolset::Observe)
     }
@@ -79,7 +91,7 @@ const FAREWELL: Duration = Duration::from_millis(700);
 
 const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a fresh sandbox that the Linux kernel \
     enforces: no network, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
-    programs; nothing is kept between calls. A program that fails is a result with success = false; a call that is \
+    programs, or with the session_id of create_session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
 
 /// The engine, as soon as it has started.
@@ -293,9 +305,21 @@ impl Server {
         let engine = &self.engine().await?;
         let offer = &self.offer;
         let tool = tools::name(&request.name).unwrap_or_default();
-        if tool == tools::EXECUTE_CODE {
-            return match execute_code::parse(arguments, offer) {
+        let language_of = |namespace: &_, id: &_| engine.language_of(namespace, id);
+        let parsed = match tool {
+            tools::EXECUTE_CODE => Some(execute_code::parse(arguments.clone(), offer, language_of)),
+            tools::RUN_SANDBOX_CODE => Some(run_sandbox_code::parse(arguments.clone(), offer)),
+            _ => None,
+        };
+        if let Some(parsed) = parsed {
+            return match parsed {
                 Ok(request) => execute_code::call(engine, caller, request, context, &self.gone).await,
+                Err(error) => Err(on_record(engine, caller, tool, error).await),
+            };
+        }
+        if tool == tools::INSTALL_PACKAGE {
+            return match install_package::parse(arguments, offer, caller) {
+                Ok(wish) => install_package::call(engine, wish, tool, context, &self.gone).await,
                 Err(error) => Err(on_record(engine, caller, tool, error).await),
             };
         }
@@ -307,7 +331,7 @@ impl Server {
         }
     }
 
-    /// Every tool but the one that runs programs.
+    /// Every tool but those that run programs.
     async fn look(
         &self,
         call: &observe::Call<'_>,
@@ -320,8 +344,21 @@ impl Server {
             tools::SET_RESOURCE_LIMITS => call.set_limits(arguments).await,
             tools::GET_ARTIFACTS => call.artifacts(arguments).await,
             tools::AUDIT_EXECUTION => call.audit(arguments).await,
+            tools::CREATE_SESSION => call.create_session(arguments).await,
+            tools::LIST_SESSIONS => call.list_sessions(arguments).await,
+            tools::TERMINATE_SESSION => call.terminate_session(arguments).await,
+            tools::INTERRUPT_SESSION => call.interrupt_session(arguments).await,
+            tools::BRIDGE_DATA => call.bridge_data(arguments).await,
             tools::VAULT_LIST => call.vault_list(arguments).await,
             tools::VAULT_DELETE => call.vault_delete(arguments).await,
+            tools::PUT_FILE => call.put_file(arguments).await,
+            tools::GET_FILE => call.get_file(arguments).await,
+            tools::LIST_FILES => call.list_files(arguments).await,
+            tools::CREATE_STATE_SNAPSHOT => call.create_snapshot(arguments).await,
+            tools::RESTORE_STATE_SNAPSHOT => call.restore_snapshot(arguments).await,
+            tools::LIST_STATE_SNAPSHOTS => call.list_snapshots(arguments).await,
+            tools::DIFF_WORKSPACE => call.diff(arguments).await,
+            tools::DELETE_STATE_SNAPSHOT => call.delete_snapshot(arguments).await,
             tools::LIST_RUNTIMES => {
                 call.look(arguments).await?;
                 Ok(listings::runtimes(&call.engine().runtimes().await))
@@ -438,11 +475,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = if self.offer.observes() {
-            resources::templates()
-        } else {
-            Vec::new()
-        };
+        let templates = resources::templates(&self.offer);
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 

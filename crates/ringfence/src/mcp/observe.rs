@@ -27,8 +27,8 @@ pub(super) const BEFORE: Name = ("before", &[]);
 pub(super) const RECORDS: u64 = 50;
 pub(super) const RECORDS_MAX: u64 = 1000;
 
-type Object = Map<String, Value>;
-type Answered = Result<Answer, RequestError>;
+pub(super) type Object = Map<String, Value>;
+pub(super) type Answered = Result<Answer, RequestError>;
 
 /// One call of one of these tools.
 pub(super) struct Call<'a> {
@@ -60,7 +60,19 @@ impl<'a> Call<'a> {
         self.engine
     }
 
-    fn open(&self, arguments: Object, known: &[Name]) -> Result<(Arguments, Namespace), RequestError> {
+    pub(super) fn caller(&self) -> &Caller {
+        self.caller
+    }
+
+    pub(super) fn offer(&self) -> &Offer {
+        self.offer
+    }
+
+    pub(super) fn open(
+        &self,
+        arguments: Object,
+        known: &[Name],
+    ) -> Result<(Arguments, Namespace), RequestError> {
         let names = [known, &[NAMESPACE]].concat();
         let mut arguments = Arguments::open(arguments, "", &names, &[])?;
         let namespace = arguments.namespace(self.offer.namespaces)?;
@@ -240,20 +252,20 @@ impl<'a> Call<'a> {
     clippy::cast_sign_loss,
     reason = "checked to be between 0 and a year"
 )]
-fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
+pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
     if seconds > 0.0 && seconds <= YEAR {
         Ok((seconds * 1000.0).round() as u64)
     } else {
         Err(invalid(
-            format!("timeout_seconds = {seconds} is no length of time."),
+            format!("{seconds} seconds are no length of time."),
             "Give seconds.",
         ))
     }
 }
 
 /// What is shown, as the answer of a tool that succeeded.
-fn answer(Shown { text, mut facts }: Shown) -> Answer {
+pub(super) fn answer(Shown { text, mut facts }: Shown) -> Answer {
     facts["success"] = json!(true);
     Answer::plain(text, facts)
 }

@@ -3,7 +3,7 @@
 //! not a gigabyte of notifications.
 
 use crate::utf8::Decoder;
-use ringfence_engine::{Execution, OutputChunk, OutputStream};
+use ringfence_engine::{Execution, Installation, Installed, OutputChunk, OutputStream};
 use ringfence_types::{ExecutionResult, RequestError};
 use rmcp::{
     Peer, RoleServer,
@@ -49,13 +49,47 @@ impl Reporter {
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads a run's output to its end, reporting it on the way, and gives back the result.
-pub(super) async fn follow(
-    mut execution: Execution,
+/// What has output on its way to an end.
+pub(super) trait Followed {
+    type End;
+
+    /// `None` when there is no more.
+    fn next(&mut self) -> impl Future<Output = Option<OutputChunk>> + Send;
+
+    fn end(self) -> impl Future<Output = Result<Self::End, RequestError>> + Send;
+}
+
+impl Followed for Execution {
+    type End = ExecutionResult;
+
+    async fn next(&mut self) -> Option<OutputChunk> {
+        self.next_output().await
+    }
+
+    async fn end(self) -> Result<ExecutionResult, RequestError> {
+        self.finish().await
+    }
+}
+
+impl Followed for Installation {
+    type End = Installed;
+
+    async fn next(&mut self) -> Option<OutputChunk> {
+        self.next_notice().await
+    }
+
+    async fn end(self) -> Result<Installed, RequestError> {
+        self.finish().await
+    }
+}
+
+/// Reads output to its end, reporting it on the way, and gives back what came of it.
+pub(super) async fn follow<F: Followed>(
+    mut followed: F,
     reporter: Option<Reporter>,
-) -> Result<ExecutionResult, RequestError> {
+) -> Result<F::End, RequestError> {
     let Some(reporter) = reporter else {
-        return execution.finish().await;
+        return followed.end().await;
     };
     let mut pending = Pending::default();
     let mut sending: Option<Sending> = None;
@@ -63,7 +97,7 @@ pub(super) async fn follow(
     loop {
         let due = sending.is_none() && !pending.is_empty();
         tokio::select! {
-            chunk = execution.next_output() => match chunk {
+            chunk = followed.next() => match chunk {
                 Some(chunk) => pending.push(&chunk),
                 None => break,
             },
@@ -75,7 +109,7 @@ pub(super) async fn follow(
             }
         }
     }
-    let result = execution.finish().await;
+    let result = followed.end().await;
     if let Some(sending) = sending {
         sending.await;
     }
@@ -113,7 +147,7 @@ impl Pending {
         self.total += chunk.bytes.len() as u64;
         let decoder = match chunk.stream {
             OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
+            OutputStream::Stderr | OutputStream::Notice => &mut self.stderr,
         };
         let text = decoder.push(&chunk.bytes);
         self.add(&text);

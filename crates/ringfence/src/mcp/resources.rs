@@ -14,6 +14,7 @@ const STATUS: &str = "sandbox://status";
 const LOGS: &str = "sandbox://logs";
 const AUDIT: &str = "sandbox://audit";
 const ARTIFACTS: &str = "sandbox://artifacts/";
+const SNAPSHOTS: &str = "sandbox://snapshots/";
 const RECORDS: usize = 100;
 const JSON: &str = "application/json";
 
@@ -42,12 +43,20 @@ pub(super) fn list() -> Vec<Resource> {
     ]
 }
 
-pub(super) fn templates() -> Vec<ResourceTemplate> {
-    vec![
-        ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact").with_description(
+pub(super) fn templates(offer: &Offer) -> Vec<ResourceTemplate> {
+    let artifact = ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact")
+        .with_description(
             "A file that a program left. Add ?namespace=NAME for another namespace than `default`.",
-        ),
-    ]
+        );
+    let snapshot = ResourceTemplate::new("sandbox://snapshots/{id}", "snapshot").with_description(
+        "A saved workspace with the contents of its files, at most 16 MiB. Add ?namespace=NAME for another namespace \
+         than `default`.",
+    );
+    let artifact = offer.observes().then_some(artifact);
+    artifact
+        .into_iter()
+        .chain(offer.snapshots().then_some(snapshot))
+        .collect()
 }
 
 /// Links to what is too large to stand in an answer.
@@ -71,6 +80,7 @@ enum What<'a> {
     Logs,
     Audit,
     Artifact { execution_id: &'a str, name: String },
+    Snapshot(&'a str),
 }
 
 pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, RequestError> {
@@ -81,6 +91,7 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
             let name = decoded(name).ok_or_else(unknown)?;
             What::Artifact { execution_id, name }
         }
+        _ if offer.snapshots() && path.starts_with(SNAPSHOTS) => What::Snapshot(&path[SNAPSHOTS.len()..]),
         // What a server offers no tools for has no resources either; an artifact is part of an answer.
         _ if !offer.observes() => return Err(unknown()),
         (STATUS, _) => What::Status,
@@ -104,6 +115,7 @@ pub(super) async fn read(
         What::Artifact { execution_id, name } => {
             return artifact(engine, caller, &namespace, (execution_id, &name), uri).await;
         }
+        What::Snapshot(id) => engine.export_snapshot(caller, &namespace, id).await?,
         What::Status => {
             engine
                 .note_call(caller, namespace.as_str(), &noted(STATUS))

@@ -1,13 +1,19 @@
 //! JSON Schemas of what the tools take and give. Written by hand, because a model reads them: every field has a word of
 //! explanation, every bound is the operator's, and nothing is allowed that is not named.
 
-use super::{Offer, execute_code::LIMIT_NAMES, listings::PROFILES, observe};
+use super::{
+    Offer,
+    execute_code::LIMIT_NAMES,
+    listings::PROFILES,
+    observe, package_schemas,
+    session_schemas::{ended, session, session_id},
+};
 use crate::settings::Namespaces;
 use ringfence_types::{CODE_BYTES_MAX, Display, FILES_MAX, Language};
 use serde_json::{Map, Value, json};
 
 /// An object in which every field is required and no other is allowed.
-fn record(fields: Value) -> Value {
+pub(super) fn record(fields: Value) -> Value {
     let required: Vec<String> = fields
         .as_object()
         .map(|fields| fields.keys().cloned().collect())
@@ -15,37 +21,37 @@ fn record(fields: Value) -> Value {
     json!({"type": "object", "properties": fields, "required": required, "additionalProperties": false})
 }
 
-fn or_null(schema: Value) -> Value {
+pub(super) fn or_null(schema: Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
-fn list(items: Value) -> Value {
+pub(super) fn list(items: Value) -> Value {
     json!({"type": "array", "items": items})
 }
 
-fn said(about: &str, mut schema: Value) -> Value {
+pub(super) fn said(about: &str, mut schema: Value) -> Value {
     schema["description"] = json!(about);
     schema
 }
 
-fn string() -> Value {
+pub(super) fn string() -> Value {
     json!({"type": "string"})
 }
 
-fn whole() -> Value {
+pub(super) fn whole() -> Value {
     json!({"type": "integer", "minimum": 0})
 }
 
-fn number() -> Value {
+pub(super) fn number() -> Value {
     json!({"type": "number", "minimum": 0})
 }
 
-fn flag() -> Value {
+pub(super) fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
 /// The tenant's argument, where callers may choose.
-fn namespace(offer: &Offer, properties: &mut Map<String, Value>) {
+pub(super) fn namespace(offer: &Offer, properties: &mut Map<String, Value>) {
     if offer.namespaces == Namespaces::CallerChooses {
         let schema =
             json!({"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$", "default": "default"});
@@ -84,7 +90,7 @@ pub(super) fn execute_code(offer: &Offer) -> Value {
     json!({"type": "object", "properties": properties, "required": ["code"], "additionalProperties": false})
 }
 
-type Property = (&'static str, &'static str, Value);
+pub(super) type Property = (&'static str, &'static str, Value);
 
 /// The program and what it is given.
 fn program() -> Vec<Property> {
@@ -97,7 +103,7 @@ fn program() -> Vec<Property> {
         ("code", "The complete program.", code),
         (
             "language",
-            "javascript and js mean node, ts typescript, bash and sh shell, py python.",
+            "javascript and js mean node, ts typescript, bash and sh shell, py python; left out, a session's own.",
             language,
         ),
         ("files", "Files to put into the working directory first.", files()),
@@ -111,6 +117,17 @@ fn program() -> Vec<Property> {
             "Names of secrets that the program gets as environment variables; vault_list has them.",
             json!({"type": "array", "items": string(), "maxItems": 1000}),
         ),
+        (
+            "session_id",
+            "A session of create_session in which it runs; without one it runs in a sandbox of its own.",
+            session_id(),
+        ),
+        (
+            "packages",
+            "Packages that it imports, as `numpy`, `pandas>=2` or `lodash@4`; installed once, then there at once.",
+            package_schemas::requirements(),
+        ),
+        super::workspace_schemas::workspace(),
         ("args", "Command-line arguments of the program.", list(string())),
         (
             "stdin",
@@ -171,7 +188,7 @@ fn single_values() -> Vec<Property> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
-fn seconds(offer: &Offer) -> Value {
+pub(super) fn seconds(offer: &Offer) -> Value {
     let policy = offer.policy.borrow();
     let (default, cap) = (policy.defaults.timeout_ms, policy.caps.timeout_ms);
     json!({"type": "number", "minimum": 0.1, "maximum": plain(cap as f64 / 1000.0), "default": plain(default as f64 / 1000.0)})
@@ -204,7 +221,7 @@ fn files() -> Value {
 
 const MEBIBYTE: u64 = 1 << 20;
 
-fn resource_limits(offer: &Offer) -> Value {
+pub(super) fn resource_limits(offer: &Offer) -> Value {
     let policy = offer.policy.borrow().clone();
     let (limits, caps) = (&policy.defaults, &policy.caps);
     let whole = |least: u64, most: u64, default: u64| json!({"type": "integer", "minimum": least, "maximum": most, "default": default});
@@ -244,6 +261,7 @@ pub(super) fn execution_result() -> Value {
         "request_id": string(),
         "namespace": string(),
         "session_id": or_null(string()),
+        "session_ended": said("Why the session has ended with this call; null: it lives, or there is none.", ended()),
         "language": {"enum": ["python", "node", "typescript", "shell"]},
         "backend": string(),
         "success": said("The program ended by itself with status 0 and without an error of its language.", flag()),
@@ -348,7 +366,7 @@ pub(super) fn sandbox_info() -> Value {
 }
 
 /// Input with these fields and a namespace.
-fn input(offer: &Offer, fields: Vec<Property>, required: &[&str]) -> Value {
+pub(super) fn input(offer: &Offer, fields: Vec<Property>, required: &[&str]) -> Value {
     let mut properties = Map::new();
     for (name, about, schema) in fields {
         properties.insert(name.to_owned(), said(about, schema));
@@ -432,6 +450,7 @@ pub(super) fn stats() -> Value {
         "tier": string(),
         "queue": queue,
         "warm": list(warm),
+        "sessions": said("Sessions that live.", whole()),
         "vault": said("Where secrets come from.", json!({"enum": ["memory", "env", "file"]})),
         "artifacts_bytes": whole(),
         "not_recorded": said("Actions that are not on the audit record although they were done.", whole()),
@@ -473,6 +492,7 @@ pub(super) fn inspection() -> Value {
         "namespace": string(),
         "running": said("Requests that are on their way.", list(running)),
         "waiting": whole(),
+        "sessions": list(record(session())),
         "limits": limits_in_words(),
         "is_narrowed": said("Has the namespace given up some of what the operator allows.", flag()),
         "secrets": said("Names only.", list(string())),

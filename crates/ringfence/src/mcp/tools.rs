@@ -1,14 +1,20 @@
 //! The tools: names, descriptions that tell a model when to use which, and hints for the client.
 
-use super::{Offer, schemas};
+use super::{Offer, package_schemas, schemas, session_schemas, workspace_schemas};
 use crate::settings::Toolset;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 pub(super) const EXECUTE_CODE: &str = "execute_code";
+pub(super) const INSTALL_PACKAGE: &str = "install_package";
 pub(super) const LIST_RUNTIMES: &str = "list_runtimes";
 pub(super) const GET_SANDBOX_INFO: &str = "get_sandbox_info";
+pub(super) const CREATE_SESSION: &str = "create_session";
+pub(super) const LIST_SESSIONS: &str = "list_sessions";
+pub(super) const TERMINATE_SESSION: &str = "terminate_session";
+pub(super) const INTERRUPT_SESSION: &str = "interrupt_session";
+pub(super) const BRIDGE_DATA: &str = "bridge_data";
 pub(super) const GET_ARTIFACTS: &str = "get_artifacts";
 pub(super) const SET_RESOURCE_LIMITS: &str = "set_resource_limits";
 pub(super) const SANDBOX_STATS: &str = "sandbox_stats";
@@ -17,11 +23,26 @@ pub(super) const INSPECT_STATE: &str = "inspect_state";
 pub(super) const AUDIT_EXECUTION: &str = "audit_execution";
 pub(super) const VAULT_LIST: &str = "vault_list";
 pub(super) const VAULT_DELETE: &str = "vault_delete";
+pub(super) const RUN_SANDBOX_CODE: &str = "run_sandbox_code";
+pub(super) const PUT_FILE: &str = "put_file";
+pub(super) const GET_FILE: &str = "get_file";
+pub(super) const LIST_FILES: &str = "list_files";
+pub(super) const CREATE_STATE_SNAPSHOT: &str = "create_state_snapshot";
+pub(super) const RESTORE_STATE_SNAPSHOT: &str = "restore_state_snapshot";
+pub(super) const LIST_STATE_SNAPSHOTS: &str = "list_state_snapshots";
+pub(super) const DELETE_STATE_SNAPSHOT: &str = "delete_state_snapshot";
+pub(super) const DIFF_WORKSPACE: &str = "diff_workspace";
 
-const ALL: [&str; 11] = [
+const ALL: [&str; 26] = [
     EXECUTE_CODE,
+    INSTALL_PACKAGE,
     LIST_RUNTIMES,
     GET_SANDBOX_INFO,
+    CREATE_SESSION,
+    LIST_SESSIONS,
+    TERMINATE_SESSION,
+    INTERRUPT_SESSION,
+    BRIDGE_DATA,
     GET_ARTIFACTS,
     SET_RESOURCE_LIMITS,
     SANDBOX_STATS,
@@ -30,15 +51,29 @@ const ALL: [&str; 11] = [
     AUDIT_EXECUTION,
     VAULT_LIST,
     VAULT_DELETE,
+    RUN_SANDBOX_CODE,
+    PUT_FILE,
+    GET_FILE,
+    LIST_FILES,
+    CREATE_STATE_SNAPSHOT,
+    RESTORE_STATE_SNAPSHOT,
+    LIST_STATE_SNAPSHOTS,
+    DELETE_STATE_SNAPSHOT,
+    DIFF_WORKSPACE,
 ];
 
 const ABOUT_EXECUTE_CODE: &str = "Run a complete program in Python, JavaScript or TypeScript (Node.js) or bash, in a \
     fresh sandbox that the Linux kernel enforces. Use it to calculate, to transform data, to try code out, to make files. \
-    There is no network, nothing of the host is visible, and nothing is kept between calls: send input as `files` or \
+    There is no network, nothing of the host is visible, and nothing is kept between calls but in a session (`session_id`): name what it imports in \
+    `packages`, send input as `files` or \
     `stdin`, and write results to stdout or to files in the working directory (/workspace) or in $RINGFENCE_OUTPUT_DIR; \
     files come back as artifacts. In Python the value of the last expression comes back as `result`. A program that fails \
     or runs out of time or memory is a result with success = false, its output so far, and the reason in `exit` or \
     `error`.";
+const ABOUT_INSTALL: &str = "Install packages from the operator's index (PyPI, npm) ahead of the program that imports them: \
+    wheels only, no scripts are run, hashes are recorded. A set is installed once for all; a program has it when its \
+    execute_code names the same `packages`. Use it to have the wait for a download before the program, or to learn which \
+    versions fit.";
 const ABOUT_LIST_RUNTIMES: &str = "List the languages that execute_code can run on this server, with their versions and \
     the reason for each that is missing. Use it before relying on a language or a version.";
 const ABOUT_SANDBOX_INFO: &str = "Tell how programs are isolated on this server (tier and every layer) and which limits \
@@ -66,6 +101,45 @@ const ABOUT_VAULT_LIST: &str = "List the names of this namespace's secrets, neve
 const ABOUT_VAULT_DELETE: &str = "Forget a secret of this namespace. It cannot be brought back from here; a person has to \
     enter it again. Use it when a credential is no longer needed or has been revoked.";
 
+const ABOUT_RUN_SANDBOX_CODE: &str = "Run a complete Python program in a fresh sandbox, in the working directory that is kept \
+    for the namespace: files that earlier calls left are there, and what this one leaves stays for the next. Variables are not \
+    kept. Use it for a short step of work on files; execute_code has every option.";
+const ABOUT_PUT_FILE: &str = "Write one file into a workspace without running a program: the one that is kept for the \
+    namespace, or a session's. Directories above it are made; a plain file in its place is replaced. With archive, a directory \
+    that comes as a tar archive. Use it to give programs their input, or to edit what they made.";
+const ABOUT_GET_FILE: &str = "Read one file of a workspace without running a program: the one that is kept for the namespace, \
+    or a session's. Text comes as text, anything else as base64, at most 4 MiB. With archive, a directory comes as a tar \
+    archive. Use it to look at what a program left; large files are better looked at by a program.";
+const ABOUT_LIST_FILES: &str = "List the files of a workspace with size, time, permissions and SHA-256 digest: of the one that \
+    is kept for the namespace, or a session's. Use it to find out what is there before reading or running anything.";
+const ABOUT_CREATE_SNAPSHOT: &str = "Save the files of a workspace as they are now: of the one that is kept for the namespace, or \
+    a session's. Contents that did not change cost nothing. Use it before a program is allowed to change much, or when a piece \
+    of work is done.";
+const ABOUT_RESTORE_SNAPSHOT: &str = "Put a workspace back to what it was when the snapshot was taken: files that came since are \
+    deleted, changed ones are written, deleted ones come back. What is in the memory of a session stays as it is. Use it when a \
+    program has ruined its files.";
+const ABOUT_LIST_SNAPSHOTS: &str = "List the saved workspaces of this namespace, oldest first, with time, size, description and \
+    whose workspace each was. Use it to find the state to go back to.";
+const ABOUT_DELETE_SNAPSHOT: &str = "Forget a saved workspace and give back the room that only it takes. It cannot be brought \
+    back. Use it when a state is no longer needed, or when the namespace has too many.";
+const ABOUT_CREATE_SESSION: &str = "Start an interpreter (Python, Node.js, TypeScript or bash) that stays alive in a sandbox of \
+    its own, as a notebook's does: variables, imports, functions, open files, the working directory and files are kept \
+    between calls of execute_code with its session_id. Use it for work in several steps, or when loading data takes long. \
+    It ends by itself when it is not used.";
+const ABOUT_LIST_SESSIONS: &str = "List the sessions of this namespace that live, with their language, what they do now, how often \
+    they were used, and when they end. Use it to find a session again, or to see which ones can be terminated.";
+const ABOUT_TERMINATE_SESSION: &str = "End a session with everything that runs in it. What it held in memory and in its private \
+    workspace is gone for good. Use it when the work is done, or when a session is in a state that cannot be mended.";
+const ABOUT_INTERRUPT_SESSION: &str = "Interrupt the call that runs in a session, as Ctrl-C does. The call ends with an error of its \
+    language, and the session's state is kept. Use it when a call takes too long and the session is worth keeping.";
+const ABOUT_BRIDGE_DATA: &str = "Give a session a variable: a JSON value, or the value of a variable in another session, across \
+    languages (Python, Node.js, bash). Dates, bytes, large integers and NaN keep their kind; a table of pandas becomes a \
+    list of records. Use it to hand a result over without printing and parsing it.";
+
+const ABOUT_DIFF: &str = "Tell what has changed in a workspace since a snapshot of it: files that were added, changed and \
+    deleted, with unified diffs, and flags on what the host may later run (git hooks, CI files, editor tasks, executables and \
+    others). Use it to review what programs did before relying on it, or before putting a state back.";
+
 /// The name of a tool, for good.
 pub(super) fn name(text: &str) -> Option<&'static str> {
     ALL.into_iter().find(|name| *name == text)
@@ -74,11 +148,53 @@ pub(super) fn name(text: &str) -> Option<&'static str> {
 /// The tools of the toolsets that the operator offers.
 pub(super) fn list(offer: &Offer) -> Vec<Tool> {
     let of_toolset = |toolset: &Toolset| match toolset {
-        Toolset::Execute => vec![execute_code(offer), list_runtimes(offer), sandbox_info(offer)],
+        Toolset::Execute => vec![
+            execute_code(offer),
+            run_sandbox_code(offer),
+            install_package(offer),
+            list_runtimes(offer),
+            sandbox_info(offer),
+        ],
+        Toolset::Sessions => [sessions(offer), files(offer)].concat(),
+        Toolset::Snapshots => snapshots(offer),
         Toolset::Observe => observe(offer),
         Toolset::Vault => vault(offer),
     };
     offer.toolsets.iter().flat_map(of_toolset).collect()
+}
+
+fn sessions(offer: &Offer) -> Vec<Tool> {
+    let makes = || changes().idempotent(false);
+    vec![
+        tool(
+            CREATE_SESSION,
+            "Keep an interpreter alive",
+            ABOUT_CREATE_SESSION,
+            makes(),
+        )
+        .with_schemas(session_schemas::create_session(offer), session_schemas::created()),
+        tool(LIST_SESSIONS, "List sessions", ABOUT_LIST_SESSIONS, reads())
+            .with_schemas(schemas::nothing(offer), session_schemas::sessions()),
+        tool(
+            INTERRUPT_SESSION,
+            "Interrupt a session's call",
+            ABOUT_INTERRUPT_SESSION,
+            makes(),
+        )
+        .with_schemas(
+            session_schemas::one_session(offer),
+            session_schemas::interrupted(),
+        ),
+        tool(
+            TERMINATE_SESSION,
+            "End a session",
+            ABOUT_TERMINATE_SESSION,
+            changes().destructive(true),
+        )
+        .with_schemas(session_schemas::one_session(offer), session_schemas::terminated()),
+        tool(BRIDGE_DATA, "Give a session a value", ABOUT_BRIDGE_DATA, makes())
+            .with_schemas(session_schemas::bridge_data(offer), session_schemas::bridged()),
+    ]
 }
 
 fn observe(offer: &Offer) -> Vec<Tool> {
@@ -131,6 +247,84 @@ fn execute_code(offer: &Offer) -> Tool {
         .open_world(false);
     tool(EXECUTE_CODE, "Run code in a sandbox", ABOUT_EXECUTE_CODE, hints)
         .with_schemas(schemas::execute_code(offer), schemas::execution_result())
+}
+
+fn run_sandbox_code(offer: &Offer) -> Tool {
+    // What it leaves may replace what others have left.
+    let hints = ToolAnnotations::new()
+        .read_only(false)
+        .destructive(true)
+        .idempotent(false)
+        .open_world(false);
+    let title = "Run Python on the kept files";
+    tool(RUN_SANDBOX_CODE, title, ABOUT_RUN_SANDBOX_CODE, hints).with_schemas(
+        workspace_schemas::run_sandbox_code(offer),
+        schemas::execution_result(),
+    )
+}
+
+fn files(offer: &Offer) -> Vec<Tool> {
+    use workspace_schemas as of;
+    vec![
+        tool(
+            PUT_FILE,
+            "Write a file",
+            ABOUT_PUT_FILE,
+            changes().destructive(true),
+        )
+        .with_schemas(of::put_file(offer), of::file_put()),
+        tool(GET_FILE, "Read a file", ABOUT_GET_FILE, reads())
+            .with_schemas(of::get_file(offer), of::file_got()),
+        tool(LIST_FILES, "List files", ABOUT_LIST_FILES, reads())
+            .with_schemas(of::list_files(offer), of::files()),
+    ]
+}
+
+fn snapshots(offer: &Offer) -> Vec<Tool> {
+    use workspace_schemas as of;
+    let adds = changes().idempotent(false);
+    let replaces = changes().destructive(true);
+    vec![
+        tool(
+            CREATE_STATE_SNAPSHOT,
+            "Save a workspace",
+            ABOUT_CREATE_SNAPSHOT,
+            adds,
+        )
+        .with_schemas(of::create_snapshot(offer), of::snapshot_made()),
+        tool(
+            RESTORE_STATE_SNAPSHOT,
+            "Put a workspace back",
+            ABOUT_RESTORE_SNAPSHOT,
+            replaces.clone(),
+        )
+        .with_schemas(of::restore_snapshot(offer), of::snapshot_restored()),
+        tool(
+            LIST_STATE_SNAPSHOTS,
+            "List saved workspaces",
+            ABOUT_LIST_SNAPSHOTS,
+            reads(),
+        )
+        .with_schemas(schemas::nothing(offer), of::snapshots()),
+        tool(
+            DELETE_STATE_SNAPSHOT,
+            "Forget a saved workspace",
+            ABOUT_DELETE_SNAPSHOT,
+            replaces,
+        )
+        .with_schemas(of::delete_snapshot(offer), of::snapshot_deleted()),
+        tool(DIFF_WORKSPACE, "Tell what has changed", ABOUT_DIFF, reads())
+            .with_schemas(of::diff(offer), of::difference()),
+    ]
+}
+
+fn install_package(offer: &Offer) -> Tool {
+    // The same again changes nothing; the first time reaches an index.
+    let hints = changes().open_world(true);
+    tool(INSTALL_PACKAGE, "Install packages", ABOUT_INSTALL, hints).with_schemas(
+        package_schemas::install_package(offer),
+        package_schemas::installed(),
+    )
 }
 
 fn list_runtimes(offer: &Offer) -> Tool {
@@ -202,7 +396,7 @@ mod tests {
             );
             let hints = tool.annotations.as_ref().unwrap();
             assert!(
-                hints.read_only_hint.is_some() && hints.open_world_hint == Some(false),
+                hints.read_only_hint.is_some() && hints.open_world_hint == Some(tool.name == INSTALL_PACKAGE),
                 "{}",
                 tool.name
             );

@@ -4,8 +4,10 @@
 use super::{
     aliases,
     keys::{KEYS, Key, Layer, Origin},
+    package_sources,
 };
 use crate::nearest::suggestion;
+use ringfence_engine::PackageSources;
 use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{
@@ -30,6 +32,8 @@ pub struct Environment {
     variables: BTreeMap<String, OsString>,
     /// Variables whose values nobody may see.
     secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
+    /// What pip and npm are told by.
+    packages: package_sources::Variables,
     is_root: bool,
     places_only: bool,
 }
@@ -72,7 +76,16 @@ impl Environment {
         };
         let mut environment = Self::default();
         for (name, value) in variables {
-            if value.is_empty() || !ours(&name) {
+            if value.is_empty() {
+                continue;
+            }
+            if package_sources::Variables::concern(&name) {
+                if let Ok(value) = value.into_string() {
+                    environment.packages.insert(name, value);
+                }
+                continue;
+            }
+            if !ours(&name) {
                 continue;
             }
             if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -133,14 +146,23 @@ impl Environment {
         self.absolute("HOME")
     }
 
+    /// The user's directory of configurations.
+    pub(crate) fn configuration(&self) -> Option<PathBuf> {
+        let base = self.absolute("XDG_CONFIG_HOME").map(Path::to_owned);
+        base.or_else(|| self.home().map(|home| home.join(".config")))
+    }
+
+    /// Where packages come from.
+    pub(crate) fn package_sources(&self) -> PackageSources {
+        package_sources::collect(self, &self.packages)
+    }
+
     /// Where a configuration file is looked for when none is named.
     pub(crate) fn usual_config(&self) -> Option<PathBuf> {
         if self.places_only {
             return None;
         }
-        let base = self.absolute("XDG_CONFIG_HOME").map(Path::to_owned);
-        let base = base.or_else(|| self.home().map(|home| home.join(".config")))?;
-        Some(base.join("ringfence/config.yaml"))
+        Some(self.configuration()?.join("ringfence/config.yaml"))
     }
 
     /// Where what must outlive nothing but a run is kept.

@@ -4,12 +4,13 @@
 use super::{
     keys::{
         Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes,
-        Ready, Setting, Waiting,
+        Ready, Sessions, Setting, Snapshots, Waiting,
     },
     record_words::{
-        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
-        VaultKey, VaultStore,
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
+        SecretPattern, VaultKey, VaultStore,
     },
+    shares::Shares,
     words::{BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset},
 };
 use crate::nearest::suggestion;
@@ -33,14 +34,18 @@ pub struct ConfigFile {
     caps: Option<LimitsFile>,
     queue: Option<QueueFile>,
     runtimes: Option<RuntimesFile>,
+    packages: Option<PackagesFile>,
     warm: Option<WarmFile>,
+    sessions: Option<SessionsFile>,
     audit: Option<AuditFile>,
     vault: Option<VaultFile>,
     artifacts: Option<ArtifactsFile>,
+    snapshots: Option<SnapshotsFile>,
     redact: Option<RedactFile>,
     metrics: Option<MetricsFile>,
     telemetry: Option<TelemetryFile>,
     namespaces: Option<NamespacesFile>,
+    workspaces: Option<Spanned<Shares>>,
     state_dir: Option<Spanned<HostPath>>,
     toolsets: Option<Spanned<List<Toolset>>>,
     log: Option<Spanned<LogLevel>>,
@@ -91,6 +96,16 @@ struct WarmFile {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct SessionsFile {
+    max: Option<Spanned<Sessions>>,
+    per_namespace: Option<Spanned<Sessions>>,
+    idle_seconds: Option<Spanned<Seconds>>,
+    idle_seconds_max: Option<Spanned<Seconds>>,
+    age_seconds: Option<Spanned<Seconds>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AuditFile {
     store: Option<Spanned<AuditStore>>,
     path: Option<Spanned<Location>>,
@@ -110,8 +125,26 @@ struct VaultFile {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct PackagesFile {
+    enabled: Option<Spanned<bool>>,
+    allow: Option<Spanned<List<PackagePattern>>>,
+    timeout_seconds: Option<Spanned<Seconds>>,
+    max_mb: Option<Spanned<Disk>>,
+    keep_days: Option<Spanned<Days>>,
+    keep_mb: Option<Spanned<Disk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ArtifactsFile {
     keep_days: Option<Spanned<Days>>,
+    max_mb: Option<Spanned<Disk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnapshotsFile {
+    max: Option<Spanned<Snapshots>>,
     max_mb: Option<Spanned<Disk>>,
 }
 
@@ -212,11 +245,15 @@ fn explain(error: &Error) -> ConfigError {
 
 impl ConfigFile {
     /// The same as a layer whose values know their lines.
+    #[expect(clippy::too_many_lines, reason = "one line for each setting")]
     pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
         let (limits, caps) = (self.limits.unwrap_or_default(), self.caps.unwrap_or_default());
+        let packages = self.packages.unwrap_or_default();
         let warm = self.warm.unwrap_or_default();
+        let sessions = self.sessions.unwrap_or_default();
         let (audit, vault) = (self.audit.unwrap_or_default(), self.vault.unwrap_or_default());
         let artifacts = self.artifacts.unwrap_or_default();
+        let snapshots = self.snapshots.unwrap_or_default();
         let (queue, runtimes) = (self.queue.unwrap_or_default(), self.runtimes.unwrap_or_default());
         Layer {
             backend: at(path, self.backend),
@@ -243,6 +280,12 @@ impl ConfigFile {
             runtimes_node: at(path, runtimes.node),
             runtimes_shell: at(path, runtimes.shell),
             runtimes_mounts: at(path, runtimes.mounts),
+            packages_enabled: at(path, packages.enabled),
+            packages_allow: at(path, packages.allow),
+            packages_timeout_seconds: at(path, packages.timeout_seconds),
+            packages_max_mb: at(path, packages.max_mb),
+            packages_keep_days: at(path, packages.keep_days),
+            packages_keep_mb: at(path, packages.keep_mb),
             warm_ready: at(path, warm.ready),
             warm_ready_max: at(path, warm.ready_max),
             warm_memory_mb: at(path, warm.memory_mb),
@@ -250,6 +293,11 @@ impl ConfigFile {
             warm_preload_node: at(path, warm.preload_node),
             warm_template_forks: at(path, warm.template_forks),
             warm_template_minutes: at(path, warm.template_minutes),
+            sessions_max: at(path, sessions.max),
+            sessions_per_namespace: at(path, sessions.per_namespace),
+            sessions_idle_seconds: at(path, sessions.idle_seconds),
+            sessions_idle_seconds_max: at(path, sessions.idle_seconds_max),
+            sessions_age_seconds: at(path, sessions.age_seconds),
             audit_store: at(path, audit.store),
             audit_path: at(path, audit.path),
             audit_durability: at(path, audit.durability),
@@ -261,10 +309,13 @@ impl ConfigFile {
             vault_allow: at(path, vault.allow),
             artifacts_keep_days: at(path, artifacts.keep_days),
             artifacts_max_mb: at(path, artifacts.max_mb),
+            snapshots_max: at(path, snapshots.max),
+            snapshots_max_mb: at(path, snapshots.max_mb),
             redact_personal: at(path, self.redact.unwrap_or_default().personal),
             metrics_listen: at(path, self.metrics.unwrap_or_default().listen),
             telemetry_otlp_endpoint: at(path, self.telemetry.unwrap_or_default().otlp_endpoint),
             namespaces_caller_chooses: at(path, self.namespaces.unwrap_or_default().caller_chooses),
+            workspaces: at(path, self.workspaces),
             state_dir: at(path, self.state_dir),
             toolsets: at(path, self.toolsets),
             log: at(path, self.log),

@@ -3,9 +3,10 @@
 
 use super::{
     record_words::{
-        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
-        VaultKey, VaultStore,
+        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
+        SecretPattern, VaultKey, VaultStore,
     },
+    shares::Shares,
     words::{
         BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset, Whole,
         Word,
@@ -29,12 +30,16 @@ pub(crate) type Waiting = Whole<0, 65_536>;
 
 /// Sandboxes that stand ready.
 pub(crate) type Ready = Whole<0, 256>;
+/// Sessions.
+pub(crate) type Sessions = Whole<0, 10_000>;
 /// Forks of one template.
 pub(crate) type Forks = Whole<1, 1_000_000>;
 /// At most a week.
 pub(crate) type Minutes = Whole<1, 10_080>;
 /// At most ten years.
 pub(crate) type Days = Whole<1, 3650>;
+/// Snapshots of a namespace.
+pub(crate) type Snapshots = Whole<1, 100_000>;
 /// Requests in a minute; 0: as many as they like.
 pub(crate) type PerMinute = Whole<0, 1_000_000>;
 /// Requests at once.
@@ -177,6 +182,15 @@ keys! {
     runtimes_shell: Location, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
     runtimes_mounts: List<HostPath>, "runtimes.mounts", Some("[]"),
         "More directories of the host that interpreters need, mounted read-only at the same place.";
+    packages_enabled: bool, "packages.enabled", Some("true"),
+        "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
+    packages_allow: List<PackagePattern>, "packages.allow", Some(r#"["*"]"#),
+        "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
+    packages_timeout_seconds: Seconds, "packages.timeout_seconds", Some("300"), "The longest that installing one set may take.";
+    packages_max_mb: Disk, "packages.max_mb", Some("1024"), "The most that one set may have, installed, in MiB.";
+    packages_keep_days: Days, "packages.keep_days", Some("30"), "How long installed packages are kept after their last use.";
+    packages_keep_mb: Disk, "packages.keep_mb", Some("8192"),
+        "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
     warm_ready: Ready, "warm.ready", Some("2"),
         "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
     warm_ready_max: Ready, "warm.ready_max", Some("8"), "The most that are kept ready for a language under load.";
@@ -188,6 +202,13 @@ keys! {
         "Modules that Node.js loads before it is told what to run.";
     warm_template_forks: Forks, "warm.template_forks", Some("10000"), "A template is replaced after so many forks.";
     warm_template_minutes: Minutes, "warm.template_minutes", Some("60"), "A template is replaced when it is so old.";
+    sessions_max: Sessions, "sessions.max", Some("1000"), "Sessions at once; one more is refused.";
+    sessions_per_namespace: Sessions, "sessions.per_namespace", Some("100"), "Of which one namespace has at most so many.";
+    sessions_idle_seconds: Seconds, "sessions.idle_seconds", Some("900"),
+        "A session ends when nobody has used it for so long and its creator has named no other time.";
+    sessions_idle_seconds_max: Seconds, "sessions.idle_seconds_max", Some("14400"),
+        "The longest such time that a creator may name.";
+    sessions_age_seconds: Seconds, "sessions.age_seconds", Some("86400"), "A session ends when it is so old.";
     audit_store: AuditStore, "audit.store", Some("sqlite"), "Where the audit record is: in a file, or in memory until the server stops.";
     audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
     audit_durability: AuditDurability, "audit.durability", Some("process"),
@@ -205,6 +226,8 @@ keys! {
         "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
     artifacts_keep_days: Days, "artifacts.keep_days", Some("7"), "How long files that programs left are kept.";
     artifacts_max_mb: Disk, "artifacts.max_mb", Some("1024"), "The most that they take of the disk, in MiB; the oldest go first.";
+    snapshots_max: Snapshots, "snapshots.max", Some("100"), "Snapshots that a namespace may have; none is deleted to make room.";
+    snapshots_max_mb: Disk, "snapshots.max_mb", Some("4096"), "What they may take of the disk, in MiB, compressed and each content once.";
     redact_personal: bool, "redact.personal", Some("false"),
         "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
     metrics_listen: Listen, "metrics.listen", Some("off"),
@@ -213,6 +236,8 @@ keys! {
         "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
     namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
         "May an MCP caller name its namespace; if not, the tools have no such argument.";
+    workspaces: Shares, "workspaces", Some("{}"),
+        "Directories of the host that callers may name as their workspace: NAME: {path, mode: ro, rw or overlay, namespaces}; in the variable NAME=DIR:MODE, separated by commas.";
     state_dir: HostPath, "state_dir", None,
         "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
     toolsets: List<Toolset>, "toolsets", Some("all"), "Tools that `serve` offers.";
@@ -229,12 +254,14 @@ mod tests {
         for key in KEYS {
             let text = key
                 .default
-                .filter(|text| !text.starts_with('['))
+                .filter(|text| !text.starts_with(['[', '{']))
                 .unwrap_or(match key.path {
                     "state_dir" | "runtimes.mounts" => "/x",
                     path if path.starts_with("warm.preload_") => "x.y",
                     "queue.priorities" => "a=high",
                     "vault.allow" => "a/K",
+                    "workspaces" => "x=/x:ro",
+                    "packages.allow" => "a*",
                     "log" => "info",
                     _ => "1",
                 });

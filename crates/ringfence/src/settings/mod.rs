@@ -5,8 +5,10 @@ pub(crate) mod aliases;
 mod environment;
 mod file;
 pub(crate) mod keys;
+mod package_sources;
 mod record_words;
 mod render;
+mod shares;
 mod words;
 
 pub use environment::Environment;
@@ -19,22 +21,26 @@ use crate::telemetry::Address;
 use environment::CONFIG_VARIABLE;
 use keys::{
     Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready,
-    Waiting,
+    Sessions, Snapshots, Waiting,
 };
 use record_words::{
-    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, SecretPattern,
-    VaultKey, VaultStore,
+    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
+    SecretPattern, VaultKey, VaultStore,
 };
 use ringfence_engine::{
-    AuditSettings, EngineSettings, OnFailure, Personal, PolicySettings, QueueSettings, Rate, RecordSettings,
-    Reload, RuntimeSettings, WarmSettings,
+    AuditSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PackageSettings, Personal,
+    PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings, SessionSettings,
+    WarmSettings,
 };
 use ringfence_store::{
     artifacts::Retention,
     audit::{Durability, Place},
+    layers::LayersKept,
+    snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
-use ringfence_types::{ErrorCode, Limits, RequestError};
+use ringfence_types::{ErrorCode, Limits, RequestError, WorkspaceName};
+use shares::{Share, Shares};
 use std::{
     fs::File,
     io::{self, Read},
@@ -80,6 +86,8 @@ pub(crate) struct Config {
 }
 
 const MEBIBYTE: u64 = 1 << 20;
+/// Files, directories and links of one snapshot.
+const SNAPSHOT_ENTRIES_MAX: usize = 200_000;
 /// Below the state directory.
 const RECORD: &str = "record";
 
@@ -131,6 +139,12 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         runtimes_node: Setting::default_of(Location::Usual),
         runtimes_shell: Setting::default_of(Location::Usual),
         runtimes_mounts: Setting::default_of(List::of(Vec::new())),
+        packages_enabled: Setting::default_of(true),
+        packages_allow: Setting::default_of(List::of(vec![PackagePattern::everything()])),
+        packages_timeout_seconds: Setting::default_of(Seconds::clamped(300.0)),
+        packages_max_mb: Setting::default_of(Disk::clamped(1024)),
+        packages_keep_days: Setting::default_of(Days::clamped(30)),
+        packages_keep_mb: Setting::default_of(Disk::clamped(8192)),
         warm_ready: Setting::default_of(Ready::clamped(2)),
         warm_ready_max: Setting::default_of(Ready::clamped(8)),
         warm_memory_mb: Setting::default_of(Memory::clamped(1024)),
@@ -142,6 +156,11 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         warm_preload_node: Setting::default_of(List::of(Vec::new())),
         warm_template_forks: Setting::default_of(Forks::clamped(10_000)),
         warm_template_minutes: Setting::default_of(Minutes::clamped(60)),
+        sessions_max: Setting::default_of(Sessions::clamped(1000)),
+        sessions_per_namespace: Setting::default_of(Sessions::clamped(100)),
+        sessions_idle_seconds: Setting::default_of(Seconds::clamped(900.0)),
+        sessions_idle_seconds_max: Setting::default_of(Seconds::clamped(14_400.0)),
+        sessions_age_seconds: Setting::default_of(Seconds::clamped(86_400.0)),
         audit_store: Setting::default_of(AuditStore::Sqlite),
         audit_path: Setting::default_of(Location::Usual),
         audit_durability: Setting::default_of(AuditDurability::Process),
@@ -153,10 +172,13 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         vault_allow: Setting::default_of(List::of(vec![SecretPattern::everything()])),
         artifacts_keep_days: Setting::default_of(Days::clamped(7)),
         artifacts_max_mb: Setting::default_of(Disk::clamped(1024)),
+        snapshots_max: Setting::default_of(Snapshots::clamped(100)),
+        snapshots_max_mb: Setting::default_of(Disk::clamped(4096)),
         redact_personal: Setting::default_of(false),
         metrics_listen: Setting::default_of(Listen(None)),
         telemetry_otlp_endpoint: Setting::default_of(Endpoint(None)),
         namespaces_caller_chooses: Setting::default_of(true),
+        workspaces: Setting::default_of(Shares::default()),
         state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
         toolsets: Setting::default_of(List::of(words::Listed::all())),
         log: Setting::default_of(log),
@@ -241,7 +263,14 @@ fn mean(
         tier: effective.floor.value.tier(),
         record: record(environment, &effective, &state_dir, at)?,
         state_dir,
-        policy: policy(&effective),
+        packages: PackageSettings {
+            sources: environment.package_sources(),
+            kept: LayersKept {
+                age: Duration::from_secs(24 * 60 * 60 * effective.packages_keep_days.value.get()),
+                bytes: effective.packages_keep_mb.value.get() * MEBIBYTE,
+            },
+        },
+        policy: policy(&effective, workspaces(environment, &effective.workspaces)?),
         queue: queue(&effective),
         runtimes: RuntimeSettings {
             python: at(&effective.runtimes_python)?,
@@ -259,6 +288,7 @@ fn mean(
             template_forks: u32::try_from(effective.warm_template_forks.value.get()).unwrap_or(u32::MAX),
             template_age: Duration::from_secs(60 * effective.warm_template_minutes.value.get()),
         },
+        sessions: sessions(&effective),
     };
     Ok(Config {
         engine,
@@ -271,6 +301,17 @@ fn mean(
         file,
         effective,
     })
+}
+
+fn sessions(settings: &Effective) -> SessionSettings {
+    let time = |setting: &Setting<Seconds>| Duration::from_millis(setting.value.thousandths());
+    SessionSettings {
+        max: bounded(settings.sessions_max.value.get()),
+        per_namespace: bounded(settings.sessions_per_namespace.value.get()),
+        idle: time(&settings.sessions_idle_seconds).min(time(&settings.sessions_idle_seconds_max)),
+        idle_max: time(&settings.sessions_idle_seconds_max),
+        age: time(&settings.sessions_age_seconds),
+    }
 }
 
 fn bounded(number: u64) -> usize {
@@ -346,6 +387,12 @@ fn record(
         },
         vault,
         retention: retention(settings),
+        snapshots: SnapshotLimits {
+            entries: SNAPSHOT_ENTRIES_MAX,
+            bytes: settings.caps_disk_mb.value.get() * MEBIBYTE,
+            stored_bytes: settings.snapshots_max_mb.value.get() * MEBIBYTE,
+            snapshots: bounded(settings.snapshots_max.value.get()),
+        },
         personal: if settings.redact_personal.value {
             Personal::Remove
         } else {
@@ -363,7 +410,18 @@ fn retention(settings: &Effective) -> Retention {
 }
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 5] = ["limits.", "caps.", "queue.", "artifacts.", "vault.allow"];
+const CHANGEABLE: [&str; 10] = [
+    "limits.",
+    "caps.",
+    "queue.",
+    "artifacts.",
+    "vault.allow",
+    "workspaces",
+    "packages.enabled",
+    "packages.allow",
+    "packages.timeout_seconds",
+    "packages.max_mb",
+];
 
 impl Config {
     /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
@@ -387,7 +445,7 @@ impl Config {
     }
 }
 
-fn policy(settings: &Effective) -> PolicySettings {
+fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>) -> PolicySettings {
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     macro_rules! limits {
         ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
@@ -425,7 +483,53 @@ fn policy(settings: &Effective) -> PolicySettings {
             .iter()
             .map(SecretPattern::rule)
             .collect(),
+        workspaces,
+        packages: PackagePolicy {
+            enabled: settings.packages_enabled.value,
+            allow: settings
+                .packages_allow
+                .value
+                .items()
+                .iter()
+                .map(|pattern| pattern.as_str().to_owned())
+                .collect(),
+            timeout: Duration::from_millis(settings.packages_timeout_seconds.value.thousandths()),
+            bytes_max: settings.packages_max_mb.value.get() * MEBIBYTE,
+        },
     }
+}
+
+/// Where they really are: what is lent shall be what the operator sees now.
+fn workspaces(
+    environment: &Environment,
+    setting: &Setting<Shares>,
+) -> Result<Vec<ListedWorkspace>, RequestError> {
+    let listed = |(name, share): (&WorkspaceName, &Share)| {
+        let path = expand(environment, &share.path, &setting.origin)?;
+        let found = path
+            .canonicalize()
+            .and_then(|directory| match directory.is_dir() {
+                true => Ok(directory),
+                false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            });
+        let directory = found.map_err(|error| {
+            refusal(
+                format!(
+                    "workspace `{name}` ({}): {}: {error}.",
+                    setting.origin,
+                    path.display()
+                ),
+                "Name a directory that is there.",
+            )
+        })?;
+        Ok(ListedWorkspace {
+            name: name.clone(),
+            directory,
+            mode: share.mode,
+            namespaces: share.namespaces.clone(),
+        })
+    };
+    setting.value.items().map(listed).collect()
 }
 
 fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {

@@ -61,7 +61,7 @@ choice! {
 }
 
 /// Reads a beginning or the whole of a name, as `team-*`.
-fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
+pub(super) fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
     let plain = text.strip_suffix('*').unwrap_or(text);
     (plain.len() < text.len() || !plain.is_empty()) && text.len() <= 128 && plain.chars().all(is_part)
 }
@@ -105,6 +105,44 @@ impl Word for SecretPattern {
 }
 
 impl Listed for SecretPattern {
+    const SEPARATOR: char = ',';
+    const EMPTY: bool = true;
+}
+
+/// The name of a package, or a beginning followed by `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PackagePattern(String);
+
+impl PackagePattern {
+    pub(crate) fn everything() -> Self {
+        Self("*".to_owned())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Word for PackagePattern {
+    fn read(text: &str) -> Result<Self, String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "._-@/~".contains(c);
+        if is_pattern(text, is_part) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "`{text}` is not the name of a package, which may end with `*`"
+            ))
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"})
+    }
+}
+
+impl Listed for PackagePattern {
     const SEPARATOR: char = ',';
     const EMPTY: bool = true;
 }

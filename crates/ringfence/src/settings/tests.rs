@@ -107,7 +107,7 @@ fn the_reference_tells_the_true_defaults() {
     for (key, row) in keys::KEYS.iter().zip(config.effective.rows()) {
         let Some(text) = key.default else { continue };
         let expect = match key.path {
-            "toolsets" => r#"["execute","observe","vault"]"#.to_owned(),
+            "toolsets" => r#"["execute","sessions","snapshots","observe","vault"]"#.to_owned(),
             _ => serde_json::from_str::<serde_json::Value>(text)
                 .unwrap_or_else(|_| text.into())
                 .to_string(),

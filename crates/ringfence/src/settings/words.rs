@@ -211,17 +211,21 @@ choice! {
 choice! {
     /// A group of tools.
     Toolset {
-        /// `execute_code`, `list_runtimes`, `get_sandbox_info`.
+        /// `execute_code`, `run_sandbox_code`, `list_runtimes`, `get_sandbox_info`.
         Execute = "execute",
+        /// `create_session`, `list_sessions`, `bridge_data`, `put_file` and others.
+        Sessions = "sessions",
         /// `get_artifacts`, `sandbox_stats`, `audit_execution` and others.
         Observe = "observe",
         /// `vault_list`, `vault_delete`.
         Vault = "vault",
+        /// `create_state_snapshot`, `restore_state_snapshot` and others.
+        Snapshots = "snapshots",
     }
 }
 
 /// Toolsets of the contract whose tools are not in this version.
-const TOOLSETS_TO_COME: [&str; 6] = ["sessions", "data", "snapshots", "egress", "web", "host"];
+const TOOLSETS_TO_COME: [&str; 4] = ["data", "egress", "web", "host"];
 
 impl Floor {
     pub(crate) fn tier(self) -> Tier {
@@ -377,7 +381,13 @@ impl Listed for Toolset {
     const ALL: Option<&'static str> = Some("all");
     const EMPTY: bool = false;
     fn all() -> Vec<Self> {
-        vec![Self::Execute, Self::Observe, Self::Vault]
+        vec![
+            Self::Execute,
+            Self::Sessions,
+            Self::Snapshots,
+            Self::Observe,
+            Self::Vault,
+        ]
     }
 }
 

@@ -120,6 +120,41 @@ impl Terminal {
         self.note_text(&format!("{}\n", self.err(&neutral::line(text), DIM)));
     }
 
+    /// What has changed, on stderr: paths and texts are a stranger's.
+    pub(crate) fn difference(self, text: &str) {
+        self.note_text(&self.painted_difference(self.err, text));
+    }
+
+    /// The same on stdout.
+    pub(crate) fn print_difference(self, text: &str) -> io::Result<()> {
+        self.print(&self.painted_difference(self.out, text))
+    }
+
+    /// Lines of a unified difference are indented; flags begin with `!`.
+    fn painted_difference(self, end: End, text: &str) -> String {
+        let painted = |line: &str| {
+            let line = neutral::line(line);
+            let colour = match line.get(..3) {
+                Some("  +") => GREEN,
+                Some("  -" | "  !") => RED,
+                Some("  @") => CYAN,
+                _ => return line + "\n",
+            };
+            self.paint(end, colour, &line) + "\n"
+        };
+        text.lines().map(painted).collect()
+    }
+
+    /// Asks about something that may hold a stranger's words.
+    pub(crate) fn ask(self, text: &str) {
+        self.note_text(&neutral::line(text));
+    }
+
+    /// Is a person there who sees what we ask.
+    pub(crate) fn has_person(self) -> bool {
+        self.err == End::Person
+    }
+
     /// Asks for a line of input.
     pub(crate) fn prompt(self, text: &str) {
         self.note_text(text);

@@ -135,6 +135,10 @@ fn the_examples_say_what_they_promise() {
             "table.csv: 8 bytes, text/csv\nintact: true, forged: false\n",
         ),
         (
+            "session",
+            "2 rows\nthe shell has them\ngone: in.csv\n1,2\n3,4\n1 session left\n",
+        ),
+        (
             "tenants",
             "blue, 512 MiB: 18\nred, 64 MiB: secret_unavailable\nlimits.changed ok\nexecution.started pending\n\
              vault.accessed failed\nexecution.refused failed\ntool.called ok\n",

@@ -17,6 +17,8 @@ mod hello;
 mod roles;
 #[path = "../../examples/secrets.rs"]
 mod secrets;
+#[path = "../../examples/session.rs"]
+mod session;
 #[path = "../../examples/stream.rs"]
 mod stream;
 #[path = "../../examples/tenants.rs"]

@@ -1,6 +1,6 @@
 //! What this program is when a check has started it.
 
-use crate::{artifacts, hello, secrets, stream, tenants};
+use crate::{artifacts, hello, secrets, session, stream, tenants};
 use ringfence::{ErrorCode, ExecuteRequest, Namespace, RequestError, Sandbox};
 use std::{error::Error, fs, process::ExitCode};
 
@@ -16,6 +16,7 @@ pub fn play(role: &str) -> ExitCode {
         "stream" => stream::main(),
         "secrets" => secrets::main(),
         "artifacts" => artifacts::main(),
+        "session" => session::main(),
         "tenants" => tenants::main(),
         "without-init" => in_a_runtime(local()),
         "late-init" => {

@@ -5,6 +5,7 @@ use crate::{
     catalogue::{Attack, Control, Verdict},
     warm::Server,
 };
+use serde_json::Value;
 use std::{
     cell::RefCell,
     fs,
@@ -173,7 +174,17 @@ impl Runner {
         let script = canaries.home.join("probe.py");
         fs::write(&script, attack.program()).unwrap();
         command.arg(&script).stdin(Stdio::null());
-        text(&command.output().unwrap())
+        let mut output = command.output().unwrap();
+        // What it did to an overlay is shown to the operator, with what the host's files hold.
+        if let Ok(mut document) = serde_json::from_slice::<Value>(&output.stdout)
+            && document
+                .as_object_mut()
+                .and_then(|document| document.remove("changes"))
+                .is_some()
+        {
+            output.stdout = document.to_string().into_bytes();
+        }
+        text(&output)
     }
 
     fn command(&self, program: &std::path::Path) -> Command {

@@ -5,4 +5,5 @@
 mod life;
 mod place;
 mod record;
+mod sessions;
 mod settings;

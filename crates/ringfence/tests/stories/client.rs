@@ -194,6 +194,23 @@ impl Server {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments}))["result"].clone()
     }
 
+    /// What a tool says, as facts.
+    pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
+        self.call(tool, arguments)["structuredContent"].clone()
+    }
+
+    /// The answers to several requests, each with its id, as they came.
+    pub fn await_all(&mut self, ids: &[u64]) -> Vec<(u64, Value)> {
+        let mut answers = Vec::new();
+        while answers.len() < ids.len() {
+            let message = self.receive();
+            if let Some(id) = message["id"].as_u64().filter(|id| ids.contains(id)) {
+                answers.push((id, message["result"]["structuredContent"].clone()));
+            }
+        }
+        answers
+    }
+
     /// `execute_code` with a program of this language: its structured result.
     pub fn execute(&mut self, language: &str, code: &str) -> Value {
         self.call("execute_code", json!({"language": language, "code": code}))["structuredContent"].clone()

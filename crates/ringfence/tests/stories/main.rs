@@ -6,11 +6,15 @@
 )]
 
 mod client;
+mod directories;
 mod display;
+mod files;
 mod limits;
 mod operator;
+mod overlays;
 mod record;
 mod run;
 mod serve;
+mod session;
 mod warm;
 mod workspace;

@@ -233,10 +233,14 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     let id = served
         .server
         .send("tools/call", json!({"name": "execute_code", "arguments": call}));
-    let (answer, before) = served.server.await_answer(id);
+    let (answer, mut before) = served.server.await_answer(id);
     let refused = &answer["result"]["structuredContent"];
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
     assert!(refused["message"].as_str().unwrap().contains("100"), "{refused}");
+    if before.is_empty() {
+        // Which of the two is written first is nobody's promise.
+        before.push(served.server.receive());
+    }
     let told = before.iter().filter_map(|message| message["method"].as_str());
     assert_eq!(told.collect::<Vec<_>>(), ["notifications/tools/list_changed"]);
     let tools = served.server.ask("tools/list", json!({}));

@@ -47,8 +47,8 @@ fn wrong_arguments_are_refused_by_name() {
     let mut server = Server::start();
     for (arguments, code) in [
         (json!({"code": "1", "langauge": "python"}), "unknown_argument"),
-        (json!({"code": "1", "session_id": "x"}), "unsupported_argument"),
-        (json!({"code": "1", "packages": ["x"]}), "unsupported_argument"),
+        (json!({"code": "1", "session_id": "x"}), "invalid_argument"),
+        (json!({"code": "1", "packages": ["--x"]}), "invalid_argument"),
         (json!({"code": ""}), "invalid_argument"),
         (json!({"code": "1", "timeout_seconds": 1e9}), "invalid_argument"),
         (

@@ -1,10 +1,11 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
-use crate::client::{Server, TempDir, within};
+use crate::client::{Server, TempDir, ringfence, within};
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
     fs,
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -85,6 +86,28 @@ fn forks_of_one_template_draw_different_numbers() {
         for value in drawn.as_array().unwrap() {
             assert!(seen.insert(value.to_string()), "{value} came twice");
         }
+    }
+}
+
+/// Each fork leaves a megabyte with its template, for which it was once killed, and every session with it.
+#[test]
+fn a_template_does_not_die_of_the_number_of_its_forks() {
+    const SESSIONS: usize = 70;
+    let mut command = ringfence(&["serve"]);
+    command.env("RINGFENCE_LIMITS_RAM_MB", "64").stderr(Stdio::null());
+    let mut server = Server::of(command);
+    wait_until_warm(&mut server);
+    let sessions: Vec<Value> = (0..SESSIONS)
+        .map(|_| {
+            let made = server.call("create_session", json!({}));
+            assert_eq!(made["isError"], false, "{made}");
+            made["structuredContent"]["session_id"].clone()
+        })
+        .collect();
+    for (number, session) in sessions.iter().enumerate() {
+        let code = format!("{number} + 1");
+        let called = server.call("execute_code", json!({"session_id": session, "code": code}));
+        assert_eq!(called["structuredContent"]["result"], number + 1, "{called}");
     }
 }
 

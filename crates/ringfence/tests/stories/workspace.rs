@@ -1,7 +1,13 @@
 //! Directories of the host as workspaces.
 
-use crate::client::{TempDir, run_json};
-use std::fs;
+use crate::client::{Server, TempDir, binary, ringfence, run_code, run_json, state_dir, within};
+use serde_json::json;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 #[test]
 fn a_read_write_workspace_is_the_hosts_own() {
@@ -72,4 +78,570 @@ fn an_overlay_workspace_is_read_and_not_written() {
         serde_json::json!([]),
         "a file that was deleted is nothing that was refused"
     );
+}
+
+/// claim: [WS-1]
+#[test]
+fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_it() {
+    let in_namespace = |code: &str| run_json("shell", code, &["--workspace", "namespace"]);
+    let first = in_namespace("echo kept > a.txt; mkdir d; echo deep > d/b.txt");
+    assert_eq!(first["success"], true, "{first}");
+    let second = in_namespace("cat a.txt d/b.txt; id -u; stat -c %u a.txt");
+    assert_eq!(second["stdout"], "kept\ndeep\n1000\n1000\n", "{second}");
+    let place = state_dir().join("workspaces/default");
+    assert_eq!(fs::read_to_string(place.join("a.txt")).unwrap(), "kept\n");
+    let mode = fs::metadata(&place).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "closed to others");
+    let mut server = Server::start();
+    let run = |server: &mut Server, namespace: &str| {
+        let call =
+            json!({"code": "ls", "language": "shell", "workspace": "namespace", "namespace": namespace});
+        server.call("execute_code", call)["structuredContent"]["stdout"].clone()
+    };
+    assert_eq!(run(&mut server, "default"), "a.txt\nd\n");
+    assert_eq!(run(&mut server, "other"), "");
+}
+
+#[test]
+fn two_runs_share_the_workspace_of_their_namespace() {
+    let words = ["--workspace", "namespace", "--timeout", "20"];
+    let waits = std::thread::spawn({
+        let state = state_dir();
+        move || {
+            let code = "touch ready; until [ -e answer ]; do read -t 0.05 < /dev/zero || :; done; cat answer";
+            let mut command = ringfence(&["run", "-", "--language", "shell", "--json"]);
+            command.args(words).env("RINGFENCE_STATE_DIR", state);
+            piped(command, code)
+        }
+    });
+    let place = state_dir().join("workspaces/default/ready");
+    assert!(within(Duration::from_secs(10), || place.exists()));
+    let answered = run_json(
+        "shell",
+        "echo hello > answer.new; mv answer.new answer",
+        &words[..2],
+    );
+    assert_eq!(answered["success"], true, "{answered}");
+    assert_eq!(waits.join().unwrap()["stdout"], "hello\n");
+}
+
+/// claim: [WS-2]
+#[test]
+fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
+    let dir = TempDir::new("listed");
+    dir.file("data/in.csv", "1,2");
+    let root = dir.0.display();
+    let config = dir.file(
+        "config.yaml",
+        &format!(
+            "workspaces:\n  data: {{path: {root}/data, mode: ro}}\n  \
+             theirs: {{path: {root}/data, mode: rw, namespaces: [team-*]}}\n  \
+             draft: {{path: {root}/data, mode: overlay}}\n"
+        ),
+    );
+    let mut server = Server::start_with(&["--config", &config]);
+    let mut call = |namespace: &str, workspace: &str, code: &str| {
+        let call = json!({"code": code, "language": "shell", "workspace": workspace, "namespace": namespace});
+        server.call("execute_code", call)["structuredContent"].clone()
+    };
+    let read = call("default", "data", "cat in.csv; echo x > in.csv; echo x > new");
+    assert_eq!(
+        (&read["stdout"], &read["exit_code"]),
+        (&json!("1,2"), &json!(1)),
+        "{read}"
+    );
+    let draft = call("default", "draft", "echo x > in.csv; cat in.csv");
+    assert_eq!(draft["stdout"], "x\n", "{draft}");
+    let refused = call("default", "theirs", "true");
+    assert_eq!(refused["code"], "not_found", "{refused}");
+    let hint = refused["hint"].as_str().unwrap();
+    assert!(hint.contains("data, draft") && !hint.contains("theirs"), "{hint}");
+    assert_eq!(call("default", "/etc", "true")["code"], "invalid_argument");
+    assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,2");
+    let written = call("team-a", "theirs", "echo 3 >> in.csv");
+    assert_eq!(written["success"], true, "{written}");
+    assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,23\n");
+}
+
+#[test]
+fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
+    let dir = TempDir::new("unlisted");
+    let config = dir.file(
+        "config.yaml",
+        "log: info\nworkspaces:\n  x: {path: /nonexistent/x, mode: ro}\n",
+    );
+    let output = ringfence(&["config", "check", "--config", &config])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("/nonexistent/x") && told.contains(":3"), "{told}");
+}
+
+/// claim: [RES-9]
+#[test]
+fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
+    const LIMIT: u64 = 8 << 20;
+    let dir = TempDir::new("fill");
+    let own = format!("{}:rw", dir.0.display());
+    let bombs = [
+        (
+            "files",
+            "i=0; while :; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done",
+        ),
+        (
+            "names",
+            "mkdir n; cd n; while :; do for i in 1 2 3 4 5 6 7 8 9; do : > $RANDOM$RANDOM; done; done",
+        ),
+        (
+            "deleted",
+            "i=10; while [ $i -lt 60 ]; do eval \"exec $i>x\"; rm x; head -c 1000000 /dev/zero >&$i; i=$((i+1)); done; \
+             while :; do read -t 1 < /dev/zero || :; done",
+        ),
+        // A directory that its owner may fill and not list.
+        (
+            "hidden",
+            "mkdir h; chmod 300 h; i=0; while :; do head -c 1000000 /dev/zero > h/f$i; i=$((i+1)); done",
+        ),
+    ];
+    for (name, code) in bombs {
+        for workspace in ["namespace", &own] {
+            let words = ["--workspace", workspace, "--disk", "8m", "--timeout", "20"];
+            let result = run_json("shell", code, &words);
+            let place = if workspace == "namespace" {
+                state_dir().join("workspaces/default")
+            } else {
+                dir.0.clone()
+            };
+            let left = taken(&place);
+            empty(&place);
+            assert_eq!(result["exit"]["limit"], "disk", "{name} {workspace}: {result}");
+            assert!(left < 64 * LIMIT, "{name} {workspace}: {left} bytes are left");
+        }
+    }
+}
+
+/// claim: [RES-9]
+#[test]
+fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cannot_be_entered() {
+    let words = ["--workspace", "namespace", "--disk", "2m"];
+    let wide = ["--workspace", "namespace", "--disk", "64m"];
+    run_json("shell", "head -c 3000000 /dev/zero > big", &wide);
+    let tidied = run_json("shell", "rm big; echo done", &words);
+    assert_eq!(tidied["stdout"], "done\n", "{tidied}");
+    run_json("shell", "head -c 9000000 /dev/zero > big", &wide);
+    let refused = run_json("shell", "rm big; echo done", &words);
+    assert_eq!(
+        (&refused["exit"]["limit"], &refused["stdout"]),
+        (&json!("disk"), &json!("")),
+        "{refused}"
+    );
+    assert!(refused["resource_usage"]["disk_bytes"].as_u64().is_some());
+    let counted = run_json("shell", "true", &wide);
+    assert!(
+        counted["resource_usage"]["disk_bytes"].as_u64().unwrap() >= 9_000_000,
+        "{counted}"
+    );
+}
+
+fn taken(directory: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    let sizes = entries.map(|entry| {
+        let metadata = entry.metadata().unwrap();
+        if metadata.is_dir() {
+            fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700)).unwrap();
+            taken(&entry.path())
+        } else {
+            metadata.blocks() * 512
+        }
+    });
+    sizes.sum()
+}
+
+fn empty(directory: &std::path::Path) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            fs::remove_dir_all(entry.path()).unwrap();
+        } else {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+fn piped(mut command: Command, code: &str) -> serde_json::Value {
+    use std::io::Write;
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+    serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// claim: [WS-1]
+#[test]
+fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
+    let dir = TempDir::new("where");
+    dir.file("in.txt", "before");
+    let run = |workspace: &str, code: &str| {
+        let mut command = ringfence(&[
+            "run",
+            "-",
+            "--language",
+            "shell",
+            "--json",
+            "--workspace",
+            workspace,
+        ]);
+        command
+            .env("RINGFENCE_FLOOR", "landlock")
+            .env("RINGFENCE_LIMITS_DISK_MB", "8");
+        piped(command, code)
+    };
+    let (ro, rw) = (
+        format!("{}:ro", dir.0.display()),
+        format!("{}:rw", dir.0.display()),
+    );
+    let first = run("namespace", "echo kept > a.txt");
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(first["error"]["code"], "unsupported_argument", "{first}");
+        return;
+    }
+    assert_eq!(first["success"], true, "{first}");
+    assert_eq!(run("namespace", "cat a.txt")["stdout"], "kept\n");
+    let read = run(&ro, "cat in.txt; echo x > in.txt; echo x > new; rm in.txt; ls");
+    assert_eq!(read["stdout"], "beforein.txt\n", "{read}");
+    assert_eq!(run(&rw, "echo after > in.txt")["success"], true);
+    assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "after\n");
+    let full = run(
+        "namespace",
+        "i=0; while :; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done",
+    );
+    assert_eq!(full["exit"]["limit"], "disk", "{full}");
+}
+
+fn project(name: &str) -> (TempDir, String) {
+    let dir = TempDir::new(name);
+    let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/project");
+    for file in ["README.md", "notes.txt", "tidy.sh", "src/greet.py"] {
+        dir.file(file, &fs::read_to_string(from.join(file)).unwrap());
+    }
+    let script = dir.0.join("tidy.sh").display().to_string();
+    (dir, script)
+}
+
+/// Paths below a directory, each with what it is and holds.
+fn tree(directory: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(next).unwrap().flatten() {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let name = path.strip_prefix(directory).unwrap().display().to_string();
+            if metadata.is_dir() {
+                found.push(format!("{name}/"));
+                waiting.push(path);
+            } else {
+                let mode = metadata.permissions().mode() & 0o777;
+                found.push(format!("{name} {mode:o} {}", fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What the script of the example leaves when it is accepted.
+fn expect_tidied(directory: &std::path::Path) {
+    let after = tree(directory);
+    assert!(
+        after.contains(&"src/leave.py 644 \"\"\"Says goodbye.\"\"\"\n".to_owned()),
+        "{after:?}"
+    );
+    assert!(
+        after
+            .iter()
+            .any(|line| line.starts_with(".git/hooks/pre-commit 755 ")),
+        "{after:?}"
+    );
+    assert!(
+        !after.iter().any(|line| line.starts_with("notes.txt")),
+        "{after:?}"
+    );
+}
+
+fn committed_on_record() -> serde_json::Value {
+    let audit = ringfence(&["audit", "list", "--action", "workspace.committed", "--json"])
+        .output()
+        .unwrap();
+    serde_json::from_slice(&audit.stdout).unwrap()
+}
+
+/// claim: [FS-5] [WS-4]
+#[test]
+fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when_it_is_accepted() {
+    let (dir, script) = project("accept");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let before = tree(&dir.0);
+    let run = |words: &[&str]| {
+        ringfence(&[&["run", &script, "--workspace", &overlay], words].concat())
+            .output()
+            .unwrap()
+    };
+    for words in [&[][..], &["--discard"]] {
+        let output = run(words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(0), &b"tidied\n"[..]),
+            "{told}"
+        );
+        for line in [
+            "added .git/hooks/pre-commit",
+            "  ! ",
+            "added src/leave.py",
+            "changed src/greet.py",
+            "deleted notes.txt",
+        ] {
+            assert!(told.contains(line), "{line}: {told}");
+        }
+        assert!(
+            told.contains("  -    return \"hello, \" + name\n  +    return f\"hello, {name}!\"\n"),
+            "{told}"
+        );
+        assert_eq!(told.contains("--commit"), words.is_empty(), "it says how: {told}");
+        assert_eq!(tree(&dir.0), before, "nothing has reached the host");
+    }
+    let document: serde_json::Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
+    let changes = &document["changes"];
+    assert_eq!(changes["committed"], json!(null), "{changes}");
+    let hook = changes["added"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["path"] == ".git/hooks/pre-commit");
+    assert_ne!(hook.unwrap()["risks"], json!([]), "{changes}");
+    assert_eq!(tree(&dir.0), before, "nor now");
+    let accepted: serde_json::Value = serde_json::from_slice(&run(&["--commit", "--json"]).stdout).unwrap();
+    assert_eq!(
+        accepted["changes"]["token"], changes["token"],
+        "the same script does the same"
+    );
+    assert!(
+        accepted["changes"]["committed"]["written"].as_u64().unwrap() >= 3,
+        "{accepted}"
+    );
+    expect_tidied(&dir.0);
+    let audit = committed_on_record();
+    assert_eq!(audit["records"][0]["outcome"], "ok", "{audit}");
+    assert_eq!(
+        audit["records"][0]["details"]["changes"], changes["token"],
+        "{audit}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_script_that_fails_commits_nothing() {
+    let dir = TempDir::new("stale");
+    dir.file("a.txt", "one\n");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let failed = run_code(
+        "shell",
+        "echo two > a.txt; exit 3",
+        &["--workspace", &overlay, "--commit"],
+    );
+    assert_eq!(failed.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&failed.stderr).contains("nothing was written"),
+        "{failed:?}"
+    );
+    assert_eq!(fs::read_to_string(dir.0.join("a.txt")).unwrap(), "one\n");
+    let refused = run_code("shell", "true", &["--commit"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("DIR:overlay"),
+        "{refused:?}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn changes_that_were_not_all_shown_are_not_accepted() {
+    let dir = TempDir::new("crowded");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let run = |files: &str, wish: &[&str]| {
+        let code = format!(
+            "mkdir -p '!' .git/hooks; (cd '!'; touch $(seq {files})); printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
+             chmod +x .git/hooks/pre-commit"
+        );
+        let output = run_code("shell", &code, &[&["--workspace", &overlay], wish].concat());
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, told) = run("2100", &["--commit"]);
+    assert_ne!(code, Some(0));
+    assert!(told.contains("added .git/hooks/pre-commit\n  ! "), "{told}");
+    assert!(told.contains("of the 2104 changes"), "{told}");
+    let (code, told) = run("2100", &[]);
+    assert_eq!(code, Some(0));
+    assert!(told.contains("of the 2104 changes"), "{told}");
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "nothing was written");
+    assert_eq!(run("1900", &["--commit"]).0, Some(0));
+    assert!(dir.0.join("!/1900").exists());
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
+    let dir = TempDir::new("untold");
+    let overlay = format!("{}:overlay", dir.0.display());
+    // Deeper than anybody looks.
+    let code = "echo done; for i in $(seq 140); do mkdir d; cd d; done";
+    let output = run_code("shell", code, &["--workspace", &overlay, "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["stdout"], "done\n", "{document}");
+    let denials = document["denials"].as_array().unwrap();
+    assert!(
+        denials
+            .iter()
+            .any(|denial| denial["rule"] == "workspace.changes_untold"),
+        "{document}"
+    );
+    let output = run_code("shell", code, &["--workspace", &overlay, "--commit"]);
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, b"done\n");
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+    // What is there before is looked at before.
+    let deep = std::iter::repeat_n("d", 140).collect::<std::path::PathBuf>();
+    fs::create_dir_all(dir.0.join(deep)).unwrap();
+    let output = run_code("shell", "echo ran", &["--workspace", &overlay]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.stdout.is_empty() && told.contains("could not be told"),
+        "{told}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_accept() {
+    let dir = TempDir::new("hostile");
+    let outside = TempDir::new("hostile-outside");
+    outside.file("canary", "canary");
+    dir.file("file", "x\n");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let code = format!(
+        "printf '\\033]0;owned\\007\\033[2Jred\\n' > file; touch $'na\\033[31mme\\nadded fake'; mkfifo pipe; ln -s {0} out; \
+         echo x > out/new 2>/dev/null; cp /bin/true setuid; chmod 4755 setuid; mkdir shut; touch shut/in; chmod 0 shut",
+        outside.0.display()
+    );
+    let output = run_code(
+        "shell",
+        &(code + "; true"),
+        &["--workspace", &overlay, "--commit"],
+    );
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!told.contains('\u{1b}') && !told.contains('\u{7}'), "{told}");
+    assert!(!told.lines().any(|line| line.starts_with("added fake")), "{told}");
+    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "{told}");
+    let modes =
+        |name: &str| fs::symlink_metadata(dir.0.join(name)).map(|found| found.permissions().mode() & 0o7000);
+    assert!(
+        modes("setuid").is_ok_and(|bits| bits == 0) || modes("setuid").is_err(),
+        "{told}"
+    );
+    assert!(modes("pipe").is_err(), "{told}");
+    fs::set_permissions(dir.0.join("shut"), fs::Permissions::from_mode(0o700)).unwrap_or_default();
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_person_is_asked_and_a_line_break_means_no() {
+    use rustix::{
+        fs::OFlags,
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    };
+    use std::io::{Read, Write};
+    let (dir, script) = project("asked");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let before = tree(&dir.0);
+    let answer = |answer: &str| {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let terminal =
+            rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY, rustix::fs::Mode::empty()).unwrap();
+        // A process in the background of its terminal is not asked.
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait"])
+            .arg(binary())
+            .args(["run", &script, "--workspace", &overlay])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("RINGFENCE_STATE_DIR", state_dir());
+        let mut child = command
+            .stdin(terminal.try_clone().unwrap())
+            .stdout(Stdio::null())
+            .stderr(terminal)
+            .spawn()
+            .unwrap();
+        drop(command);
+        let mut controller = fs::File::from(controller);
+        let mut told = String::new();
+        let mut chunk = [0; 4096];
+        while !told.contains("[y/N]") {
+            let count = controller.read(&mut chunk).unwrap();
+            told += &String::from_utf8_lossy(&chunk[..count]);
+        }
+        controller.write_all(answer.as_bytes()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{told}");
+        assert!(told.contains("\u{1b}[32m  +"), "colours: {told}");
+    };
+    answer("\n");
+    answer("what?\n");
+    assert_eq!(tree(&dir.0), before);
+    answer("y\n");
+    assert!(dir.0.join("src/leave.py").exists() && !dir.0.join("notes.txt").exists());
+}
+
+/// claim: [SNAP-1]
+#[test]
+fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
+    let json = |words: &[&str]| -> serde_json::Value {
+        let output = ringfence(&[words, &["--json"]].concat()).output().unwrap();
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{words:?}: {error}: {output:?}"))
+    };
+    let words = ["--workspace", "namespace"];
+    run_json(
+        "shell",
+        "echo one > a; mkdir .github; mkdir .github/workflows",
+        &words,
+    );
+    let made = json(&["snapshot", "create", "before the change"]);
+    let id = made["snapshot_id"].as_str().unwrap();
+    run_json(
+        "shell",
+        "echo two > a; echo 'on: push' > .github/workflows/x.yml",
+        &words,
+    );
+    let told = ringfence(&["snapshot", "diff"]).output().unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("changed a\n") && told.contains("  -one\n  +two\n") && told.contains("  ! "),
+        "{told}"
+    );
+    let listed = ringfence(&["snapshot", "list"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("before the change"));
+    assert_eq!(json(&["snapshot", "restore", id])["deleted"], 1);
+    assert_eq!(run_json("shell", "cat a", &words)["stdout"], "one\n");
+    let others = ringfence(&["snapshot", "restore", id, "--namespace", "other"])
+        .output()
+        .unwrap();
+    assert_eq!(others.status.code(), Some(125));
+    assert_eq!(json(&["snapshot", "delete", id])["deleted"], true);
+    assert_eq!(json(&["snapshot", "list"])["snapshots"], json!([]));
 }

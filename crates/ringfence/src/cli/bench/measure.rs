@@ -219,6 +219,7 @@ async fn run(engine: &Engine, language: Language, code: &str) -> Result<Executio
         request: ExecuteRequest::new(language, code),
         stdin: Stdin::FromRequest,
         live: false,
+        holds_changes: false,
         artifacts_to: None,
         caller: Caller::new("cli bench"),
     };

@@ -20,10 +20,11 @@ for path in ('/etc/shadow', '/etc/hostid', '/etc/fstab', '/etc/ssh', '/etc/sudoe
     if os.path.lexists(path): got.append(path)
 reached(got) if got else blocked('absent')"),
     fact("C01", "FS-1", "the root holds nothing but what was put there", "
-known = {'bin','code','dev','etc','home','lib','lib32','lib64','libx32','output','proc','root','run','sbin','tmp','usr','var','workspace','opt','nix'}
+known = {'bin','code','dev','etc','home','lib','lib32','lib64','libx32','node_modules','output','packages','proc','root','run','sbin','tmp','usr','var','workspace','opt','nix'}
 bad = [name for name in os.listdir('/') if name not in known]
 bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
 bad += os.listdir('/run')
+bad += [name for _, _, files in os.walk('/packages') for name in files]
 if os.path.isdir('/root'): bad += [n for n in os.listdir('/root') if n != '.pyenv']
 if os.path.isdir('/etc/ssl'): bad += [n for n in os.listdir('/etc/ssl') if n not in {'certs','openssl.cnf','cert.pem'}]
 reached(bad) if bad else blocked('as planned')"),

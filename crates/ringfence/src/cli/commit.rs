@@ -1,0 +1,216 @@
+//! What becomes of the changes that a script made to an overlay of a directory: they are shown, asked about, and then
+//! written to the directory, or gone. Without an answer they are gone.
+
+use super::fault;
+use crate::{
+    shown::{self, Shown},
+    terminal::Terminal,
+};
+use ringfence_engine::{Caller, CommittedChanges, HeldChanges};
+use ringfence_types::{ExecuteRequest, RequestError, WorkspaceMode, WorkspaceSource};
+use serde_json::{Value, json};
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
+
+/// Of an answer; what comes after it on the line is none.
+const ANSWER_BYTES_MAX: usize = 64;
+
+/// What the command line says of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Ask,
+    Commit,
+    Discard,
+}
+
+impl Wish {
+    /// A flag, or none: then it is asked.
+    pub(super) fn of(flag: Option<Self>, request: &ExecuteRequest) -> Result<Self, RequestError> {
+        let may_overlay = match &request.workspace {
+            WorkspaceSource::Host { mode, .. } => *mode == WorkspaceMode::Overlay,
+            WorkspaceSource::Listed(_) => true,
+            WorkspaceSource::Private | WorkspaceSource::Namespace => false,
+        };
+        match flag {
+            None => Ok(Self::Ask),
+            Some(wish) if may_overlay => Ok(wish),
+            Some(_) => Err(RequestError::invalid(
+                "--commit and --discard are for the changes of an overlay.",
+                "Add --workspace DIR:overlay.",
+            )),
+        }
+    }
+}
+
+/// Our standard input, for the script as long as it runs and for the answer afterwards: a line that is typed meanwhile is lost
+/// to neither.
+#[derive(Clone)]
+pub(super) struct Keyboard(Arc<Mutex<Stdin>>);
+
+impl Keyboard {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(tokio::io::stdin())))
+    }
+
+    /// The next line, or as much of it as an answer can have.
+    async fn line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        loop {
+            let mut byte = [0];
+            if self.read(&mut byte).await? == 0 || byte == *b"\n" {
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            if line.len() < ANSWER_BYTES_MAX {
+                line.push(byte[0]);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Keyboard {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Pin::new(&mut *stdin).poll_read(context, buffer)
+    }
+}
+
+/// What was decided.
+pub(super) struct Decided {
+    facts: Value,
+    pub(super) committed: Option<CommittedChanges>,
+}
+
+impl Decided {
+    fn nothing(facts: Value) -> Self {
+        Self {
+            facts,
+            committed: None,
+        }
+    }
+
+    /// As it stands in the document about the run.
+    pub(super) fn into_facts(self) -> Value {
+        let mut facts = self.facts;
+        facts["committed"] = json!(self.committed);
+        facts
+    }
+}
+
+/// How the question is put.
+pub(super) struct Question {
+    pub(super) wish: Wish,
+    pub(super) has_succeeded: bool,
+    /// None: nobody is there who could answer.
+    pub(super) keyboard: Option<Keyboard>,
+    /// Are the changes shown to a person.
+    pub(super) is_told: bool,
+    pub(super) terminal: Terminal,
+}
+
+/// Shows them, and does what is wished.
+pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<Decided, RequestError> {
+    let Question {
+        wish,
+        has_succeeded,
+        keyboard,
+        is_told,
+        terminal,
+    } = question;
+    let token = changes.token();
+    let Shown { text, facts } = shown::held_changes(&changes);
+    let place = changes.directory().to_owned();
+    let directory = place.display().to_string();
+    if is_told && !changes.difference().is_empty() {
+        terminal.difference(&text);
+    }
+    if changes.difference().is_empty() {
+        return Ok(Decided::nothing(facts));
+    }
+    let say = |text: &str| {
+        if is_told {
+            terminal.dim(text);
+        }
+    };
+    let wanted = match (wish, keyboard) {
+        (Wish::Commit, _) if has_succeeded => true,
+        (Wish::Commit, _) => {
+            say("the script has failed: nothing was written");
+            false
+        }
+        (Wish::Discard, _) => false,
+        (Wish::Ask, _) if let Err(error) = changes.check_shown() => {
+            say(&format!("nothing was written: {}", error.message));
+            false
+        }
+        (Wish::Ask, Some(keyboard)) => is_accepted(terminal, keyboard, &directory).await?,
+        (Wish::Ask, None) => {
+            say(&format!(
+                "nothing was written to {directory} (accept such changes with --commit, or say --discard)"
+            ));
+            false
+        }
+    };
+    if !wanted {
+        return Ok(Decided::nothing(facts));
+    }
+    let committed = changes.commit(&Caller::new("cli run"), &token).await?;
+    shown::committed(&place, &committed).text.lines().for_each(say);
+    Ok(Decided {
+        facts,
+        committed: Some(committed),
+    })
+}
+
+/// Asks the person who has seen them.
+pub(super) async fn is_accepted(
+    terminal: Terminal,
+    mut keyboard: Keyboard,
+    directory: &str,
+) -> Result<bool, RequestError> {
+    terminal.ask(&format!("write these changes to {directory}? [y/N] "));
+    let answer = keyboard
+        .line()
+        .await
+        .map_err(|error| fault("read the answer", &error))?;
+    let wanted = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if !wanted {
+        terminal.dim("nothing was written");
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_types::Language;
+
+    #[test]
+    fn accepting_and_giving_up_are_said_of_an_overlay_alone() {
+        let wish = |workspace: WorkspaceSource, flag| {
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.workspace = workspace;
+            Wish::of(flag, &request).ok()
+        };
+        let (commit, discard) = (Some(Wish::Commit), Some(Wish::Discard));
+        let host = |mode| WorkspaceSource::Host {
+            directory: "/srv/x".into(),
+            mode,
+        };
+        assert_eq!(wish(host(WorkspaceMode::Overlay), commit), commit);
+        assert_eq!(wish(host(WorkspaceMode::Overlay), discard), discard);
+        assert_eq!(wish(host(WorkspaceMode::Overlay), None), Some(Wish::Ask));
+        assert_eq!(wish("project".parse().unwrap(), commit), commit);
+        assert_eq!(wish(host(WorkspaceMode::Rw), commit), None);
+        assert_eq!(wish(WorkspaceSource::Private, discard), None);
+        assert_eq!(wish(WorkspaceSource::Private, None), Some(Wish::Ask));
+    }
+}

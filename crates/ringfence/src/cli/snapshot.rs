@@ -1,0 +1,128 @@
+//! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user; servers that
+//! run wait meanwhile, and see the result.
+
+use super::{Context, fault, live::namespace};
+use crate::{
+    log::{self, Log},
+    settings::{Layer, LogLevel},
+    shown::{self, Shown},
+    terminal::neutral,
+};
+use clap::{Args, Subcommand};
+use ringfence_engine::{Caller, Engine, Whose};
+use ringfence_types::{Namespace, RequestError};
+use serde_json::json;
+use std::process::ExitCode;
+
+#[derive(Debug, Args)]
+pub(super) struct SnapshotArguments {
+    #[command(subcommand)]
+    action: SnapshotAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotAction {
+    /// Save the workspace of a namespace
+    Create {
+        /// What it is, for whoever looks for it later
+        #[arg(default_value = "")]
+        description: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// List what was saved, oldest first
+    List(Of),
+    /// Put the workspace back to what it was
+    Restore {
+        /// The snapshot
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Forget a snapshot
+    Delete {
+        /// The snapshot
+        id: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Show what has changed in the workspace, and what of it the host may later run
+    Diff {
+        /// The snapshot that it is compared with [default: the latest]
+        id: Option<String>,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+/// Whose, and how the answer is printed.
+#[derive(Debug, Args)]
+struct Of {
+    /// Namespace whose workspace is meant
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    namespace: Namespace,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    Log::begin(config.log);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fault("start", &error))?;
+    let action = arguments.action;
+    let (is_difference, json) = match &action {
+        SnapshotAction::Diff { of, .. } => (true, of.json),
+        SnapshotAction::Create { of, .. }
+        | SnapshotAction::List(of)
+        | SnapshotAction::Restore { of, .. }
+        | SnapshotAction::Delete { of, .. } => (false, of.json),
+    };
+    let shown = runtime.block_on(async {
+        let engine = Engine::open(config.engine)?;
+        log::redact_with(engine.log_redactor());
+        let done = perform(&engine, action).await;
+        engine.leave();
+        done
+    })?;
+    let terminal = context.terminal;
+    let printed = if json {
+        terminal.print_json(&shown.facts)
+    } else if is_difference {
+        terminal.print_difference(&shown.text)
+    } else {
+        terminal.print(&neutral::text(&shown.text))
+    };
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Shown, RequestError> {
+    let caller = &Caller::new("cli snapshot");
+    match action {
+        SnapshotAction::Create { description, of } => {
+            let made = engine.create_snapshot(caller, &of.namespace, &Whose::Namespace, description);
+            made.await.map(|made| shown::snapshot_made(&made))
+        }
+        SnapshotAction::List(of) => {
+            let listed = engine.snapshots(caller, &of.namespace).await?;
+            Ok(shown::snapshots(&listed))
+        }
+        SnapshotAction::Restore { id, of } => {
+            let restored = engine.restore_snapshot(caller, &of.namespace, &id, None).await?;
+            Ok(shown::snapshot_restored(&id, restored))
+        }
+        SnapshotAction::Delete { id, of } => {
+            engine.delete_snapshot(caller, &of.namespace, &id).await?;
+            Ok(Shown {
+                text: "deleted\n".to_owned(),
+                facts: json!({"snapshot_id": id, "deleted": true}),
+            })
+        }
+        SnapshotAction::Diff { id, of } => {
+            let compared = engine.diff_workspace(caller, &of.namespace, &Whose::Namespace, id.as_deref());
+            compared.await.map(|difference| shown::difference(&difference))
+        }
+    }
+}

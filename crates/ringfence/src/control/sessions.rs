@@ -1,0 +1,241 @@
+//! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
+
+use super::{
+    IDLE,
+    wire::{Answer, Request},
+};
+use crate::shown::{self, Shown};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::{Caller, Engine, Gift, OutputStream, Stdin, Submission};
+use ringfence_types::{
+    Argument, EnvName, EnvValue, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
+    ScriptName, SessionId, SessionRequest, WorkspaceSource, requirements,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, io};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    time::timeout,
+};
+
+/// A session that the operator wants.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    pub(crate) namespace: Namespace,
+    pub(crate) language: Language,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) secrets: Vec<String>,
+    pub(crate) limits: LimitsRequest,
+    pub(crate) idle_ms: Option<u64>,
+    pub(crate) workspace: WorkspaceSource,
+    pub(crate) packages: Vec<String>,
+}
+
+/// A call that the operator makes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Call {
+    pub(crate) session: SessionId,
+    pub(crate) code: String,
+    pub(crate) name: Option<ScriptName>,
+    pub(crate) args: Vec<String>,
+    /// Text, for the program.
+    pub(crate) stdin: String,
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+fn invalid(reason: String) -> RequestError {
+    RequestError::invalid(format!("{reason}."), "See `ringfence session --help`.")
+}
+
+impl Wish {
+    fn request(self) -> Result<SessionRequest, RequestError> {
+        let mut request = SessionRequest::new(self.language);
+        request.namespace = self.namespace;
+        let variable =
+            |(name, value): (String, String)| Ok((EnvName::try_from(name)?, EnvValue::try_from(value)?));
+        request.env = self
+            .env
+            .into_iter()
+            .map(variable)
+            .collect::<Result<_, _>>()
+            .map_err(invalid)?;
+        let names = self.secrets.into_iter().map(EnvName::try_from);
+        request.secrets = names.collect::<Result<_, _>>().map_err(invalid)?;
+        request.limits = self.limits;
+        request.idle_ms = self.idle_ms;
+        request.workspace = self.workspace;
+        request.packages = requirements(self.language, &self.packages)?;
+        Ok(request)
+    }
+}
+
+impl Call {
+    fn request(self, engine: &Engine) -> Result<ExecuteRequest, RequestError> {
+        let (namespace, language) = engine.whose(&self.session)?;
+        let mut request = ExecuteRequest::new(language, self.code);
+        request.namespace = namespace;
+        request.session = Some(self.session);
+        request.name = self.name;
+        let words = self.args.into_iter().map(Argument::try_from);
+        request.args = words.collect::<Result<_, _>>().map_err(invalid)?;
+        request.stdin = self.stdin.into_bytes();
+        request.limits.timeout_ms = self.timeout_ms;
+        Ok(request)
+    }
+}
+
+/// Everything but a call, which has an answer of several lines.
+pub(super) async fn perform(
+    engine: &Engine,
+    caller: &Caller,
+    request: Request,
+) -> Result<Shown, RequestError> {
+    match request {
+        Request::SessionCreate { wish } => create(engine, caller, *wish).await,
+        Request::SessionList { namespace } => list(engine, caller, namespace).await,
+        Request::SessionInterrupt { session } => interrupt(engine, caller, &session).await,
+        Request::SessionKill { session } => kill(engine, caller, &session).await,
+        Request::SessionDiff { session } => {
+            let (namespace, _) = engine.whose(&session)?;
+            let held = engine.held_changes(caller, &namespace, &session).await?;
+            Ok(shown::held_changes(&held))
+        }
+        Request::SessionCommit { session, token } => {
+            let (namespace, _) = engine.whose(&session)?;
+            let held = engine.held_changes(caller, &namespace, &session).await?;
+            let directory = held.directory().to_owned();
+            let committed = held.commit(caller, &token).await?;
+            Ok(shown::committed(&directory, &committed))
+        }
+        Request::SessionBridge {
+            from,
+            to,
+            name,
+            renamed,
+            value,
+        } => bridge(engine, caller, (from, to), (name, renamed), value).await,
+        other => Err(RequestError::invalid(
+            format!("`{}` is asked for in another way.", other.method()),
+            "Use the `ringfence` command of the server's version.",
+        )),
+    }
+}
+
+async fn create(engine: &Engine, caller: &Caller, wish: Wish) -> Result<Shown, RequestError> {
+    let session = engine.create_session(caller, wish.request()?).await?;
+    Ok(shown::session(&session))
+}
+
+async fn list(engine: &Engine, caller: &Caller, namespace: Option<Namespace>) -> Result<Shown, RequestError> {
+    let sessions = match namespace {
+        Some(namespace) => engine.sessions(caller, &namespace).await?,
+        None => engine.all_sessions(caller).await?,
+    };
+    Ok(shown::sessions(&sessions))
+}
+
+async fn interrupt(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Shown, RequestError> {
+    let (namespace, _) = engine.whose(id)?;
+    let interrupted = engine.interrupt_session(caller, &namespace, id).await?;
+    Ok(Shown {
+        text: if interrupted {
+            "interrupted\n"
+        } else {
+            "nothing runs in it\n"
+        }
+        .to_owned(),
+        facts: json!({"interrupted": interrupted}),
+    })
+}
+
+async fn kill(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Shown, RequestError> {
+    let (namespace, _) = engine.whose(id)?;
+    let killed = engine.terminate_session(caller, &namespace, id).await?;
+    Ok(Shown {
+        text: "ended\n".to_owned(),
+        facts: json!({"killed": killed, "existed": true}),
+    })
+}
+
+async fn bridge(
+    engine: &Engine,
+    caller: &Caller,
+    (from, to): (Option<SessionId>, SessionId),
+    (name, renamed): (String, Option<String>),
+    value: Option<Value>,
+) -> Result<Shown, RequestError> {
+    let (namespace, _) = engine.whose(&to)?;
+    let name = EnvName::try_from(name).map_err(invalid)?;
+    let renamed = renamed.map(EnvName::try_from).transpose().map_err(invalid)?;
+    let (gift, target) = match (from, value) {
+        (Some(session), None) => (Gift::Variable { session, name }, renamed),
+        (None, Some(value)) => (Gift::Value(value), Some(renamed.unwrap_or(name))),
+        _ => return Err(invalid("either a value or another session is wanted".to_owned())),
+    };
+    let bridged = engine.bridge(caller, &namespace, gift, &to, target).await?;
+    Ok(Shown {
+        text: format!(
+            "{} is a variable of the session now ({} bytes)\n",
+            bridged.name.as_str(),
+            bridged.bytes
+        ),
+        facts: json!({"to_session": to.as_str(), "name": bridged.name.as_str(), "bytes": bridged.bytes}),
+    })
+}
+
+/// One call. Its output is written as it comes; a command that goes away interrupts it.
+pub(super) async fn exec(
+    engine: &Engine,
+    caller: &Caller,
+    call: Call,
+    stream: &mut UnixStream,
+) -> io::Result<Result<Shown, RequestError>> {
+    let request = match call.request(engine) {
+        Ok(request) => request,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut execution = engine.submit(Submission {
+        request,
+        stdin: Stdin::FromRequest,
+        live: true,
+        holds_changes: false,
+        artifacts_to: None,
+        caller: caller.clone(),
+    });
+    let canceller = execution.canceller();
+    let (mut from, mut to) = stream.split();
+    loop {
+        let mut nothing = [0];
+        tokio::select! {
+            chunk = execution.next_output() => match chunk {
+                None => break,
+                Some(chunk) => {
+                    let piece = Answer::Output {
+                        stderr: chunk.stream == OutputStream::Stderr,
+                        bytes: STANDARD.encode(&chunk.bytes),
+                    };
+                    let mut line = serde_json::to_vec(&piece)?;
+                    line.push(b'\n');
+                    let written = timeout(IDLE, to.write_all(&line)).await;
+                    if !matches!(written, Ok(Ok(()))) {
+                        canceller.cancel();
+                        break;
+                    }
+                }
+            },
+            // It says nothing more: this is its end.
+            _ = from.read(&mut nothing) => {
+                canceller.cancel();
+                break;
+            }
+        }
+    }
+    Ok(execution.finish().await.map(|result| Shown {
+        text: String::new(),
+        facts: json!(result),
+    }))
+}

@@ -1,0 +1,187 @@
+//! The tools for the files of a workspace: what a caller puts in, takes out and looks at without running a program.
+
+use super::{
+    Answer,
+    arguments::{Arguments, Name, invalid},
+    execute_code::content,
+    observe::{Answered, Call, Object},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::{FileFacts, Whose};
+use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
+use serde_json::json;
+
+pub(super) const PATH: Name = ("path", &[]);
+pub(super) const TEXT: Name = ("text", &[]);
+pub(super) const BASE64: Name = ("base64", &[]);
+const ARCHIVE: Name = ("archive", &[]);
+pub(super) const SESSION: Name = ("session_id", &[]);
+
+/// The largest file that is given in one answer: base64 and JSON make it a half larger.
+const GET_BYTES_MAX: u64 = 4 << 20;
+/// Of a text that stands in the words of an answer, too.
+const SHOWN_BYTES_MAX: usize = 64 << 10;
+const LINES_MAX: usize = 200;
+
+impl Call<'_> {
+    pub(super) async fn put_file(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[PATH, TEXT, BASE64, ARCHIVE, SESSION])?;
+        let whose = whose(&mut arguments)?;
+        if arguments.flag(ARCHIVE)?.unwrap_or(false) {
+            return self.put_directory(arguments, namespace, whose).await;
+        }
+        let path = path(&mut arguments)?.ok_or_else(no_path)?;
+        let bytes = content(&mut arguments, TEXT, BASE64, &path)?;
+        let put = self
+            .engine()
+            .put_file(self.caller(), &namespace, &whose, &path, bytes);
+        let facts = put.await?;
+        let text = format!("{} has {} bytes now\n", facts.path, facts.size_bytes);
+        let sha256 = facts.sha256;
+        let structured = json!({"success": true, "path": facts.path, "files": 1, "size_bytes": facts.size_bytes, "sha256": sha256});
+        Ok(Answer::plain(text, structured))
+    }
+
+    async fn put_directory(&self, mut arguments: Arguments, namespace: Namespace, whose: Whose) -> Answered {
+        let below = directory(&mut arguments)?;
+        if arguments.text(TEXT)?.is_some() {
+            return Err(invalid(
+                "`text` is no archive.".to_owned(),
+                "Send the tar archive, plain or in gzip, as `base64`.",
+            ));
+        }
+        let archive = arguments.text(BASE64)?.map(|text| STANDARD.decode(text));
+        let archive = archive.and_then(Result::ok).ok_or_else(|| {
+            invalid(
+                "an archive needs `base64`, in standard base64 with padding.".to_owned(),
+                "Send the tar archive, plain or in gzip, as `base64`.",
+            )
+        })?;
+        let engine = self.engine();
+        let put = engine.put_directory(self.caller(), &namespace, &whose, below, archive);
+        let put = put.await?;
+        let text = format!(
+            "{} files with {} bytes are in {} now\n",
+            put.files, put.size_bytes, put.path
+        );
+        let structured = json!({
+            "success": true, "path": put.path, "files": put.files, "size_bytes": put.size_bytes, "sha256": put.sha256,
+        });
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn get_file(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[PATH, ARCHIVE, SESSION])?;
+        let whose = whose(&mut arguments)?;
+        if arguments.flag(ARCHIVE)?.unwrap_or(false) {
+            return self.get_directory(arguments, namespace, whose).await;
+        }
+        let path = path(&mut arguments)?.ok_or_else(no_path)?;
+        let engine = self.engine();
+        let got = engine.get_file(self.caller(), &namespace, &whose, &path, GET_BYTES_MAX);
+        let (facts, bytes) = got.await?;
+        let mut structured = json!({
+            "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
+            "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "text": null, "base64": null,
+            "left_out": [], "left_out_count": 0,
+        });
+        let text = match String::from_utf8(bytes) {
+            Ok(text) => {
+                structured["text"] = json!(text);
+                if text.len() <= SHOWN_BYTES_MAX {
+                    text
+                } else {
+                    line(&facts)
+                }
+            }
+            Err(binary) => {
+                structured["base64"] = json!(STANDARD.encode(binary.as_bytes()));
+                line(&facts)
+            }
+        };
+        Ok(Answer::plain(text, structured))
+    }
+
+    async fn get_directory(&self, mut arguments: Arguments, namespace: Namespace, whose: Whose) -> Answered {
+        let below = directory(&mut arguments)?;
+        let engine = self.engine();
+        let got = engine.get_directory(self.caller(), &namespace, &whose, below, GET_BYTES_MAX);
+        let got = got.await?;
+        let mut text = format!(
+            "{}: {} files and directories in a tar archive of {} bytes\n",
+            got.path,
+            got.entries,
+            got.tar.len()
+        );
+        for name in &got.left_out {
+            text += &format!("left out: {name}\n");
+        }
+        let structured = json!({
+            "success": true, "path": got.path, "size_bytes": got.tar.len(), "sha256": got.sha256,
+            "mode": null, "modified_unix_ms": null, "text": null, "base64": STANDARD.encode(&got.tar),
+            "left_out": got.left_out, "left_out_count": got.left_out_count,
+        });
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn list_files(&self, arguments: Object) -> Answered {
+        let (mut arguments, namespace) = self.open(arguments, &[PATH, SESSION])?;
+        let whose = whose(&mut arguments)?;
+        let below = path(&mut arguments)?;
+        let listed = self
+            .engine()
+            .list_files(self.caller(), &namespace, &whose, below.as_ref());
+        let files = listed.await?;
+        let mut text: String = files.iter().take(LINES_MAX).map(line).collect();
+        if files.len() > LINES_MAX {
+            text += &format!("and {} more\n", files.len() - LINES_MAX);
+        } else if files.is_empty() {
+            text += "there is nothing\n";
+        }
+        Ok(Answer::plain(text, json!({"success": true, "files": files})))
+    }
+}
+
+/// The workspace that is meant.
+pub(super) fn whose(arguments: &mut Arguments) -> Result<Whose, RequestError> {
+    Ok(session(arguments)?.map_or(Whose::Namespace, Whose::Session))
+}
+
+pub(super) fn session(arguments: &mut Arguments) -> Result<Option<SessionId>, RequestError> {
+    let id = arguments.text(SESSION)?.map(SessionId::try_from).transpose();
+    id.map_err(|reason| invalid(format!("`session_id`: {reason}."), "`list_sessions` has them."))
+}
+
+fn path(arguments: &mut Arguments) -> Result<Option<WorkspacePath>, RequestError> {
+    arguments.text(PATH)?.map(parsed).transpose()
+}
+
+fn parsed(path: String) -> Result<WorkspacePath, RequestError> {
+    WorkspacePath::try_from(path).map_err(|reason| {
+        invalid(
+            format!("{reason}."),
+            "Name it below the workspace, as data/in.csv.",
+        )
+    })
+}
+
+/// `.` is the workspace itself, as is no path.
+fn directory(arguments: &mut Arguments) -> Result<Option<WorkspacePath>, RequestError> {
+    let given = arguments.text(PATH)?.filter(|path| path != ".");
+    given.map(parsed).transpose()
+}
+
+fn no_path() -> RequestError {
+    invalid(
+        "`path` is missing.".to_owned(),
+        "Name a file below the workspace, as data/in.csv.",
+    )
+}
+
+fn line(facts: &FileFacts) -> String {
+    let end = if facts.kind == "directory" { "/" } else { "" };
+    match &facts.sha256 {
+        Some(digest) => format!("{}{end} {} bytes sha256 {digest}\n", facts.path, facts.size_bytes),
+        None => format!("{}{end} {} bytes, {}\n", facts.path, facts.size_bytes, facts.kind),
+    }
+}

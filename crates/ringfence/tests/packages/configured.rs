@@ -1,0 +1,51 @@
+//! The packages that everybody wants, from the index that this machine is configured for. It needs the network, and so runs
+//! where `RINGFENCE_REQUIRE` names `index`.
+
+use super::{client, facts, node, python};
+use client::{Server, ringfence};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+#[test]
+fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_takes_no_time_to_install() {
+    let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+    if !required.split(',').any(|word| word.trim() == "index") {
+        eprintln!("skipped: it downloads from the configured index; RINGFENCE_REQUIRE=index runs it");
+        return;
+    }
+    let mut command = ringfence(&["serve"]);
+    let configuring = |name: &str| name == "HOME" || name.to_ascii_lowercase().contains("proxy");
+    let tools = |name: &str| name.starts_with("PIP_") || name.to_ascii_lowercase().starts_with("npm_");
+    command.envs(std::env::vars().filter(|(name, _)| configuring(name) || tools(name)));
+    let mut server = Server::of(command);
+    let wish = json!({"language": "python", "packages": ["numpy", "pandas"]});
+    let installed = facts(&mut server, "install_package", wish);
+    assert_eq!(installed["success"], true, "{installed}");
+    assert!(
+        installed["installed"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|package| package["sha256"].is_string())
+    );
+    let code = "import numpy, pandas\nint(pandas.DataFrame({'a': numpy.arange(10)}).a.sum()), numpy.__file__";
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let run = python(&mut server, code, &["pandas", "numpy"]);
+        assert_eq!(
+            run["result"],
+            json!([45, "/packages/layer/python/numpy/__init__.py"]),
+            "{run}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    }
+    let wish = json!({"language": "node", "packages": ["lodash"]});
+    assert_eq!(
+        facts(&mut server, "install_package", wish)["installed"][0]["name"],
+        "lodash"
+    );
+    assert_eq!(
+        node(&mut server, "require('lodash').sum([1, 2, 39])", &["lodash"])["result"],
+        42
+    );
+}

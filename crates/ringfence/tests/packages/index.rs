@@ -1,0 +1,194 @@
+//! An index of packages on loopback: PyPI's simple pages and npm's documents, and a note of every request.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::{TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
+};
+
+/// One request: its path, and who it says it is.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub path: String,
+    pub authorization: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    pages: BTreeMap<String, Vec<u8>>,
+    asked: Vec<Asked>,
+    /// Requests for paths with this ending wait.
+    held: Option<String>,
+    /// Without it, a request is not answered.
+    password: Option<String>,
+}
+
+type Shared = Arc<(Mutex<State>, Condvar)>;
+
+pub struct Index {
+    port: u16,
+    shared: Shared,
+}
+
+impl Index {
+    pub fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Shared::default();
+        let served = shared.clone();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = served.clone();
+                std::thread::spawn(move || drop(serve(&stream, &shared)));
+            }
+        });
+        Self { port, shared }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn address(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// The same with a name and a password.
+    pub fn address_of(&self, user: &str, path: &str) -> String {
+        format!("http://{user}@127.0.0.1:{}{path}", self.port)
+    }
+
+    pub fn put(&self, path: &str, bytes: impl Into<Vec<u8>>) {
+        self.shared
+            .0
+            .lock()
+            .unwrap()
+            .pages
+            .insert(path.to_owned(), bytes.into());
+    }
+
+    /// A file of a Python package.
+    pub fn python(&self, name: &str, file: &str, bytes: Vec<u8>) {
+        let page = format!("/simple/{name}/");
+        let mut state = self.shared.0.lock().unwrap();
+        let link = format!("<a href=\"/files/{file}\">{file}</a>\n");
+        state.pages.entry(page).or_default().extend(link.as_bytes());
+        state.pages.insert(format!("/files/{file}"), bytes);
+    }
+
+    /// An npm package of one version.
+    pub fn npm(&self, name: &str, version: &str, manifest: &Value, tgz: Vec<u8>) {
+        let file = format!("/npm/{name}/-/{name}-{version}.tgz");
+        let mut own = manifest.clone();
+        own["dist"] = json!({"tarball": self.address(&file), "integrity": integrity(&tgz)});
+        let document = json!({"name": name, "dist-tags": {"latest": version}, "versions": {version: own}});
+        self.put(&format!("/npm/{name}"), document.to_string());
+        self.put(&file, tgz);
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.shared.0.lock().unwrap().asked.clone()
+    }
+
+    /// How often a path with this ending was asked for.
+    pub fn count(&self, ending: &str) -> usize {
+        self.asked()
+            .iter()
+            .filter(|asked| asked.path.ends_with(ending))
+            .count()
+    }
+
+    pub fn demand(&self, password: &str) {
+        self.shared.0.lock().unwrap().password = Some(password.to_owned());
+    }
+
+    /// Lets requests with this ending wait, or all of them go on.
+    pub fn hold(&self, ending: Option<&str>) {
+        self.shared.0.lock().unwrap().held = ending.map(str::to_owned);
+        self.shared.1.notify_all();
+    }
+}
+
+/// Of a package, as npm writes it.
+pub fn integrity(tgz: &[u8]) -> String {
+    let hex = digest("sha512sum", tgz);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<u8> = hex.as_bytes().chunks(2).map(byte).collect();
+    format!(
+        "sha512-{}",
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    )
+}
+
+/// What coreutils say.
+pub fn digest(program: &str, bytes: &[u8]) -> String {
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    said.split(' ').next().unwrap().to_owned()
+}
+
+fn serve(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let path = line.split(' ').nth(1).unwrap_or_default().replace("%2f", "/");
+        let mut authorization = None;
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            if header.trim().is_empty() {
+                break;
+            }
+            if let Some((name, value)) = header.split_once(':')
+                && name.eq_ignore_ascii_case("authorization")
+            {
+                authorization = Some(value.trim().to_owned());
+            }
+        }
+        let answer = answer(shared, Asked { path, authorization });
+        (&mut &*stream).write_all(&answer)?;
+    }
+}
+
+fn answer(shared: &Shared, asked: Asked) -> Vec<u8> {
+    let (state, changed) = &**shared;
+    let mut state = state.lock().unwrap();
+    state.asked.push(asked.clone());
+    let is_held = |state: &mut State| {
+        state
+            .held
+            .as_ref()
+            .is_some_and(|ending| asked.path.ends_with(ending))
+    };
+    state = changed.wait_while(state, is_held).unwrap();
+    let (status, body) = match (state.pages.get(&asked.path), &state.password) {
+        (_, Some(password)) if asked.authorization.as_ref() != Some(password) => {
+            ("401 Unauthorized", Vec::new())
+        }
+        (Some(body), _) => ("200 OK", body.clone()),
+        (None, _) => ("404 Not Found", b"{}".to_vec()),
+    };
+    let kind = if asked.path.starts_with("/npm/") {
+        "application/json"
+    } else {
+        "text/html"
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nWWW-Authenticate: Basic\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}

@@ -1,0 +1,456 @@
+//! What packages are there for: installed once, used by any run, in Python and Node.js.
+
+use super::{
+    archive, client, facts,
+    index::{Index, digest, integrity},
+    node, python, server, serving,
+};
+use client::{Server, ringfence, run_code};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, lchown},
+    process::Command,
+};
+
+/// An index with `hello 1.0`, which needs `greet`.
+pub fn hello() -> Index {
+    let index = Index::new();
+    let files = [
+        (
+            "hello/__init__.py",
+            "import greet\nvalue = greet.value + 1\ndef main():\n    print('tool', value)\n",
+        ),
+        ("hello.pth", "import os; os.environ['PTH_RAN'] = 'yes'\n"),
+        (
+            "json.py",
+            "raise RuntimeError('a package has taken the place of json')\n",
+        ),
+    ];
+    index.python(
+        "hello",
+        "hello-1.0-py3-none-any.whl",
+        archive::wheel("hello", "1.0", &files, &["greet"]),
+    );
+    let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
+    index.python("greet", "greet-2.5-py3-none-any.whl", greet);
+    index
+}
+
+#[test]
+fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
+    let index = hello();
+    let mut server = server(&index);
+    let installed = facts(
+        &mut server,
+        "install_package",
+        json!({"language": "python", "packages": ["Hello"]}),
+    );
+    assert_eq!(installed["success"], true, "{installed}");
+    let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
+    let packages = installed["installed"].as_array().unwrap();
+    let known = packages
+        .iter()
+        .find(|package| package["name"] == "greet")
+        .unwrap();
+    assert_eq!(
+        (&known["version"], &known["sha256"]),
+        (&json!("2.5"), &json!(digest("sha256sum", &greet)))
+    );
+    assert!(
+        installed["output"]
+            .as_str()
+            .unwrap()
+            .contains("Successfully installed"),
+        "{installed}"
+    );
+    let requests = index.asked().len();
+    let run = python(
+        &mut server,
+        "import hello\n(hello.value, hello.__file__)",
+        &["hello"],
+    );
+    assert_eq!(
+        run["result"],
+        json!([42, "/packages/layer/python/hello/__init__.py"]),
+        "{run}"
+    );
+    let again = facts(&mut server, "install_package", json!({"packages": ["hello"]}));
+    assert_eq!(
+        (&again["output"], &again["installed"]),
+        (&json!(""), &installed["installed"])
+    );
+    assert_eq!(index.asked().len(), requests, "the index was asked again");
+    let record = facts(
+        &mut server,
+        "audit_execution",
+        json!({"action": "package.installed"}),
+    );
+    assert!(
+        record.to_string().contains(&digest("sha256sum", &greet)),
+        "{record}"
+    );
+    // Another server, and a run at the command line, have it too.
+    drop(server);
+    let mut other = super::server(&index);
+    assert_eq!(
+        python(&mut other, "import hello; hello.value", &["hello"])["result"],
+        42
+    );
+    let output = run_code(
+        "python",
+        "import hello; print(hello.value)",
+        &["--package", "hello"],
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{output:?}");
+    assert_eq!(index.asked().len(), requests, "the index was asked again");
+}
+
+#[test]
+fn scripts_and_child_interpreters_find_the_packages_and_the_standard_library_stays_what_it_is() {
+    let index = hello();
+    let mut server = server(&index);
+    let code = "import json, os, subprocess, sys\n\
+        tool = subprocess.run(['hello-tool'], capture_output=True, text=True)\n\
+        child = subprocess.run([sys.executable, '-c', 'import hello; print(hello.value)'], capture_output=True, text=True)\n\
+        [json.dumps(1), os.environ.get('PTH_RAN'), tool.stdout, child.stdout]";
+    let run = python(&mut server, code, &["hello"]);
+    // A .pth is executed in the interpreter's own directories of packages alone, and this is none.
+    assert_eq!(run["result"], json!(["1", null, "tool 42\n", "42\n"]), "{run}");
+}
+
+#[test]
+fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs() {
+    let index = Index::new();
+    let script = format!("node -e \"require('http').get('{}')\"", index.address("/canary"));
+    let manifest = json!({
+        "name": "leftpad", "version": "1.2.3", "main": "index.js", "bin": {"leftpad": "index.js"},
+        "scripts": {"preinstall": &script, "install": &script, "postinstall": &script},
+    });
+    let text = manifest.to_string();
+    let files = [
+        ("package.json", text.as_str()),
+        (
+            "index.js",
+            "#!/usr/bin/env node\nmodule.exports = (n) => n + 1;\nif (require.main === module) console.log('bin');\n",
+        ),
+    ];
+    let tgz = archive::tgz(&files);
+    index.npm("leftpad", "1.2.3", &manifest, tgz.clone());
+    let mut server = server(&index);
+    let wish = json!({"language": "node", "packages": ["leftpad@^1.2"]});
+    let installed = facts(&mut server, "install_package", wish);
+    assert_eq!(installed["installed"][0]["version"], "1.2.3", "{installed}");
+    assert_eq!(
+        installed["installed"][0]["integrity"],
+        integrity(&tgz),
+        "{installed}"
+    );
+    assert_eq!(index.count("/canary"), 0);
+    let common = node(&mut server, "require('leftpad')(41)", &["leftpad@^1.2"]);
+    assert_eq!(common["result"], 42, "{common}");
+    let module = node(
+        &mut server,
+        "import pad from 'leftpad';\nconsole.log(pad(41))",
+        &["leftpad@^1.2"],
+    );
+    assert_eq!(module["stdout"], "42\n", "{module}");
+    let tool = "require('child_process').execSync('leftpad').toString()";
+    assert_eq!(node(&mut server, tool, &["leftpad@^1.2"])["result"], "bin\n");
+    let without = node(&mut server, "require('leftpad')", &[]);
+    assert_eq!(without["success"], false, "{without}");
+    assert_eq!(index.count(".tgz"), 1);
+}
+
+#[test]
+fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
+    let index = hello();
+    index.hold(Some(".whl"));
+    let (mut one, mut other) = (server(&index), Server::of(serving(&index)));
+    let ask = |server: &mut Server| {
+        let arguments = json!({"code": "import hello; hello.value", "packages": ["hello"]});
+        server.send(
+            "tools/call",
+            json!({"name": "execute_code", "arguments": arguments}),
+        )
+    };
+    let patience = std::time::Duration::from_secs(60);
+    let first = ask(&mut one);
+    assert!(client::within(patience, || index.count(".whl") > 0));
+    let (second, third) = (ask(&mut one), ask(&mut other));
+    // Their requests are on record before they wait.
+    let seen = index.asked().len();
+    for server in [&mut one, &mut other] {
+        let waits = |server: &mut Server| {
+            let state = facts(server, "inspect_state", json!({}));
+            state["running"]
+                .as_array()
+                .is_some_and(|running| !running.is_empty())
+        };
+        assert!(client::within(patience, || waits(server)));
+    }
+    assert_eq!(index.asked().len(), seen);
+    index.hold(None);
+    for (server, ids) in [(&mut one, vec![first, second]), (&mut other, vec![third])] {
+        // In whichever order they come.
+        let mut missing = ids;
+        while !missing.is_empty() {
+            let answer = server.receive();
+            missing.retain(|id| answer["id"] != json!(id));
+            assert_eq!(answer["result"]["structuredContent"]["result"], 42, "{answer}");
+        }
+    }
+    assert_eq!(
+        (
+            index.count("hello-1.0-py3-none-any.whl"),
+            index.count("greet-2.5-py3-none-any.whl")
+        ),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
+    let index = hello();
+    let mut command = serving(&index);
+    command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
+    let mut server = Server::of(command);
+    let session = facts(&mut server, "create_session", json!({}))["session_id"].clone();
+    index.hold(Some(".whl"));
+    let begin = |server: &mut Server, tool: &str, arguments: Value| {
+        server.send("tools/call", json!({"name": tool, "arguments": arguments}))
+    };
+    let first = begin(&mut server, "install_package", json!({"packages": ["greet"]}));
+    let patience = std::time::Duration::from_secs(60);
+    assert!(client::within(patience, || index.count(".whl") == 1));
+    let mut requests = vec![first];
+    let wishes = [
+        (
+            "install_package",
+            json!({"packages": ["hello"], "session_id": session}),
+        ),
+        ("execute_code", json!({"code": "6 * 7", "session_id": session})),
+    ];
+    for (tool, wish) in wishes {
+        requests.push(begin(&mut server, tool, wish));
+        // For the queue, or for the session.
+        let waits = |server: &mut Server| {
+            let state = facts(server, "inspect_state", json!({}));
+            let of = |state: &Value| state["waiting"].as_u64().unwrap_or_default();
+            of(&state) + of(&state["sessions"][0]) == requests.len() as u64 - 1
+        };
+        assert!(client::within(patience, || waits(&mut server)));
+    }
+    index.hold(None);
+    for (id, answer) in server.await_all(&requests) {
+        assert_eq!(answer["success"], true, "{id}: {answer}");
+    }
+}
+
+#[test]
+fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
+    let index = hello();
+    let server = server(&index);
+    let run = |words: &[&str]| {
+        let output = ringfence(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let listens = || ringfence(&["session", "list"]).output().unwrap().status.success();
+    assert!(client::within(std::time::Duration::from_secs(60), listens));
+    let created = run(&["session", "create", "--package", "hello", "--json"]);
+    let created: Value = serde_json::from_str(&created).unwrap();
+    let id = created["session_id"].as_str().unwrap();
+    let said = run(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
+    assert_eq!(said, "42\n");
+    let refused = ringfence(&["session", "create", "--package=--index-url=x", "--json"]).output();
+    let refused: Value = serde_json::from_slice(&refused.unwrap().stdout).unwrap();
+    assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
+    drop(server);
+}
+
+/// The module that is imported ahead is the installer itself, which every interpreter here has.
+#[test]
+fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_its_own() {
+    let index = Index::new();
+    let files = [("pip/__init__.py", "__version__ = 'brought'\n")];
+    let wheel = archive::wheel("pip", "999", &files, &[]);
+    index.python("pip", "pip-999-py3-none-any.whl", wheel);
+    let mut command = serving(&index);
+    command.env("RINGFENCE_WARM_PRELOAD_PYTHON", "pip");
+    let mut server = Server::of(command);
+    // The control: one that brings none finds the host's imported already.
+    let code = "import sys; was = 'pip' in sys.modules; import pip; [was, pip.__version__ == 'brought']";
+    let patience = std::time::Duration::from_secs(60);
+    let warm = json!([true, false]);
+    assert!(client::within(
+        patience,
+        || python(&mut server, code, &[])["result"] == warm
+    ));
+    for _ in 0..2 {
+        let run = python(&mut server, code, &["pip==999"]);
+        assert_eq!(run["result"], json!([false, true]), "{run}");
+    }
+}
+
+#[test]
+fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
+    let index = Index::new();
+    let names = ["one", "two", "three"];
+    for name in names {
+        let text = format!("text = '{}'\n", name.repeat(200_000));
+        let wheel = archive::wheel(name, "1", &[(&format!("{name}.py"), &text)], &[]);
+        index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
+    }
+    let mut command = serving(&index);
+    command.env("RINGFENCE_PACKAGES_KEEP_MB", "2");
+    let mut server = Server::of(command);
+    let layers = client::state_dir().join("packages/layers");
+    for name in names {
+        let installed = facts(&mut server, "install_package", json!({"packages": [name]}));
+        assert_eq!(installed["success"], true, "{installed}");
+    }
+    // Each has more than a megabyte, with what Python makes of it.
+    let kept = || fs::read_dir(&layers).unwrap().count();
+    assert!(client::within(std::time::Duration::from_secs(30), || kept() == 1));
+}
+
+#[test]
+fn packages_that_bring_the_same_file_are_one_layer_in_which_one_of_them_has_it() {
+    let index = Index::new();
+    for name in ["one", "two"] {
+        let own = format!("{name}.py");
+        let text = format!("name = '{name}'\n");
+        let files = [
+            ("shared/__init__.py", text.as_str()),
+            (own.as_str(), text.as_str()),
+        ];
+        let file = format!("{name}-1-py3-none-any.whl");
+        index.python(name, &file, archive::wheel(name, "1", &files, &[]));
+    }
+    let mut server = server(&index);
+    let code = "import one, two, shared; [one.name, two.name, shared.name in ('one', 'two')]";
+    let run = python(&mut server, code, &["one", "two"]);
+    assert_eq!(run["result"], json!(["one", "two", true]), "{run}");
+}
+
+#[test]
+fn what_cannot_be_had_is_told_with_the_installers_last_words() {
+    let index = Index::new();
+    index.python(
+        "sdist",
+        "sdist-1.0.tar.gz",
+        archive::tgz(&[("setup.py", "raise SystemExit('ran')")]),
+    );
+    let need = |name: &str, needs: &str| archive::wheel(name, "1", &[], &[needs]);
+    index.python("left", "left-1-py3-none-any.whl", need("left", "base==1"));
+    index.python("right", "right-1-py3-none-any.whl", need("right", "base==2"));
+    for version in ["1", "2"] {
+        let file = format!("base-{version}-py3-none-any.whl");
+        index.python("base", &file, archive::wheel("base", version, &[], &[]));
+    }
+    let mut server = server(&index);
+    let mut check = |packages: &[&str], expect: &str| {
+        let refused = python(&mut server, "1", packages);
+        assert_eq!(refused["code"], "package_unavailable", "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains(expect), "{refused}");
+    };
+    check(&["unheard-of"], "no wheel that fits");
+    check(&["sdist"], "no wheel that fits");
+    check(&["left", "right"], "contradict");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let mut command = ringfence(&["serve"]);
+    command
+        .env("PIP_INDEX_URL", format!("http://{closed}/simple"))
+        .env("npm_config_registry", format!("http://{closed}/"));
+    let mut offline = Server::of(command);
+    for refused in [
+        python(&mut offline, "1", &["hello"]),
+        node(&mut offline, "1", &["leftpad"]),
+    ] {
+        assert_eq!(refused["code"], "package_unavailable", "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains("cannot be reached"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn an_operator_says_which_packages_there_are() {
+    let index = hello();
+    let mut command = serving(&index);
+    command.env("RINGFENCE_PACKAGES_ALLOW", "hel*");
+    let mut server = Server::of(command);
+    assert_eq!(
+        python(&mut server, "import hello; hello.value", &["hello"])["result"],
+        42
+    );
+    for (tool, arguments) in [
+        ("execute_code", json!({"code": "1", "packages": ["greet"]})),
+        ("install_package", json!({"packages": ["greet"]})),
+    ] {
+        let refused = facts(&mut server, tool, arguments);
+        assert_eq!(refused["code"], "policy_denied", "{refused}");
+        assert!(
+            refused["hint"].as_str().unwrap().contains("packages.allow"),
+            "{refused}"
+        );
+    }
+    let mut command = serving(&index);
+    command.env("RINGFENCE_PACKAGES_ENABLED", "false");
+    assert_eq!(
+        python(&mut Server::of(command), "1", &["hello"])["code"],
+        "policy_denied"
+    );
+}
+
+/// The server of another user, from a copy of the binary that this user can reach.
+#[test]
+fn a_server_of_an_ordinary_user_installs_and_shows_packages_too() {
+    const NOBODY: u32 = 65534;
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    if !status.lines().any(|line| line.starts_with("Uid:\t0\t0")) {
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        assert!(
+            !required.split(',').any(|word| word.trim() == "root"),
+            "RINGFENCE_REQUIRE asks for root"
+        );
+        eprintln!(
+            "skipped: a server as another user needs root; the other tests are an ordinary user's here"
+        );
+        return;
+    }
+    let index = hello();
+    let home = client::TempDir::new("packages-nobody");
+    let (program, state) = (home.0.join("ringfence"), home.0.join("state"));
+    fs::copy(client::binary(), &program).unwrap();
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&home.0, fs::Permissions::from_mode(0o755)).unwrap();
+    lchown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
+        .arg(&program)
+        .arg("serve")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("RINGFENCE_STATE_DIR", &state)
+        .env("RINGFENCE_LOG", "error")
+        .env("PIP_INDEX_URL", index.address("/simple"));
+    let mut server = Server::of(command);
+    for _ in 0..3 {
+        let run = python(
+            &mut server,
+            "import hello, os; [hello.value, os.listdir('/packages')]",
+            &["hello"],
+        );
+        assert_eq!(run["result"], json!([42, ["layer"]]), "{run}");
+    }
+    assert_eq!(index.count(".whl"), 2);
+    let own = fs::metadata(state.join("packages/layers")).unwrap();
+    assert_eq!((own.uid(), own.mode() & 0o777), (NOBODY, 0o700));
+}

@@ -1,0 +1,403 @@
+//! Files of a workspace, and its snapshots, through the tools.
+
+use crate::client::{Server, state_dir};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+fn workspace() -> PathBuf {
+    state_dir().join("workspaces/default")
+}
+
+impl Server {
+    fn kept(&mut self, code: &str) -> Value {
+        self.facts(
+            "execute_code",
+            json!({"code": code, "language": "shell", "workspace": "namespace"}),
+        )
+    }
+}
+
+/// claim: [WS-3]
+#[test]
+fn a_file_is_put_used_by_a_program_and_read_back() {
+    let mut server = Server::start();
+    let put = server.facts("put_file", json!({"path": "data/in.csv", "text": "a,b\n1,2\n"}));
+    assert_eq!(
+        (&put["success"], &put["size_bytes"]),
+        (&json!(true), &json!(8)),
+        "{put}"
+    );
+    let ran = server.facts(
+        "run_sandbox_code",
+        json!({"code": "rows = open('data/in.csv').read()\nopen('out.bin', 'wb').write(b'\\xff\\x00')\nrows"}),
+    );
+    assert_eq!(ran["result"], "a,b\n1,2\n", "{ran}");
+    let got = server.facts("get_file", json!({"path": "out.bin"}));
+    assert_eq!(
+        (&got["base64"], &got["text"]),
+        (&json!("/wA="), &Value::Null),
+        "{got}"
+    );
+    let got = server.facts("get_file", json!({"path": "/workspace/data/in.csv"}));
+    assert_eq!(got["text"], "a,b\n1,2\n", "{got}");
+    let listed = server.facts("list_files", json!({}));
+    let names: Vec<&str> = listed["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["data", "data/in.csv", "out.bin"], "{listed}");
+    assert_eq!(listed["files"][1]["sha256"], put["sha256"]);
+    let written = server.kept("stat -c %u data/in.csv; echo more >> data/in.csv");
+    assert_eq!(
+        (&written["stdout"], &written["success"]),
+        (&json!("1000\n"), &json!(true)),
+        "{written}"
+    );
+    let below = server.facts("list_files", json!({"path": "data"}));
+    assert_eq!(below["files"].as_array().unwrap().len(), 1, "{below}");
+    assert_eq!(
+        server.facts("get_file", json!({"path": "gone"}))["code"],
+        "not_found"
+    );
+    assert_eq!(
+        server.facts("get_file", json!({"path": "../x"}))["code"],
+        "invalid_argument"
+    );
+    let audit = server.facts("audit_execution", json!({"action": "file.put"}));
+    assert_eq!(audit["records"][0]["details"]["path"], "data/in.csv", "{audit}");
+}
+
+/// claim: [WS-3]
+#[test]
+fn what_a_program_lays_in_wait_is_neither_followed_nor_waited_for() {
+    let mut server = Server::start();
+    let outside = state_dir().join("outside");
+    server.kept("ln -s /etc/passwd passwd; ln -s / root; mkfifo fifo; ln -s loop loop; mkdir d; chmod 0 d");
+    fs::write(&outside, "canary").unwrap();
+    fs::hard_link(&outside, workspace().join("hard")).unwrap();
+    symlink(&outside, workspace().join("link")).unwrap();
+    assert_eq!(
+        fs::read_to_string(workspace().join("link")).unwrap(),
+        "canary",
+        "it can be reached"
+    );
+    let begun = Instant::now();
+    for path in [
+        "passwd",
+        "root/etc/passwd",
+        "fifo",
+        "hard",
+        "link",
+        "loop",
+        "d/x",
+        "fifo/x",
+    ] {
+        let got = server.call("get_file", json!({"path": path}));
+        assert_eq!(got["isError"], true, "{path}: {got}");
+        assert!(
+            !got.to_string().contains("root:x") && !got.to_string().contains("canary"),
+            "{path}: {got}"
+        );
+        if path != "d/x" {
+            let put = server.call("put_file", json!({"path": path, "text": "x"}));
+            assert_eq!(put["isError"], true, "{path}: {put}");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "canary");
+    let listed = server.facts("list_files", json!({}));
+    assert_eq!(listed["success"], true, "{listed}");
+}
+
+/// claim: [WS-3]
+#[test]
+fn names_that_another_system_would_read_otherwise_stay_names() {
+    let mut server = Server::start();
+    for path in [
+        "..\\..\\x",
+        "C:\\x",
+        "%2e%2e%2fx",
+        "~root",
+        "a\u{202e}b",
+        ".git /config",
+        "CON",
+        "x:stream",
+    ] {
+        let put = server.facts("put_file", json!({"path": path, "text": "x"}));
+        assert_eq!(put["success"], true, "{path}: {put}");
+        assert!(workspace().join(path).is_file(), "{path}");
+    }
+    for path in [
+        "a/../../x",
+        "/etc/x",
+        "a\0b",
+        "",
+        ".",
+        "a//b",
+        "./a",
+        "/workspace/../x",
+        &"x/".repeat(40),
+    ] {
+        let put = server.facts("put_file", json!({"path": path, "text": "x"}));
+        assert_eq!(put["code"], "invalid_argument", "{path:?}: {put}");
+    }
+    assert_eq!(
+        fs::read_dir(state_dir().join("workspaces")).unwrap().count(),
+        2,
+        "the workspace and its lock"
+    );
+}
+
+#[test]
+fn a_workspace_that_is_full_takes_no_more() {
+    let mut server = Server::start_with(&["--config", &config("limits: {disk_mb: 2}\n")]);
+    let text = "x".repeat(1 << 20);
+    assert_eq!(
+        server.facts("put_file", json!({"path": "a", "text": text}))["success"],
+        true
+    );
+    let refused = server.facts("put_file", json!({"path": "b", "text": text + "y"}));
+    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+    assert!(!workspace().join("b").exists());
+}
+
+/// The limit is lower now than it was.
+#[test]
+fn a_workspace_that_is_twice_too_full_is_refused_to_a_session_and_let_out_by_smaller_files() {
+    {
+        let mut server = Server::start();
+        let put = server.facts("put_file", json!({"path": "a", "text": "x".repeat(5 << 20)}));
+        assert_eq!(put["success"], true, "{put}");
+    }
+    let mut server = Server::start_with(&["--config", &config("limits: {disk_mb: 2}\n")]);
+    let wish = json!({"language": "shell", "workspace": "namespace"});
+    let refused = server.facts("create_session", wish.clone());
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
+    let put = server.facts("put_file", json!({"path": "a", "text": "small"}));
+    assert_eq!(put["success"], true, "{put}");
+    let made = server.facts("create_session", wish);
+    assert_eq!(made["success"], true, "{made}");
+}
+
+fn config(text: &str) -> String {
+    fs::create_dir_all(state_dir()).unwrap();
+    let path = state_dir().join("config.yaml");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// claim: [SNAP-1]
+#[test]
+fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
+    let mut server = Server::start();
+    server.kept("mkdir -p d/empty; echo one > a.txt; echo two > d/b.txt; ln -s a.txt link; chmod 600 a.txt; touch -d 2001-02-03 a.txt");
+    let made = server.facts("create_state_snapshot", json!({"description": "before"}));
+    assert_eq!(
+        (&made["success"], &made["files"]),
+        (&json!(true), &json!(2)),
+        "{made}"
+    );
+    let id = made["snapshot_id"].as_str().unwrap().to_owned();
+    server.kept(
+        "rm -r d link; echo changed > a.txt; mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
+         chmod +x .git/hooks/pre-commit",
+    );
+    let difference = server.facts("diff_workspace", json!({}));
+    let paths = |group: &str| -> Vec<String> {
+        let all = difference[group].as_array().unwrap().iter();
+        all.map(|one| one["path"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(difference["base"], json!(id), "{difference}");
+    assert_eq!(paths("changed"), ["a.txt"]);
+    assert_eq!(paths("deleted"), ["d", "d/b.txt", "d/empty", "link"]);
+    assert_eq!(paths("added"), [".git", ".git/hooks", ".git/hooks/pre-commit"]);
+    assert!(
+        difference["changed"][0]["diff"]
+            .as_str()
+            .unwrap()
+            .contains("-one\n+changed"),
+        "{difference}"
+    );
+    assert_ne!(difference["added"][2]["risks"], json!([]), "{difference}");
+    let restored = server.facts("restore_state_snapshot", json!({"snapshot_id": id}));
+    assert_eq!(restored["success"], true, "{restored}");
+    let found = server.kept("find . | sort; cat a.txt d/b.txt; readlink link; stat -c '%a %y' a.txt");
+    let out = found["stdout"].as_str().unwrap();
+    assert!(
+        out.starts_with(".\n./a.txt\n./d\n./d/b.txt\n./d/empty\n./link\none\ntwo\na.txt\n600 2001-02-03"),
+        "{out}"
+    );
+    let nothing = server.facts("diff_workspace", json!({"snapshot_id": id}));
+    assert_eq!(
+        (&nothing["added"], &nothing["changed"], &nothing["deleted"]),
+        (&json!([]), &json!([]), &json!([]))
+    );
+    let listed = server.facts("list_state_snapshots", json!({}));
+    assert_eq!(listed["snapshots"][0]["description"], "before", "{listed}");
+    let read = server.ask(
+        "resources/read",
+        json!({"uri": format!("sandbox://snapshots/{id}")}),
+    );
+    let text = read["result"]["contents"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{read}"));
+    let document: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(document["files"]["d/b.txt"]["content"], "two\n", "{document}");
+    assert_eq!(
+        server.facts("delete_state_snapshot", json!({"snapshot_id": id}))["success"],
+        true
+    );
+    let gone = server.facts("restore_state_snapshot", json!({"snapshot_id": id}));
+    assert_eq!(gone["code"], "not_found", "{gone}");
+    for action in ["snapshot.created", "snapshot.restored", "snapshot.deleted"] {
+        let audit = server.facts("audit_execution", json!({"action": action}));
+        assert_eq!(
+            audit["records"][0]["details"]["snapshot"],
+            json!(id),
+            "{action}: {audit}"
+        );
+    }
+}
+
+/// claim: [SNAP-2]
+#[test]
+fn another_namespaces_snapshot_is_not_there() {
+    let mut server = Server::start();
+    server.facts(
+        "put_file",
+        json!({"path": "a", "text": "x", "namespace": "theirs"}),
+    );
+    let made = server.facts("create_state_snapshot", json!({"namespace": "theirs"}));
+    let id = made["snapshot_id"].clone();
+    for tool in [
+        "restore_state_snapshot",
+        "delete_state_snapshot",
+        "diff_workspace",
+    ] {
+        for id in [
+            id.clone(),
+            json!("no-such"),
+            json!("../../x"),
+            json!("01a1ff50-58f1-722a-bd4c-5f2b5ca3fdcb"),
+        ] {
+            let refused = server.facts(tool, json!({"snapshot_id": id}));
+            assert_eq!(refused["code"], "not_found", "{tool}: {refused}");
+            assert!(!refused.to_string().contains("theirs"), "{refused}");
+        }
+    }
+    let uri = format!("sandbox://snapshots/{}", id.as_str().unwrap());
+    assert!(server.ask("resources/read", json!({"uri": uri}))["error"].is_object());
+    let own = server.facts(
+        "diff_workspace",
+        json!({"snapshot_id": id, "namespace": "theirs"}),
+    );
+    assert_eq!(own["success"], true, "{own}");
+    assert_eq!(
+        server.facts("list_state_snapshots", json!({}))["snapshots"],
+        json!([])
+    );
+}
+
+/// claim: [SNAP-3]
+#[test]
+fn a_restore_waits_for_those_who_are_in_the_workspace() {
+    let mut server = Server::start();
+    server.facts("put_file", json!({"path": "a", "text": "old"}));
+    let made = server.facts("create_state_snapshot", json!({}));
+    let call = |code: &str| json!({"name": "execute_code", "arguments": {"code": code, "language": "shell", "workspace": "namespace"}});
+    let runs = server.send(
+        "tools/call",
+        call("touch ready; until [ -e go ]; do read -t 0.05 < /dev/zero || :; done; cat a"),
+    );
+    assert!(crate::client::within(Duration::from_secs(10), || workspace()
+        .join("ready")
+        .exists()));
+    let arguments = json!({"snapshot_id": made["snapshot_id"]});
+    let restores = server.send(
+        "tools/call",
+        json!({"name": "restore_state_snapshot", "arguments": arguments}),
+    );
+    server.facts("sandbox_stats", json!({}));
+    assert!(workspace().join("ready").exists(), "nothing is restored yet");
+    fs::write(workspace().join("go"), "").unwrap();
+    let (first, before) = server.await_answer(runs);
+    assert!(before.is_empty(), "the run ends first: {before:?}");
+    assert_eq!(first["result"]["structuredContent"]["stdout"], "old", "{first}");
+    let (restored, _) = server.await_answer(restores);
+    assert_eq!(
+        restored["result"]["structuredContent"]["success"], true,
+        "{restored}"
+    );
+    assert!(!workspace().join("ready").exists() && !workspace().join("go").exists());
+}
+
+/// claim: [SNAP-4]
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_a_restore_leaves_the_old_or_the_new_state() {
+    let mut server = Server::start();
+    server.kept("for i in $(seq 300); do echo new > f$i; done");
+    let made = server.facts("create_state_snapshot", json!({}));
+    for turn in 0..6u32 {
+        server.kept("rm -f *; for i in $(seq 300); do echo old > g$i; done");
+        let arguments = json!({"snapshot_id": made["snapshot_id"]});
+        server.send(
+            "tools/call",
+            json!({"name": "restore_state_snapshot", "arguments": arguments}),
+        );
+        // Anywhere on its way.
+        std::thread::sleep(Duration::from_millis(u64::from(4 * turn * turn)));
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+        server = Server::start();
+        let found = server.kept("ls | sed 's/[0-9]*//g' | sort | uniq -c | tr -s ' '; cat * | sort -u");
+        let out = found["stdout"].as_str().unwrap();
+        assert!(
+            [" 300 f\nnew\n", " 300 g\nold\n"].contains(&out),
+            "{turn}: {found}"
+        );
+    }
+}
+
+/// claim: [SNAP-5]
+#[test]
+fn a_snapshot_that_was_tampered_with_is_refused_and_changes_nothing() {
+    let mut server = Server::start();
+    server.kept("head -c 100000 /dev/urandom > a");
+    let made = server.facts("create_state_snapshot", json!({}));
+    let packs = state_dir().join("record/snapshots/namespaces/default/packs");
+    let pack = fs::read_dir(&packs).unwrap().flatten().next().unwrap().path();
+    let mut bytes = fs::read(&pack).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::set_permissions(&pack, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&pack, bytes).unwrap();
+    server.facts("put_file", json!({"path": "a", "text": "later"}));
+    let refused = server.facts(
+        "restore_state_snapshot",
+        json!({"snapshot_id": made["snapshot_id"]}),
+    );
+    assert_eq!(refused["code"], "store_fault", "{refused}");
+    assert_eq!(server.facts("get_file", json!({"path": "a"}))["text"], "later");
+}
+
+#[test]
+fn a_snapshot_that_has_become_too_large_for_its_namespace_is_not_restored() {
+    let id = {
+        let mut server = Server::start();
+        server.facts("put_file", json!({"path": "a", "text": "x".repeat(3 << 20)}));
+        let id = server.facts("create_state_snapshot", json!({}))["snapshot_id"].clone();
+        server.kept("rm a");
+        id
+    };
+    let mut server = Server::start_with(&["--config", &config("limits: {disk_mb: 2}\n")]);
+    let refused = server.facts("restore_state_snapshot", json!({"snapshot_id": id}));
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
+    assert!(!workspace().join("a").exists());
+}

@@ -1,0 +1,216 @@
+//! Sessions that see a directory of the host through an overlay: a caller looks, and the operator decides.
+
+use crate::client::{Server, TempDir, ringfence, state_dir};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    process::Output,
+};
+
+/// A directory with two files, a server that lists it, and a session that works in it.
+struct Scene {
+    dir: TempDir,
+    server: Server,
+    id: String,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let dir = TempDir::new(name);
+        dir.file("data/kept.txt", "old\n");
+        dir.file("data/gone.txt", "there\n");
+        let config = dir.file(
+            "config.yaml",
+            &format!(
+                "workspaces:\n  draft: {{path: {}/data, mode: overlay}}\n",
+                dir.0.display()
+            ),
+        );
+        let mut server = Server::start_with(&["--config", &config]);
+        let wish = json!({"language": "python", "workspace": "draft"});
+        let made = server.call("create_session", wish)["structuredContent"].clone();
+        let id = made["session_id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{made}"))
+            .to_owned();
+        Self { dir, server, id }
+    }
+
+    fn runs(&mut self, code: &str) {
+        let call = json!({"session_id": self.id, "code": code});
+        let ran = self.server.call("execute_code", call)["structuredContent"].clone();
+        assert_eq!(ran["success"], true, "{ran}");
+    }
+
+    fn changes(&mut self) {
+        self.runs(
+            "import os\nopen('kept.txt', 'w').write('new\\n')\nos.remove('gone.txt')\nos.makedirs('.git/hooks')\n\
+             open('.git/hooks/pre-commit', 'w').write('#!/bin/sh\\n')",
+        );
+    }
+
+    fn seen(&mut self, arguments: Value) -> Value {
+        let mut arguments = arguments;
+        arguments["session_id"] = json!(self.id);
+        self.server.call("diff_workspace", arguments)["structuredContent"].clone()
+    }
+
+    fn told(&self, words: &[&str]) -> Output {
+        ringfence(&[&["session"], words, &[self.id.as_str()]].concat())
+            .output()
+            .unwrap()
+    }
+
+    /// What the control socket answers to one request.
+    fn commit_of(&self, token: &str) -> Value {
+        let socket = state_dir().join(format!("control/{}.sock", self.server.child.id()));
+        let mut stream = UnixStream::connect(socket).unwrap();
+        let (id, method) = (&self.id, "session.commit");
+        // The method is first in every request.
+        writeln!(
+            stream,
+            r#"{{"method":"{method}","params":{{"session":"{id}","token":"{token}"}}}}"#
+        )
+        .unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn host(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.dir.0.join("data").join(name)).ok()
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.host("kept.txt").as_deref() == Some("old\n")
+            && self.host("gone.txt").is_some()
+            && self.host(".git/hooks/pre-commit").is_none()
+    }
+}
+
+fn paths(facts: &Value, group: &str) -> Vec<String> {
+    let group = facts[group].as_array().unwrap_or_else(|| panic!("{facts}"));
+    group
+        .iter()
+        .map(|one| one["path"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// claim: [WS-6]
+#[test]
+fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_operator() {
+    let mut scene = Scene::new("overlay-session");
+    assert_eq!(scene.seen(json!({}))["changed"], json!([]));
+    scene.changes();
+    let seen = scene.seen(json!({}));
+    assert_eq!(seen["base"], "directory", "{seen}");
+    assert_eq!(paths(&seen, "changed"), ["kept.txt"]);
+    assert_eq!(paths(&seen, "deleted"), ["gone.txt"]);
+    assert_eq!(
+        paths(&seen, "added"),
+        [".git", ".git/hooks", ".git/hooks/pre-commit"]
+    );
+    assert!(
+        seen["changed"][0]["diff"]
+            .as_str()
+            .unwrap()
+            .contains("-old\n+new"),
+        "{seen}"
+    );
+    assert_ne!(seen["added"][2]["risks"], json!([]), "{seen}");
+    let refused = scene.seen(json!({"snapshot_id": "0190b8f0-5c1e-7000-8000-00000000abcd"}));
+    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+
+    let shown = scene.told(&["diff"]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        text.contains("changed kept.txt") && text.contains("  ! "),
+        "{text}"
+    );
+    // Nobody is there to answer.
+    let unasked = scene.told(&["commit"]);
+    assert!(!unasked.status.success(), "{unasked:?}");
+    assert!(scene.is_untouched());
+    let committed = scene.told(&["commit", "--yes", "--json"]);
+    assert!(committed.status.success(), "{committed:?}");
+    let facts: Value = serde_json::from_slice(&committed.stdout).unwrap();
+    assert_eq!(paths(&facts, "changed"), ["kept.txt"]);
+    assert_eq!(facts["committed"]["deleted"], 1, "{facts}");
+    assert_eq!(scene.host("kept.txt").as_deref(), Some("new\n"));
+    assert_eq!(scene.host("gone.txt"), None);
+    assert!(scene.host(".git/hooks/pre-commit").is_some());
+
+    // The session goes on, and nothing differs until it changes something again.
+    let after = scene.seen(json!({}));
+    assert!(
+        ["added", "changed", "deleted"]
+            .iter()
+            .all(|group| after[group] == json!([])),
+        "{after}"
+    );
+    let nothing = scene.told(&["commit"]);
+    assert!(nothing.status.success(), "{nothing:?}");
+    scene.runs("assert open('kept.txt').read() == 'new\\n'\nopen('kept.txt', 'a').write('more\\n')");
+    assert_eq!(paths(&scene.seen(json!({})), "changed"), ["kept.txt"]);
+    let audit = scene
+        .server
+        .call("audit_execution", json!({"action": "workspace.committed"}))["structuredContent"]
+        .clone();
+    let records = audit["records"].as_array().unwrap();
+    assert_eq!(records.len(), 2, "announced, and what became of it: {audit}");
+    assert_eq!(records[0]["details"]["session"], scene.id, "{audit}");
+}
+
+/// claim: [WS-6]
+#[test]
+fn changes_of_a_session_that_nobody_was_shown_are_not_committed() {
+    let mut scene = Scene::new("overlay-stale");
+    scene.changes();
+    let shown = scene.told(&["diff", "--json"]);
+    let facts: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let token = facts["token"].as_str().unwrap();
+    for other in ["", "00", &"0".repeat(token.len())] {
+        let refused = scene.commit_of(other);
+        assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+    }
+    scene.runs("open('.git/hooks/pre-commit', 'a').write('echo planted\\n')");
+    let refused = scene.commit_of(token);
+    assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+    assert!(scene.is_untouched());
+    // What the host has changed meanwhile is not overwritten by what was shown before.
+    let shown = scene.told(&["diff", "--json"]);
+    let facts: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    scene.dir.file("data/kept.txt", "by the host\n");
+    let refused = scene.commit_of(facts["token"].as_str().unwrap());
+    assert!(refused["error"]["code"].is_string(), "{refused}");
+    assert_eq!(scene.host("kept.txt").as_deref(), Some("by the host\n"));
+    assert!(scene.host("gone.txt").is_some());
+}
+
+/// claim: [WS-6]
+#[test]
+fn no_caller_commits_and_a_session_without_an_overlay_has_nothing_to_commit() {
+    let mut scene = Scene::new("overlay-none");
+    let tools = scene.server.ask("tools/list", json!({})).to_string();
+    assert!(tools.contains("diff_workspace") && !tools.contains("commit_workspace"));
+    scene.changes();
+    let other = json!({"session_id": scene.id, "namespace": "other"});
+    let absent = scene.server.call("diff_workspace", other)["structuredContent"].clone();
+    assert_eq!(absent["code"], "not_found", "{absent}");
+    let made = scene.server.call("create_session", json!({"language": "shell"}));
+    scene.id = made["structuredContent"]["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for words in [&["diff"][..], &["commit", "--yes"]] {
+        let refused = scene.told(words);
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("no overlay"),
+            "{refused:?}"
+        );
+    }
+    assert!(scene.is_untouched());
+}

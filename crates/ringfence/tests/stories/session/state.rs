@@ -1,0 +1,387 @@
+//! What stays between the calls of a session, and what belongs to one call alone.
+
+use super::{PATIENCE, gives, of, on_each_kind, serving};
+use crate::client::{Server, within};
+use serde_json::{Value, json};
+
+/// claim: [SES-1]
+#[test]
+fn python_goes_on_where_it_was() {
+    on_each_kind(|server, kind| {
+        let id = server.create(json!({"env": {"OF_SESSION": "kept"}}));
+        let begun = server.eval(
+            &id,
+            "import asyncio, os, subprocess, threading\nx = 5\ndef double(n): return 2 * n\n\
+             os.mkdir('d'); os.chdir('d'); os.environ['MINE'] = 'set'\nlog = open('log', 'w+'); log.write('one ')\n\
+             ticks = 0\ndef tick():\n    global ticks\n    while True:\n        ticks += 1\n        threading.Event().wait(.001)\n\
+             threading.Thread(target=tick, daemon=True).start()\n\
+             beats = 0\nasync def beat():\n    global beats\n    while True:\n        beats += 1\n        await asyncio.sleep(.001)\n\
+             task = asyncio.ensure_future(beat())\nawait asyncio.sleep(0)\n\
+             child = subprocess.Popen(['cat'], stdin=-1, stdout=-1)\ndouble(x)",
+        );
+        gives(&begun, &json!(10));
+        assert_eq!(begun["session_id"], json!(id), "{kind}: {begun}");
+        assert_eq!(begun["isolation"]["tier"], "full", "{kind}");
+        let failed = server.eval(&id, "x += 1\n1 / 0");
+        assert_eq!(
+            (
+                &failed["error"]["type"],
+                &failed["error"]["line"],
+                &failed["exit_code"]
+            ),
+            (&json!("ZeroDivisionError"), &json!(2), &json!(1)),
+            "{kind}: {failed}"
+        );
+        let kept = "log.write('two'); log.seek(0)\nchild.stdin.write(b'said'); child.stdin.close()\n\
+            [double(x), os.path.basename(os.getcwd()), os.environ['MINE'], os.environ['OF_SESSION'], log.read(), child.stdout.read().decode()]";
+        gives(
+            &server.eval(&id, kept),
+            &json!([12, "d", "set", "kept", "one two", "said"]),
+        );
+        // Threads and tasks go on while nobody asks for anything.
+        let mut counts = || server.eval(&id, "[ticks, beats]")["result"].clone();
+        let (first, mut later) = (counts(), Value::Null);
+        assert!(
+            within(PATIENCE, || {
+                later = counts();
+                (0..2).all(|at| later[at].as_u64() > first[at].as_u64())
+            }),
+            "{kind}: {first} {later}"
+        );
+        assert_eq!(server.end(&id)["killed"], true, "{kind}");
+        assert_eq!(server.eval(&id, "x")["code"], "session_ended", "{kind}");
+    });
+}
+
+#[test]
+fn the_landlock_tier_keeps_sessions_too() {
+    let mut server = serving("floor: landlock\n");
+    for (language, set, get, value) in [
+        (
+            "python",
+            "import os; x = 5; os.mkdir('d')",
+            "[x, os.listdir('.')]",
+            json!([5, ["d"]]),
+        ),
+        ("node", "let x = 5", "x", json!(5)),
+    ] {
+        let id = server.create(json!({"language": language}));
+        let first = server.eval(&id, set);
+        assert_eq!(first["isolation"]["tier"], "landlock", "{first}");
+        gives(&server.eval(&id, get), &value);
+        let late = server.eval_with(&id, endless(language), json!({"timeout_seconds": 0.3}));
+        assert_eq!(late["exit"]["kind"], "timeout", "{late}");
+        gives(&server.eval(&id, get), &value);
+    }
+    let id = server.create(json!({"language": "shell"}));
+    server.eval(&id, "x=5; cd /tmp; (setsid sleep 31.6227 &)");
+    assert_eq!(server.eval(&id, "echo $x")["stdout"], "5\n");
+    server.end(&id);
+    let gone = || crate::client::processes_with("31.6227").is_empty();
+    assert!(
+        within(PATIENCE, gone),
+        "a child in a group of its own goes with its session"
+    );
+}
+
+fn endless(language: &str) -> &'static str {
+    match language {
+        "python" => "while True: pass",
+        "shell" => "while :; do :; done",
+        _ => "for (;;) {}",
+    }
+}
+
+#[test]
+fn node_and_typescript_go_on_where_they_were() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "node"}));
+    gives(
+        &server.eval(
+            &id,
+            "const fs = require('fs'); let n = 1; class A { v = 7 }\nfunction double(x) { return 2 * x }\n\
+             process.chdir('/tmp'); process.env.MINE = 'set'; let ticks = 0; setInterval(() => ticks++, 1); double(n)",
+        ),
+        &json!(2),
+    );
+    let failed = server.eval(&id, "n = 8;\nnull.x");
+    assert_eq!(failed["error"]["type"], "TypeError", "{failed}");
+    let kept = "let m = await Promise.resolve(n); [double(m), new A().v, process.cwd(), process.env.MINE]";
+    gives(&server.eval(&id, kept), &json!([16, 7, "/tmp", "set"]));
+    assert!(within(PATIENCE, || server.eval(&id, "ticks")["result"]
+        .as_u64()
+        .is_some_and(|ticks| ticks > 20)));
+    let id = server.create(json!({"language": "typescript"}));
+    gives(
+        &server.eval(&id, "let n: number = 20; interface A { v: number }"),
+        &Value::Null,
+    );
+    gives(
+        &server.eval(&id, "import fs from 'fs'; import type { Stats } from 'fs'"),
+        &Value::Null,
+    );
+    let kept = "const a: A = { v: n + 1 }; enum E { X = 2 }\n[a.v * E.X, typeof fs.statSync, (await import('node:os')).EOL]";
+    gives(&server.eval(&id, kept), &json!([42, "function", "\n"]));
+}
+
+#[test]
+fn a_shell_goes_on_where_it_was() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "shell"}));
+    let begun = "x=5; list=(a b); f() { echo \"f $1\"; }; mkdir d; cd d; export MINE=set; exec 7<> log; echo one >&7\n\
+        (while :; do echo; done) > /dev/null & false";
+    let first = server.eval(&id, begun);
+    assert_eq!(
+        (&first["exit_code"], &first["success"]),
+        (&json!(1), &json!(false)),
+        "{first}"
+    );
+    let kept = "echo $x ${list[1]} $(f y) ${PWD##*/} $(printenv MINE) $(cat log); jobs -p | wc -l; kill %1";
+    assert_eq!(server.eval(&id, kept)["stdout"], "5 b f y d set one\n1\n");
+}
+
+#[test]
+fn words_input_files_and_environment_come_with_a_call() {
+    let mut server = Server::start();
+    for (language, code, expect) in [
+        (
+            "python",
+            "import os, sys\nprint(sys.argv[1:], os.environ['GREETING'], open('in/a.txt').read(), sys.stdin.read())",
+            "['x y'] hello file typed\n",
+        ),
+        (
+            "node",
+            "console.log(process.argv.slice(2)[0], process.env.GREETING, require('fs').readFileSync('in/a.txt', 'utf8'), \
+             require('fs').readFileSync(0, 'utf8'))",
+            "x y hello file typed\n",
+        ),
+        (
+            "shell",
+            "echo \"$1\" $GREETING $(cat in/a.txt) $(cat)",
+            "x y hello file typed\n",
+        ),
+    ] {
+        let id = server.create(json!({"language": language}));
+        let more = json!({
+            "args": ["x y"], "env": {"GREETING": "hello"}, "stdin": "typed", "files": [{"path": "in/a.txt", "text": "file"}],
+        });
+        let said = server.eval_with(&id, code, more);
+        assert_eq!(said["stdout"], expect, "{language}: {said}");
+        assert_eq!(
+            said["artifacts"],
+            json!([]),
+            "what was put there is nothing that the call has made"
+        );
+        let bare = match language {
+            "python" => "print(sys.argv[1:], os.environ['GREETING'], repr(sys.stdin.read()))",
+            "node" => {
+                "console.log(process.argv.length, process.env.GREETING, require('fs').readFileSync(0, 'utf8'))"
+            }
+            _ => "echo $# $GREETING $(cat)",
+        };
+        let said = server.eval(&id, bare);
+        let expect = match language {
+            "python" => "[] hello ''\n",
+            "node" => "2 hello \n",
+            _ => "0 hello\n",
+        };
+        assert_eq!(said["stdout"], expect, "{language}: {said}");
+    }
+}
+
+#[test]
+fn each_file_is_told_once_and_again_when_it_changes() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "shell"}));
+    let mut names = |code: &str| -> Vec<String> {
+        let said = server.eval(&id, code);
+        let artifacts = said["artifacts"].as_array().unwrap_or_else(|| panic!("{said}"));
+        artifacts
+            .iter()
+            .map(|a| a["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names("echo one > a; mkdir d; echo two > d/b"), ["a", "d/b"]);
+    assert_eq!(names("cat a"), Vec::<String>::new());
+    assert_eq!(names("echo more >> d/b"), ["d/b"]);
+    assert_eq!(names("rm a; echo one > c"), ["c"]);
+}
+
+#[test]
+fn what_is_said_between_calls_comes_with_the_next() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "shell"}));
+    server.eval(
+        &id,
+        "(until [ -e go ]; do :; done; echo late; echo wrong >&2; : > said) & echo begun",
+    );
+    server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
+    server.await_file(&id, "said");
+    let next = server.eval(&id, "echo now");
+    assert_eq!(
+        (&next["stdout"], &next["stderr"]),
+        (&json!("late\nnow\n"), &json!("wrong\n")),
+        "{next}"
+    );
+    // A megabyte between two calls is counted, and its beginning is kept.
+    server.eval(
+        &id,
+        "(until [ -e more ]; do :; done; head -c 1000000 /dev/zero | tr '\\0' x; : > done) &",
+    );
+    server.facts("put_file", json!({"session_id": id, "path": "more", "text": ""}));
+    server.await_file(&id, "done");
+    let next = server.eval(&id, "echo now");
+    assert_eq!(
+        (&next["stdout_bytes"], &next["truncated"]["stdout"]),
+        (&json!(1_000_004), &json!(true)),
+        "{}",
+        next["exit"]
+    );
+    assert!(next["stdout"].as_str().unwrap().starts_with("xxx"));
+}
+
+#[test]
+fn a_megabyte_of_output_comes_whole_and_in_order() {
+    let mut server = Server::start();
+    for (language, code) in [
+        ("python", "import sys; sys.stdout.write('0123456789' * 100_000)"),
+        ("node", "process.stdout.write('0123456789'.repeat(100_000))"),
+        (
+            "shell",
+            "for ((n = 0; n < 1000; n++)); do printf '%01000d' 0; done",
+        ),
+    ] {
+        let id = server.create(json!({"language": language}));
+        for _ in 0..2 {
+            let said = server.eval(&id, code);
+            let told = said["stdout"].as_str().unwrap();
+            assert_eq!(
+                (told.len(), &said["truncated"]["stdout"]),
+                (1_000_000, &json!(false)),
+                "{language}"
+            );
+            assert!(language == "shell" || told.as_bytes().chunks(10).all(|part| part == b"0123456789"));
+        }
+        let more = json!({"resource_limits": {"max_output_bytes": 1000}});
+        let said = server.eval_with(&id, code, more);
+        assert_eq!(
+            (said["stdout"].as_str().unwrap().len(), &said["stdout_bytes"]),
+            (1000, &json!(1_000_000)),
+            "{language}"
+        );
+    }
+}
+
+/// claim: [SES-2]
+#[test]
+fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
+    on_each_kind(|server, kind| {
+        for (language, set, get) in [
+            ("python", "x = 5", "x"),
+            ("node", "let x = 5", "x"),
+            ("shell", "x=5", "[ $x = 5 ] && echo 5"),
+        ] {
+            let id = server.create(json!({"language": language, "timeout_seconds": 20}));
+            server.eval(&id, set);
+            let code = match language {
+                "python" => "print('begun', flush=True)\nwhile True: pass",
+                "node" => "console.log('begun'); for (;;) {}",
+                _ => "echo begun; sleep 1000",
+            };
+            let late = server.eval_with(&id, code, json!({"timeout_seconds": 0.4}));
+            assert_eq!(
+                (&late["exit"]["kind"], &late["stdout"], &late["session_ended"]),
+                (&json!("timeout"), &json!("begun\n"), &Value::Null),
+                "{kind} {language}: {late}"
+            );
+            let said = server.eval(&id, get);
+            assert!(
+                said["result"] == 5 || said["stdout"] == "5\n",
+                "{kind} {language}: {said}"
+            );
+        }
+    });
+}
+
+/// A language, a call that does not end by itself, and what tells that its state is there.
+const ENDLESS: [(&str, &str, &str); 8] = [
+    (
+        "python",
+        "x = 5\nprint('begun', flush=True)\nwhile True: pass",
+        "print(x)",
+    ),
+    (
+        "python",
+        "import time; x = 5\nprint('begun', flush=True)\ntime.sleep(1000)",
+        "print(x)",
+    ),
+    (
+        "python",
+        "import asyncio; x = 5\nprint('begun', flush=True)\nawait asyncio.sleep(1000)",
+        "print(x)",
+    ),
+    (
+        "node",
+        "var x = 5; console.log('begun'); for (;;) {}",
+        "console.log(x)",
+    ),
+    (
+        "node",
+        "var x = 5; console.log('begun'); await new Promise(() => {})",
+        "console.log(x)",
+    ),
+    (
+        "typescript",
+        "var x: number = 5; console.log('begun'); for (;;) {}",
+        "console.log(x)",
+    ),
+    ("shell", "x=5; echo begun; sleep 1000; echo never", "echo $x"),
+    ("shell", "x=5; echo begun; while :; do :; done", "echo $x"),
+];
+
+/// claim: [SES-2]
+#[test]
+fn a_call_is_interrupted_from_outside_and_the_state_stays() {
+    let mut server = Server::start();
+    for (language, code, kept) in ENDLESS {
+        let id = server.create(json!({"language": language}));
+        assert_eq!(server.interrupt(&id)["interrupted"], false);
+        let request = server.begun(&id, code);
+        assert_eq!(server.listed(&id)["state"], "busy");
+        let told = server.send(
+            "tools/call",
+            json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
+        );
+        let answers = server.await_all(&[request, told]);
+        assert_eq!(of(&answers, told)["interrupted"], true, "{code}");
+        let said = of(&answers, request);
+        assert_eq!(
+            (
+                &said["success"],
+                &said["exit"]["kind"],
+                &said["session_ended"],
+                &said["stdout"]
+            ),
+            (&json!(false), &json!("code"), &Value::Null, &json!("begun\n")),
+            "{code}: {said}"
+        );
+        // More than once: an interrupt may hit what the interpreter itself needs. Node.js may tell of one twice, to the next
+        // call too, so that it has its round above alone.
+        let rounds = if kept.starts_with("console") { 0 } else { 5 };
+        for _ in 0..rounds {
+            let request = server.begun(&id, code);
+            server.send(
+                "tools/call",
+                json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
+            );
+            let said = server.answer(request);
+            assert_eq!(
+                (&said["exit"]["kind"], &said["session_ended"]),
+                (&json!("code"), &Value::Null),
+                "{code}: {said}"
+            );
+        }
+        assert_eq!(server.eval(&id, kept)["stdout"], "5\n", "{code}");
+        assert_eq!(server.listed(&id)["state"], "idle");
+    }
+}

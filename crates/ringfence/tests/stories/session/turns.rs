@@ -1,0 +1,249 @@
+//! Who uses a session, and when: one call at a time, in order, for its own namespace alone; and what is on record of it.
+
+use super::{PATIENCE, arguments, gives, of, serve};
+use crate::client::{Server, processes_with, within};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Calls that may wait on one session.
+const WAITING_MAX: usize = 32;
+
+/// claim: [SES-5]
+#[test]
+fn calls_of_one_session_take_their_turns_in_order() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "shell"}));
+    let first = server.begun(&id, "n=0; echo begun; sleep 1000");
+    let mut requests = vec![first];
+    for number in 0..WAITING_MAX {
+        requests.push(server.begin(&id, &format!("n=$((n + 1)); echo {number} $n"), json!({})));
+        // They stand in line as they came, so each is seen there before the next is sent.
+        assert!(within(PATIENCE, || server.listed(&id)["waiting"] == number + 1));
+    }
+    let refused = server.eval(&id, "echo too many");
+    assert_eq!(refused["code"], "busy", "{refused}");
+    assert!(
+        refused["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0),
+        "{refused}"
+    );
+    server.send(
+        "tools/call",
+        json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
+    );
+    let answers = server.await_all(&requests);
+    assert_eq!(of(&answers, first)["exit_code"], 130, "{answers:?}");
+    // Each has counted one further than the one before it.
+    for (number, request) in requests.iter().skip(1).enumerate() {
+        let answer = of(&answers, *request);
+        assert_eq!(answer["stdout"], format!("{number} {}\n", number + 1), "{answer}");
+    }
+}
+
+/// claim: [SES-5]
+#[test]
+fn a_call_that_waits_is_cancelled_without_a_trace_and_one_that_runs_leaves_the_state() {
+    let mut server = Server::start();
+    let id = server.create(json!({}));
+    let running = server.begun(&id, "x = 5\nprint('begun', flush=True)\nwhile True: pass");
+    let waiting = server.begin(&id, "x = 'changed'", json!({}));
+    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == 1));
+    server.tell("notifications/cancelled", json!({"requestId": waiting}));
+    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == 0));
+    server.tell("notifications/cancelled", json!({"requestId": running}));
+    assert!(within(PATIENCE, || server.listed(&id)["state"] == "idle"));
+    gives(&server.eval(&id, "x"), &json!(5));
+}
+
+#[test]
+fn a_client_that_vanishes_takes_its_sessions_with_it() {
+    let mut server = Server::start();
+    let idle = server.create(json!({"language": "shell"}));
+    server.eval(&idle, "sleep 33.1662 &");
+    let busy = server.create(json!({"language": "shell"}));
+    server.begin(&busy, "sleep 33.1662", json!({}));
+    assert!(within(PATIENCE, || processes_with("33.1662").len() == 2));
+    server.hang_up();
+    assert!(server.ended_within(Duration::from_secs(5)));
+    assert!(within(Duration::from_secs(1), || processes_with("33.1662").is_empty()));
+}
+
+/// claim: [SES-6]
+#[test]
+fn a_session_of_another_namespace_is_not_there() {
+    let mut server = Server::start();
+    let theirs = server.create(json!({"namespace": "theirs"}));
+    let ended = server.create(json!({"namespace": "theirs"}));
+    server.facts(
+        "terminate_session",
+        json!({"namespace": "theirs", "session_id": ended}),
+    );
+    let own = server.create(json!({}));
+    let random = "0190b8f0-5c1e-7000-8000-00000000abcd".to_owned();
+    for (tool, more) in [
+        ("execute_code", json!({"code": "1"})),
+        ("execute_code", json!({"code": "1", "language": "python"})),
+        ("execute_code", json!({"code": "1", "language": "shell"})),
+        ("terminate_session", json!({})),
+        ("interrupt_session", json!({})),
+        (
+            "install_package",
+            json!({"language": "python", "packages": ["six"]}),
+        ),
+        ("put_file", json!({"path": "a", "text": "x"})),
+        ("get_file", json!({"path": "a"})),
+        ("list_files", json!({})),
+        ("create_state_snapshot", json!({})),
+        ("diff_workspace", json!({})),
+    ] {
+        let mut say = |id: &str| {
+            let mut arguments = more.clone();
+            arguments["session_id"] = json!(id);
+            let mut refused = server.call(tool, arguments);
+            assert_eq!(refused["isError"], true, "{tool} {id}: {refused}");
+            assert_eq!(
+                refused["structuredContent"]["code"], "not_found",
+                "{tool} {id}: {refused}"
+            );
+            refused["structuredContent"]["execution_id"] = Value::Null;
+            refused.to_string().replace(id, "ID")
+        };
+        let of_nobody = say(&random);
+        assert_eq!(say(&theirs), of_nobody, "{tool}");
+        assert_eq!(say(&ended), of_nobody, "{tool}: one that has ended");
+    }
+    for (from, to) in [(&theirs, &own), (&own, &theirs), (&random, &own), (&own, &random)] {
+        let arguments = json!({"from_session": from, "to_session": to, "name": "x"});
+        let refused = server.facts("bridge_data", arguments);
+        assert_eq!(refused["code"], "not_found", "{refused}");
+    }
+    let listed = server.facts("list_sessions", json!({})).to_string();
+    assert!(listed.contains(&own) && !listed.contains(&theirs), "{listed}");
+    // The control: its own namespace finds it, and nothing has happened to it.
+    let said = server.eval_with(&theirs, "6 * 7", json!({"namespace": "theirs"}));
+    gives(&said, &json!(42));
+}
+
+#[test]
+fn what_belongs_to_a_session_is_refused_in_a_call_by_name() {
+    let mut server = Server::start();
+    let id = server.create(json!({}));
+    for (name, value) in [
+        ("secrets", json!(["KEY"])),
+        ("workspace", json!("namespace")),
+        ("memory_limit", json!("64m")),
+        ("resource_limits", json!({"max_ram_mb": 64})),
+        ("resource_limits", json!({"max_processes": 3})),
+        ("resource_limits", json!({"max_disk_mb": 3})),
+        ("language", json!("node")),
+    ] {
+        let refused = server.eval_with(&id, "1", json!({name: value}));
+        assert_eq!(refused["code"], "invalid_argument", "{name}: {refused}");
+        let told = refused["message"].as_str().unwrap();
+        let shown = value
+            .as_object()
+            .and_then(|limits| limits.keys().next())
+            .map_or(name, String::as_str);
+        let same = match name {
+            "memory_limit" => "max_ram_mb",
+            "language" => "speaks python",
+            _ => shown,
+        };
+        assert!(told.contains(same), "{name}: {refused}");
+    }
+    for bad in ["", "x", "../../etc/passwd", &id.to_uppercase()] {
+        let refused = server.eval(bad, "1");
+        assert_eq!(refused["code"], "invalid_argument", "{bad}: {refused}");
+    }
+    gives(&server.eval(&id, "1"), &json!(1));
+}
+
+#[test]
+fn a_call_has_a_share_of_the_processors_of_its_own() {
+    let mut server = Server::start();
+    let id = server.create(json!({"resource_limits": {"max_cpu_cores": 1}}));
+    let burn = "import time\nwall, cpu = time.monotonic(), time.process_time()\nwhile time.process_time() - cpu < .3: pass\n\
+        round((time.process_time() - cpu) / (time.monotonic() - wall), 2)";
+    let tight = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 0.2}}));
+    if tight["code"] == "unsupported_argument" {
+        // This host has no cgroup that could be told; whoever asked for it has been.
+        assert!(tight["message"].as_str().unwrap().contains("cgroup"), "{tight}");
+        return;
+    }
+    let share = tight["result"].as_f64().unwrap_or_else(|| panic!("{tight}"));
+    assert!(share < 0.4, "{share}");
+    let raised = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 2}}));
+    assert_eq!(
+        raised["code"], "invalid_argument",
+        "more than the session's: {raised}"
+    );
+}
+
+#[test]
+fn what_happens_to_a_session_is_on_record_and_told() {
+    let mut server = Server::of(serve(""));
+    server.ask("logging/setLevel", json!({"level": "info"}));
+    let create = server.send(
+        "tools/call",
+        json!({"name": "create_session", "arguments": {"language": "shell"}}),
+    );
+    let (made, mut told) = server.await_answer(create);
+    let id = made["result"]["structuredContent"]["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let run = server.send(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": arguments(&id, "echo x", json!({}))}),
+    );
+    let (said, before) = server.await_answer(run);
+    told.extend(before);
+    let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
+    let end = server.send("tools/call", end);
+    told.extend(server.await_answer(end).1);
+    let has = |told: &[Value], event: &str| {
+        told.iter().any(|message| {
+            let data = &message["params"]["data"];
+            data["event"] == event && data["session_id"] == json!(id)
+        })
+    };
+    // Messages go their own way, so that the last may come after the answer.
+    let count = server.send("tools/call", json!({"name": "list_sessions", "arguments": {}}));
+    told.extend(server.await_answer(count).1);
+    assert!(has(&told, "session.created"), "{told:?}");
+    while !has(&told, "session.killed") {
+        told.push(server.receive());
+    }
+    let killed = told
+        .iter()
+        .find(|message| message["params"]["data"]["event"] == "session.killed");
+    assert_eq!(
+        killed.unwrap()["params"]["data"]["reason"],
+        "terminated",
+        "{killed:?}"
+    );
+    for action in ["session.created", "session.killed"] {
+        let records = server.records(action);
+        assert!(
+            records
+                .iter()
+                .all(|record| record["details"]["session"] == json!(id)),
+            "{action}: {records:?}"
+        );
+        assert!(!records.is_empty(), "{action}");
+    }
+    let executed = said["result"]["structuredContent"]["execution_id"].clone();
+    let all = server.facts("audit_execution", json!({"limit": 50}));
+    let of_call: Vec<&Value> = all["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|record| record["execution_id"] == executed)
+        .collect();
+    assert!(
+        of_call
+            .iter()
+            .any(|record| record["details"]["request"]["session"] == json!(id)
+                || record["details"]["session"] == json!(id)),
+        "{of_call:?}"
+    );
+}

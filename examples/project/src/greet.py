@@ -1,0 +1,5 @@
+"""Says hello."""
+
+
+def greet(name):
+    return "hello, " + name
