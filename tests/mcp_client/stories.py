@@ -17,7 +17,9 @@ from connection import Answer, Connection, connected
 from server import Server, alive, children, descendants, until, with_word
 
 TOOLS = {
-    "execute_code", "get_sandbox_info", "list_runtimes",
+    "execute_code", "get_sandbox_info", "install_package", "list_runtimes", "run_sandbox_code",
+    "bridge_data", "create_session", "get_file", "interrupt_session", "list_files", "list_sessions", "put_file", "terminate_session",
+    "create_state_snapshot", "delete_state_snapshot", "diff_workspace", "list_state_snapshots", "restore_state_snapshot",
     "audit_execution", "get_artifacts", "get_sandbox_metrics", "inspect_state", "sandbox_stats", "set_resource_limits",
     "vault_delete", "vault_list",
 }
@@ -164,7 +166,7 @@ async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
 # claim: [TIER-3]
 async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
-        "session_id": "s", "packages": ["numpy"], "allowed_domains": ["example.com"],
+        "allowed_domains": ["example.com"],
         "allowed_imports": ["math"], "profile": "strict", "use_container": True,
     }
     for name, value in wanted.items():
@@ -553,8 +555,91 @@ async def numbers_of_numpy_are_numbers(server: Server, era: str) -> None:
             equal((done["success"], done["result"]), (True, result))
 
 
+SALES = "region,units,price\nnorth,3,2.5\nsouth,5,4.0\nnorth,2,10.0\n"
+
+
+async def a_session_is_worked_in_as_in_a_notebook(server: Server, era: str) -> None:
+    async with connected_with_pandas(server, era) as connection:
+        python = await begin_session(connection, "python")
+        await facts(connection, "put_file", session_id=python, path="data/sales.csv", text=SALES)
+        loaded = await run_in(connection, python, "import pandas as pd\nsales = pd.read_csv('data/sales.csv')\nsales")
+        holds(loaded["display"][0]["text"], "<table")
+        defined = (
+            "def total(frame):\n    return (frame.units * frame.price).groupby(frame.region).sum().to_dict()\n"
+            "totals = total(sales)\ntotals"
+        )
+        equal((await run_in(connection, python, defined))["result"], {"north": 27.5, "south": 20.0})
+
+        # An endless loop is interrupted from beside, and what was there before is there after.
+        endless: dict[str, Any] = {}
+
+        async def loop() -> None:
+            endless.update(await run_in(connection, python, "n = 0\nwhile True:\n    n += 1"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop)
+            with anyio.fail_after(20):
+                while not (await facts(connection, "interrupt_session", session_id=python))["interrupted"]:
+                    await anyio.sleep(0.01)
+        equal((endless["success"], endless["error"]["type"], endless["session_ended"]), (False, "KeyboardInterrupt", None))
+        equal((await run_in(connection, python, "len(sales), total(sales) == totals"))["result"], [3, True])
+
+        node = await begin_session(connection, "node")
+        await facts(connection, "bridge_data", from_session=python, to_session=node, name="totals")
+        sorted_there = "const best = Object.entries(totals).sort((a, b) => b[1] - a[1])[0]; best"
+        equal((await run_in(connection, node, sorted_there))["result"], ["north", 27.5])
+
+        plot = "import matplotlib.pyplot as plt\nplt.bar(list(totals), list(totals.values()))\nplt.savefig('totals.png')\nplt.close()"
+        answer = await connection.call("execute_code", {"session_id": python, "code": plot})
+        (picture,) = answer.structured["artifacts"]
+        equal((picture["name"], picture["mime"]), ("totals.png", "image/png"))
+        content = await connection.read(picture["uri"])
+        equal((content[:8], hashlib.sha256(content).hexdigest()), (b"\x89PNG\r\n\x1a\n", picture["sha256"]))
+        ((mime, shown),) = answer.images
+        equal((mime, shown[:8]), ("image/png", content[:8]))  # what is shown was painted anew, without metadata
+
+        snapshot = await facts(connection, "create_state_snapshot", session_id=python, description="before")
+        ruin = "import shutil\nshutil.rmtree('data')\nopen('totals.png', 'w').write('no picture')\nopen('left.txt', 'w').write('x')"
+        await run_in(connection, python, ruin)
+        named = {"session_id": python, "snapshot_id": snapshot["snapshot_id"]}
+        changes = await facts(connection, "diff_workspace", **named)
+        for path in ("data/sales.csv", "totals.png", "left.txt"):
+            holds(json.dumps(changes), path)
+        await facts(connection, "restore_state_snapshot", **named)
+        check = "import hashlib, os\n[open('data/sales.csv').read(), hashlib.sha256(open('totals.png', 'rb').read()).hexdigest(), sorted(os.listdir('.'))]"
+        equal((await run_in(connection, python, check))["result"], [SALES, picture["sha256"], ["data", "totals.png"]])
+        equal((await run_in(connection, python, "total(pd.read_csv('data/sales.csv'))"))["result"], {"north": 27.5, "south": 20.0})
+
+        for session in (python, node):
+            equal((await facts(connection, "terminate_session", session_id=session))["killed"], True)
+        ended = await refusal(connection, {"session_id": python, "code": "1"})
+        equal(ended["code"], "session_ended")
+        holds(ended["message"], "was terminated")
+        equal((await facts(connection, "list_sessions"))["sessions"], [])
+
+
+async def begin_session(connection: Connection, language: str) -> str:
+    return (await facts(connection, "create_session", language=language))["session_id"]
+
+
+async def facts(connection: Connection, tool: str, **arguments: Any) -> dict[str, Any]:
+    """What a tool says that does as it was asked."""
+    answer = await connection.call(tool, arguments)
+    assert not answer.is_error and answer.structured is not None, answer.texts
+    equal(answer.structured["success"], True)
+    return answer.structured
+
+
+async def run_in(connection: Connection, session: str, code: str) -> dict[str, Any]:
+    answer = await connection.call("execute_code", {"session_id": session, "code": code})
+    assert not answer.is_error and answer.structured is not None, answer.texts
+    equal(answer.structured["session_id"], session)
+    return answer.structured
+
+
 #: With an interpreter that has numpy, pandas and matplotlib.
 DATA = [
+    a_session_is_worked_in_as_in_a_notebook,
     forks_that_use_numpy_draw_different_numbers,
     a_fork_of_the_data_template_has_one_thread_and_may_have_more,
     a_plot_comes_back_as_a_picture,

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The client that is measured with: the current one.
-const CLIENT: &str = "2.3";
+pub(super) const CLIENT: &str = "2.3";
 const PICTURE: &str = "docs/bench.svg";
 
 /// What was measured.
@@ -53,7 +53,8 @@ pub fn measure(workspace: &Workspace, runs: usize) -> Result<Measured, String> {
     })
 }
 
-fn rows(document: &Value) -> Option<Vec<Row>> {
+/// Lines of a table, as the programs that measure print them.
+pub(super) fn rows(document: &Value) -> Option<Vec<Row>> {
     let lines = document["lines"].as_array()?;
     let row = |line: &Value| {
         Some(Row {

@@ -4,8 +4,10 @@
 mod calls;
 mod cold;
 mod parts;
+mod sessions;
 
 pub use parts::{audit, redact};
+pub use sessions::measure as sessions;
 
 use crate::{command::show, stats::Samples, workspace::Workspace};
 use serde_json::{Value, json};
@@ -70,11 +72,7 @@ pub fn all(workspace: &Workspace, options: &Options) -> Result<(), String> {
     }
     if options.write {
         calls::plot(workspace, &measured.document)?;
-        let mut table = as_markdown(&measured.rows);
-        table.push_str("\n| what else | figure |\n|---|---|\n");
-        for (what, figure) in &measured.figures {
-            table.push_str(&format!("| {what} | {figure} |\n"));
-        }
+        let table = with_figures(as_markdown(&measured.rows), &measured.figures);
         write(workspace, "calls", &table)?;
     }
     Ok(())
@@ -151,6 +149,15 @@ fn as_markdown(rows: &[Row]) -> String {
         ));
     }
     text
+}
+
+/// The table, and below it what is no row of it.
+fn with_figures(mut table: String, more: &[(String, String)]) -> String {
+    table.push_str("\n| what else | figure |\n|---|---|\n");
+    for (what, figure) in more {
+        table.push_str(&format!("| {what} | {figure} |\n"));
+    }
+    table
 }
 
 fn figures(row: &Row) -> [f64; 4] {
