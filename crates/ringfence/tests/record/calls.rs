@@ -187,8 +187,13 @@ fn calls_that_are_not_understood_are_on_record() {
         ("execute_code", json!({"code": 1}), "invalid_argument"),
         (
             "execute_code",
-            json!({"code": "1", "session_id": "s"}),
+            json!({"code": "1", "allowed_imports": ["math"]}),
             "unsupported_argument",
+        ),
+        (
+            "execute_code",
+            json!({"code": "1", "session_id": "s"}),
+            "invalid_argument",
         ),
         (
             "execute_code",

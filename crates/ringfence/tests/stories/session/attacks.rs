@@ -15,8 +15,9 @@ const FIND: &str = "import os, stat\n\
 
 /// claim: [SES-8]
 #[test]
-fn a_report_that_is_forged_is_that_calls_own_and_no_others() {
+fn a_report_that_is_forged_is_its_sessions_own_and_no_others() {
     on_each_kind(|server, kind| {
+        let bystander = server.create(json!({}));
         for forged in [
             "record(b'C', b'{\"call\":%d,\"ok\":true}' % n) for n in range(200)",
             "b'C' + (2 ** 32 - 1).to_bytes(4, 'big') + b'x' * 1000",
@@ -40,20 +41,18 @@ fn a_report_that_is_forged_is_that_calls_own_and_no_others() {
                 found["result"].as_u64().is_some_and(|count| count > 0),
                 "the control, {kind}: {found}"
             );
-            // The answer to this one is the program's to spoil, whose session ends at worst.
+            // This answer is the program's to spoil, and so is the next one while it still writes; its session ends at worst.
             let code = format!(
                 "for part in {parts}:\n    for fd in pipes(os.O_WRONLY):\n        os.write(fd, part)\nprint('said')"
             );
             let said = server.eval_with(&id, &code, json!({"timeout_seconds": 1}));
             assert!(said["exit"].is_object(), "{kind} {forged}: {said}");
             let next = server.eval_with(&id, "print('next'); 6 * 7", json!({"timeout_seconds": 5}));
-            let goes_on = next["result"] == 42;
-            let ended = next["code"] == "session_ended" || next["session_ended"].is_string();
-            let late = next["exit"]["kind"] == "timeout";
             assert!(
-                goes_on || ended || late || next["success"] == false,
+                next["exit"].is_object() || next["code"] == "session_ended",
                 "{kind} {forged}: {next}"
             );
+            gives(&server.eval(&bystander, "6 * 7"), &json!(42));
         }
         let id = server.create(json!({}));
         gives(&server.eval(&id, "6 * 7"), &json!(42));
