@@ -25,9 +25,10 @@ from bench import Raw, below, memory, rounded, started_by
 from mcp import StdioServerParameters
 
 WARM_UP = 5
-#: Of a call in a live session, in each turn.
-CALLS = 5
-#: Before each line, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+#: Of a call in a live session, in each turn: one after a pause, and those that follow it in a row.
+IN_A_ROW = 5
+#: Before each line, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile. The processors'
+#: caches hold something else by then.
 PAUSE = 0.02
 IDLE, MANY, SNAPSHOTS = 50, 500, 5
 #: The language of a session, and what is evaluated in it.
@@ -125,12 +126,23 @@ class Bare:
 class Calls:
     """Times of the same call, as its client sees them and as the server counts them."""
 
-    def __init__(self, name: str, act: Callable[[], Any], then: Callable[[Any], Any] | None = None, times: int = 1) -> None:
-        self.name, self._act, self._then, self.times = name, act, then, times
+    def __init__(self, name: str, act: Callable[[], Any], then: Callable[[Any], Any] | None = None, in_a_row: int = 0) -> None:
+        self.name, self._act, self._then, self._in_a_row = name, act, then, in_a_row
         self.seen: list[float] = []
         self.counted: list[float] = []
 
+    @classmethod
+    def both(cls, name: str, act: Callable[[], Any]) -> list[Calls]:
+        """After a pause, and in a row after that."""
+        return [cls(f"{name}, after a pause", act), cls(f"{name}, in a row", act, in_a_row=IN_A_ROW)]
+
     def measure(self, counts: bool) -> None:
+        if not self._in_a_row:
+            time.sleep(PAUSE)
+        for _ in range(self._in_a_row or 1):
+            self._measure_one(counts)
+
+    def _measure_one(self, counts: bool) -> None:
         took, told = timed(self._act)
         if self._then:
             self._then(told)
@@ -149,7 +161,7 @@ class Calls:
 
 def evaluations(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     bare = Bare(options.python)
-    calls = [Calls("bare python3 -i on a pipe, `x + 1`", bare.evaluate, times=CALLS)]
+    calls = Calls.both("bare python3 -i on a pipe, `x + 1`", bare.evaluate)
     for language, (first, code, expect) in LIVE.items():
         session = server.session(language)
         server.run(session, language, first)
@@ -160,14 +172,12 @@ def evaluations(server: Server, options: argparse.Namespace) -> list[dict[str, A
                 raise RuntimeError(f"{code}: {told}")
             return told
 
-        calls.append(Calls(f"{language} session, `{code}`", call, times=CALLS))
+        calls += Calls.both(f"{language} session, `{code}`", call)
     calls.append(Calls("fresh sandbox, `print(1)`", lambda: server.tool("execute_code", code="print(1)")))
     calls.append(Calls("create_session, Python, client", server.session, lambda session: end_all(server, [session])))
     for turn in range(options.runs + WARM_UP):
         for call in calls:
-            for _ in range(call.times):
-                time.sleep(PAUSE)
-                call.measure(turn >= WARM_UP)
+            call.measure(turn >= WARM_UP)
     bare.close()
     reference = calls[0].name
     return [line for call in calls for line in call.lines(reference)]

@@ -9,7 +9,7 @@ use crate::{
 };
 use base64::Engine as _;
 use ringfence_jail::Outlet;
-use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp};
+use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp, Walk};
 use ringfence_redact::{Found, Redactor, Stream};
 use ringfence_store::artifacts::{Content, Incoming, Item, NAME_BYTES_MAX, Published};
 use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
@@ -60,11 +60,22 @@ struct Seen {
 
 impl Seen {
     fn of(directory: BorrowedFd<'_>) -> Self {
-        let walk = harvest::walk(directory, BOUNDS);
+        Self::by(harvest::walk(directory, BOUNDS))
+    }
+
+    fn by(walk: Walk) -> Self {
         Self {
-            stamps: harvest::stamps(&walk),
+            stamps: walk
+                .files
+                .into_iter()
+                .map(|found| (found.path, found.stamp))
+                .collect(),
             refused: walk.refused.into_iter().map(|(path, _)| path).collect(),
         }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.stamps.is_empty() && self.refused.is_empty()
     }
 }
 
@@ -85,6 +96,11 @@ impl Before {
             output: Seen::of(doors.output.as_fd()),
             inputs: BTreeMap::new(),
         }
+    }
+
+    /// There were no files at all.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.changes.is_nothing() && self.output.is_nothing() && self.inputs.is_empty()
     }
 
     /// A directory of the host's, as it is now.
@@ -133,8 +149,8 @@ pub(crate) fn has_nothing(doors: &Doors) -> bool {
         .all(|directory| harvest::is_empty(directory.as_fd()))
 }
 
-/// Collects what is new or changed. Blocking: reads every artifact once.
-pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
+/// Collects what is new or changed, and gives what there is by now. Blocking: reads every artifact once.
+pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> (Staged, Before) {
     let mut staging = Staging {
         staged: Staged::default(),
         kept: Vec::new(),
@@ -146,21 +162,26 @@ pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> Staged {
         shelf,
     };
     let kept = staging.shelf.workspace;
-    staging.add(&Source {
+    let changes = staging.add(&Source {
         directory: doors.changes.as_fd(),
         prefix: "",
         kept,
         seen: &before.changes,
         inputs: &before.inputs,
     });
-    staging.add(&Source {
+    let output = staging.add(&Source {
         directory: doors.output.as_fd(),
         prefix: "output/",
         kept: Kept::InStore,
         seen: &before.output,
         inputs: &BTreeMap::new(),
     });
-    staging.conclude()
+    let now = Before {
+        changes,
+        output,
+        inputs: BTreeMap::new(),
+    };
+    (staging.conclude(), now)
 }
 
 /// A directory in which a program has left files.
@@ -247,8 +268,13 @@ impl Passage {
 }
 
 impl Staging {
-    fn add(&mut self, source: &Source<'_>) {
+    fn add(&mut self, source: &Source<'_>) -> Seen {
         let walk = harvest::walk(source.directory, BOUNDS);
+        self.add_new(source, &walk);
+        Seen::by(walk)
+    }
+
+    fn add_new(&mut self, source: &Source<'_>, walk: &Walk) {
         let prefix = source.prefix;
         let is_new = |path: &PathBuf| !source.seen.refused.contains(path);
         for (path, what) in walk.refused.iter().filter(|(path, _)| is_new(path)) {

@@ -466,7 +466,7 @@ async fn finish(
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
 async fn stage(doors: Doors, before: Before, shelf: Shelf) -> Result<Staged, RequestError> {
-    let staged = tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, shelf));
+    let staged = tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, shelf).0);
     staged.await.map_err(|error| {
         RequestError::new(
             ErrorCode::SandboxFault,

@@ -3,7 +3,6 @@
 
 use ringfence_sys::file::{self, Kind};
 use std::{
-    collections::BTreeMap,
     fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -118,14 +117,6 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     }
     walk.files.sort_by(|a, b| a.path.cmp(&b.path));
     walk
-}
-
-/// The stamps of a walk, to find later what is new or changed.
-pub fn stamps(walk: &Walk) -> BTreeMap<PathBuf, Stamp> {
-    walk.files
-        .iter()
-        .map(|found| (found.path.clone(), found.stamp))
-        .collect()
 }
 
 /// Opens a directory below another, for listing.

@@ -10,12 +10,18 @@
   fs.openSync('/dev/null', 'r');
   fs.closeSync(3);
   const { writeSync, readSync } = fs, { Writable } = require('stream'), put = require('stream').Writable.prototype.write, nextTick = process.nextTick, later = setTimeout, exit = process.reallyExit.bind(process);
+  // All of a call goes out with its end, where it is not much.
+  let parts = [], bytes = 0;
   const write = (tag, data) => {
     const head = Buffer.alloc(5);
     head.write(tag);
     head.writeUInt32BE(data.length, 1);
-    data = Buffer.concat([head, data]);
-    while (data.length) data = data.subarray(writeSync(report, data));
+    parts.push(head, data);
+    bytes += 5 + data.length;
+    if (tag !== 'C' && bytes < 1 << 16) return;
+    let all = Buffer.concat(parts);
+    [parts, bytes] = [[], 0];
+    while (all.length) all = all.subarray(writeSync(report, all));
   };
   const tell = (tag, text, limit) => write(tag, Buffer.from(String(text)).subarray(0, limit + 1)); // one more says that it was cut
   const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });

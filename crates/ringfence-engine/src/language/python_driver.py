@@ -46,14 +46,19 @@ def _ringfence(sys, forked, session):
         gc.collect()
         gc.freeze()
         return first, second
+    told = bytearray()
     def tell(tag, text, limit):
+        """In a session all of a call goes out with its end, where it is not much."""
         data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one more says that it was cut
-        data = tag + len(data).to_bytes(4, 'big') + data
+        told.extend(tag + len(data).to_bytes(4, 'big') + data)
+        if not serving or len(told) > 65536:
+            send()
+    def send():
         try:
-            while data:
-                data = data[write(report, data):]
+            while told:
+                del told[:write(report, told)]
         except OSError:
-            pass
+            told.clear()
     def value_of():
         for name in ('result', '_', 'output'):
             if name in main and name not in given:
@@ -133,6 +138,7 @@ def _ringfence(sys, forked, session):
             word = json.loads(word.read())
         block = take(word)
         del rehearsed
+    serving = session and (not forked or word.get('session'))
     output = os.environ.get('RINGFENCE_OUTPUT_DIR')
     def display(value):
         """Every form that a value has, and what has been plotted."""
@@ -152,9 +158,9 @@ def _ringfence(sys, forked, session):
         sites = [at for at, path in enumerate(sys.path) if path.endswith(ends)]
         sys.path.insert(sites[0] if sites else len(sys.path), packages)
         os.environ.setdefault('PYTHONPATH', packages)  # for the interpreters that it starts
-    if session and (not forked or word.get('session')):
-        words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'compiled': compiled,
-                 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge}
+    if serving:
+        words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
+                 'compiled': compiled, 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge}
         exec(session, words)
         report = words['report']
         status = words['serve']()

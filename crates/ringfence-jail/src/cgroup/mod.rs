@@ -8,7 +8,7 @@ use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::Duration,
@@ -266,12 +266,19 @@ fn without_pid_1(processes: u64) -> u64 {
 }
 
 fn number(directory: &Path, file: &str) -> Option<u64> {
-    fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
+    small(directory, file)?.trim().parse().ok()
+}
+
+/// The kernel gives a short file whole at the first read.
+fn small(directory: &Path, file: &str) -> Option<String> {
+    let mut bytes = [0; 4096];
+    let size = fs::File::open(directory.join(file)).ok()?.read(&mut bytes).ok()?;
+    String::from_utf8(bytes[..size].to_vec()).ok()
 }
 
 /// A value of a `key value` file such as `memory.events`.
 fn keyed(directory: &Path, file: &str, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(directory.join(file)).ok()?;
+    let text = small(directory, file)?;
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }

@@ -129,7 +129,8 @@ fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
         "touch begun; sleep 1000; echo never",
         "touch begun; cat /dev/zero > /dev/null; echo never",
         "f() { touch begun; while :; do sleep 0.01; done; }; f; echo never",
-        "touch begun; (while :; do :; done); echo never",
+        // Before the subshell has begun bash may lose an interrupt that ends it, and go on with the line.
+        "(touch begun; while :; do :; done); echo never",
         "sleep 1000 & touch begun; wait; echo never",
         "touch begun; eval 'while :; do :; done'; echo never",
         "trap 'echo heard' INT; touch begun; sleep 1000; trap - INT; while :; do :; done",
