@@ -185,7 +185,7 @@ pub struct OutputChunk {
 pub struct Execution {
     id: String,
     output: Option<mpsc::Receiver<OutputChunk>>,
-    result: oneshot::Receiver<Result<(ExecutionResult, Option<HeldChanges>), RequestError>>,
+    result: oneshot::Receiver<Answered>,
     canceller: Canceller,
 }
 
@@ -340,35 +340,14 @@ impl Engine {
         };
         self.house.running().insert(id.clone(), run);
         let (house, task_id) = (self.house.clone(), id.clone());
+        // Calls of one session take their turns in the order in which they were submitted.
+        let session = submission.request.session.as_ref();
+        let place = session.map(|session| house.sessions.line_up(&submission.request.namespace, session));
         tokio::spawn(async move {
-            let executed = execute::execute(&house, &task_id, submission, live, cancelled).await;
+            let executed = execute::execute(&house, &task_id, submission, place, live, cancelled).await;
             house.running().remove(&task_id);
             house.one_ended.notify_waiters();
-            let (result, hold) = match executed {
-                Ok(Executed {
-                    result,
-                    changes,
-                    hold,
-                    ..
-                }) => (Ok((result, changes)), hold),
-                Err(error) => (Err(error), None),
-            };
-            match &result {
-                Ok((done, _)) => {
-                    tracing::info!(id = %task_id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
-                }
-                Err(error) => tracing::info!(id = %task_id, code = %error.code, "refused"),
-            }
-            // Nobody may be waiting; the run is complete all the same.
-            drop(answer.send(result.map_err(|error| error.for_execution(&task_id))));
-            // The answer has the processors first.
-            tokio::time::sleep(AFTER_ANSWER).await;
-            drop(hold);
-            warm::fill(&house);
-            store::sweep_when_due(&house);
-            if !house.redactors.is_empty() {
-                house.redactors.forget_all_but(house.vault.generation());
-            }
+            conclude(&house, &task_id, executed, answer).await;
         });
         Execution {
             id,
@@ -505,6 +484,42 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.house.say_goodbye();
+    }
+}
+
+type Answered = Result<(ExecutionResult, Option<HeldChanges>), RequestError>;
+
+/// Gives the answer; what is left to do comes after it.
+async fn conclude(
+    house: &Arc<House>,
+    id: &str,
+    executed: Result<Executed, RequestError>,
+    answer: oneshot::Sender<Answered>,
+) {
+    let (result, hold) = match executed {
+        Ok(Executed {
+            result,
+            changes,
+            hold,
+            ..
+        }) => (Ok((result, changes)), hold),
+        Err(error) => (Err(error), None),
+    };
+    match &result {
+        Ok((done, _)) => {
+            tracing::info!(id = %id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
+        }
+        Err(error) => tracing::info!(id = %id, code = %error.code, "refused"),
+    }
+    // Nobody may be waiting; the run is complete all the same.
+    drop(answer.send(result.map_err(|error| error.for_execution(id))));
+    // The answer has the processors first.
+    tokio::time::sleep(AFTER_ANSWER).await;
+    drop(hold);
+    warm::fill(house);
+    store::sweep_when_due(house);
+    if !house.redactors.is_empty() {
+        house.redactors.forget_all_but(house.vault.generation());
     }
 }
 

@@ -15,7 +15,8 @@ use crate::{
     report::{self, About, Report},
     sandbox::{self, Start, Surroundings},
     secrets::{self, SecretLease},
-    session, store,
+    session::{self, InLine},
+    store,
     streams::{Teller, Wires},
     warm::{self, Taken},
     workspaces::{self, Lent},
@@ -45,11 +46,12 @@ pub(crate) struct Executed {
 }
 
 /// The bracket: a record before anything runs, and one before anything leaves. The caller owns the task; nothing here
-/// depends on anybody waiting for it.
+/// depends on anybody waiting for it. `place` is in the line of the session that is asked for.
 pub(crate) async fn execute(
     house: &Arc<House>,
     id: &str,
     submission: Submission,
+    place: Option<Result<InLine, RequestError>>,
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
 ) -> Result<Executed, RequestError> {
@@ -72,7 +74,11 @@ pub(crate) async fn execute(
         let kind = EventKind::ExecutionStarted { language };
         house.bus.tell(namespace.as_str(), Some(id), kind);
     }
-    let mut done = run(house, &opened, submission, live, cancelled, clock).await;
+    let mut done = match place {
+        None => run(house, &opened, submission, live, cancelled, clock).await,
+        Some(Err(error)) => Err(error),
+        Some(Ok(place)) => session::call(house, &opened, place, submission, live, cancelled, clock).await,
+    };
     let closed = opened.close(done.as_ref()).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
         executed.result.security_events.push(not_on_record());
@@ -96,9 +102,6 @@ async fn run(
     cancelled: watch::Receiver<bool>,
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
-    if let Some(id) = submission.request.session.clone() {
-        return session::call(house, opened, &id, submission, live, cancelled, clock).await;
-    }
     let Submission {
         request,
         stdin,

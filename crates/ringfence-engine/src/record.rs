@@ -5,14 +5,17 @@
 use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, Requirement, SessionId,
-    SessionRequest, WorkspaceSource,
+    EnvName, EnvValue, ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, Requirement,
+    SessionId, SessionRequest, WorkspaceSource,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 use tokio::sync::oneshot;
 
@@ -160,14 +163,14 @@ impl Record {
         caller: &Caller,
         wish: &SessionRequest,
     ) -> Result<Opened, RequestError> {
-        let names = wish.secrets.iter().map(|name| name.as_str());
         let mut details = json!({"session": id.as_str(), "language": wish.language});
-        if !wish.secrets.is_empty() {
-            details["secrets"] = secret_names(names);
-        }
-        if let WorkspaceSource::Host { directory, mode } = &wish.workspace {
-            details["workspace"] = json!({"directory": directory, "mode": mode});
-        }
+        add_belongings(
+            &mut details,
+            &wish.env,
+            &wish.packages,
+            &wish.secrets,
+            &wish.workspace,
+        );
         let note = Note {
             action: Action::SessionCreated,
             outcome: Outcome::Pending,
@@ -322,25 +325,46 @@ fn asked(request: &ExecuteRequest) -> Value {
         add("session", true, json!(session.as_str()));
     }
     add("arguments", !request.args.is_empty(), json!(request.args.len()));
-    add("variables", !request.env.is_empty(), json!(request.env.len()));
     add(
         "stdin_bytes",
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
-    let packages: Vec<&str> = request.packages.iter().map(Requirement::as_str).collect();
-    add("packages", !packages.is_empty(), json!(packages));
-    let names = request.secrets.iter().map(|name| name.as_str());
-    add("secrets", !request.secrets.is_empty(), secret_names(names));
-    match &request.workspace {
+    add_belongings(
+        &mut details,
+        &request.env,
+        &request.packages,
+        &request.secrets,
+        &request.workspace,
+    );
+    details
+}
+
+/// What a program is given, and what it may touch: names and numbers.
+fn add_belongings(
+    details: &mut Value,
+    env: &BTreeMap<EnvName, EnvValue>,
+    packages: &BTreeSet<Requirement>,
+    secrets: &BTreeSet<EnvName>,
+    workspace: &WorkspaceSource,
+) {
+    if !env.is_empty() {
+        details["variables"] = json!(env.len());
+    }
+    if !packages.is_empty() {
+        details["packages"] = packages.iter().map(Requirement::as_str).collect();
+    }
+    if !secrets.is_empty() {
+        details["secrets"] = secret_names(secrets.iter().map(EnvName::as_str));
+    }
+    match workspace {
         WorkspaceSource::Private => {}
-        WorkspaceSource::Namespace => add("workspace", true, json!("namespace")),
-        WorkspaceSource::Listed(name) => add("workspace", true, json!(name)),
+        WorkspaceSource::Namespace => details["workspace"] = json!("namespace"),
+        WorkspaceSource::Listed(name) => details["workspace"] = json!(name),
         WorkspaceSource::Host { directory, mode } => {
-            add("workspace", true, json!({"directory": directory, "mode": mode}));
+            details["workspace"] = json!({"directory": directory, "mode": mode});
         }
     }
-    details
 }
 
 /// All of them, or the first and how many there are: a record has room for 64 KiB.

@@ -9,7 +9,7 @@ use std::io;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
-    sync::mpsc,
+    sync::mpsc::{self, OwnedPermit},
     task::JoinHandle,
 };
 
@@ -75,6 +75,8 @@ pub(crate) struct Outlet {
     stream: OutputStream,
     keep: u64,
     live: Option<mpsc::Sender<OutputChunk>>,
+    /// For the next chunk.
+    room: Option<OwnedPermit<OutputChunk>>,
     redaction: ringfence_redact::Stream,
     is_idle: bool,
     teller: Option<Teller>,
@@ -89,11 +91,23 @@ impl Outlet {
             stream,
             keep,
             live: wires.live.clone(),
+            room: None,
             redaction: wires.redactor.stream(),
             is_idle: wires.redactor.is_idle(),
             teller: wires.teller.clone(),
             kept: Kept::default(),
             clean: Vec::new(),
+        }
+    }
+
+    /// Waits until whoever watches has room for what comes next: who reads after this gives it on without a wait, and may
+    /// be stopped before without a loss.
+    pub(crate) async fn make_room(&mut self) {
+        if let (Some(live), None) = (&self.live, &self.room) {
+            self.room = live.clone().reserve_owned().await.ok();
+            if self.room.is_none() {
+                self.live = None; // nobody watches any more
+            }
         }
     }
 
@@ -139,14 +153,12 @@ impl Outlet {
         if let Some(teller) = &self.teller {
             teller.tell(self.stream, bytes);
         }
-        if let Some(live) = &self.live {
-            let chunk = OutputChunk {
+        self.make_room().await;
+        if let Some(room) = self.room.take() {
+            room.send(OutputChunk {
                 stream: self.stream,
                 bytes: bytes.to_vec(),
-            };
-            if live.send(chunk).await.is_err() {
-                self.live = None; // nobody watches any more
-            }
+            });
         }
     }
 }

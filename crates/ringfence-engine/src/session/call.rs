@@ -1,7 +1,7 @@
 //! One call of a session, each line consuming what the one above produced, inside the same bracket as a run.
 
 use super::{
-    Live, Turn,
+    InLine, Live, Turn,
     interpreter::{Called, How, Sent},
     life::Job,
     packages,
@@ -23,7 +23,7 @@ use crate::{
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
-use ringfence_types::{ErrorCode, Language, RequestError, SessionId, WorkspaceSource};
+use ringfence_types::{ErrorCode, Language, RequestError, WorkspaceSource};
 use std::{
     fs::File,
     os::fd::{AsFd, OwnedFd},
@@ -38,18 +38,18 @@ const FAILED: i32 = 1 << 8;
 pub(crate) async fn call(
     house: &Arc<House>,
     opened: &Opened,
-    id: &SessionId,
+    place: InLine,
     submission: Submission,
     live_output: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
     let Submission { request, stdin, .. } = submission;
-    let live = house.sessions.find(&request.namespace, id)?;
+    let live = place.live().clone();
     let narrowed = house.narrowed(&request.namespace);
     check_language(&live, request.language)?;
     let grant = policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)?;
-    let turn = live.turn(cancelled.clone()).await?;
+    let turn = place.turn(cancelled.clone()).await?;
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     // Nobody puts another state in the workspace's place while a call runs.
     let lent = workspaces::lend_to(house, &live.namespace, &live.workspace).await?;

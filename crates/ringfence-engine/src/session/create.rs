@@ -33,43 +33,82 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Makes a session. It is on record before it is made, and with what became of it.
+    /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves none
+    /// behind.
     pub async fn create_session(
         &self,
         caller: &Caller,
         wish: SessionRequest,
     ) -> Result<Session, RequestError> {
         let (house, caller) = (self.house().clone(), caller.clone());
-        // A caller who hangs up loses nothing, and leaves nothing behind that nobody knows.
-        let made = tokio::spawn(async move { create(&house, &caller, wish).await });
-        made.await.unwrap_or_else(|_| {
+        let (waits, cancelled) = watch::channel(false);
+        let waits = Waits(waits);
+        let made = tokio::spawn(async move { create(&house, &caller, wish, cancelled).await });
+        let made = made.await.unwrap_or_else(|_| {
             Err(RequestError::new(
                 ErrorCode::SandboxFault,
                 "the engine's task died.",
                 "Report this.",
             ))
-        })
+        });
+        drop(waits);
+        made.map(|unclaimed| unclaimed.claim().describe())
     }
 }
 
-async fn create(house: &Arc<House>, caller: &Caller, wish: SessionRequest) -> Result<Session, RequestError> {
+/// Somebody waits for a session to be made; tells when they do no more.
+struct Waits(watch::Sender<bool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// A session of which nobody has been told. It ends if nobody ever is.
+struct Unclaimed {
+    live: Arc<Live>,
+    is_claimed: bool,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Arc<Live> {
+        self.is_claimed = true;
+        self.live.clone()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if !self.is_claimed {
+            self.live.stop(SessionEnd::Terminated);
+        }
+    }
+}
+
+async fn create(
+    house: &Arc<House>,
+    caller: &Caller,
+    wish: SessionRequest,
+    cancelled: watch::Receiver<bool>,
+) -> Result<Unclaimed, RequestError> {
     let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
         .map_err(|reason| RequestError::new(ErrorCode::SandboxFault, reason, "Report this."))?;
     let opened = house.record.begin_session(&id, caller, &wish).await?;
-    let made = make(house, &opened, &id, wish).await;
-    let closed = opened.close_session(made.as_ref().map(|live| &live.limits)).await;
-    let live = made?;
-    if let Err(error) = closed {
-        live.stop(SessionEnd::Server);
-        return Err(error);
-    }
+    let made = make(house, &opened, &id, wish, cancelled).await;
+    let closed = opened
+        .close_session(made.as_ref().map(|made| &made.live.limits))
+        .await;
+    let made = made?;
+    closed?;
+    let live = &made.live;
     let kind = EventKind::SessionCreated {
         session_id: id.to_string(),
         language: live.language,
     };
     house.bus.tell(live.namespace.as_str(), None, kind);
     crate::warm::fill(house);
-    Ok(live.describe())
+    Ok(made)
 }
 
 async fn make(
@@ -77,7 +116,8 @@ async fn make(
     opened: &Opened,
     id: &SessionId,
     wish: SessionRequest,
-) -> Result<Arc<Live>, RequestError> {
+    cancelled: watch::Receiver<bool>,
+) -> Result<Unclaimed, RequestError> {
     let seat = house.sessions.sit(house, &wish.namespace)?;
     let idle = idle(house, wish.idle_ms)?;
     let age = house.settings.sessions.age;
@@ -85,7 +125,6 @@ async fn make(
     let narrowed = house.narrowed(&request.namespace);
     let (grant, limits) =
         policy::decide_session(&house.policy(), narrowed.as_ref(), &house.private, request, age)?;
-    let (_nobody, cancelled) = watch::channel(false);
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     let lease = secrets::lease(house, opened, &grant).await?;
     let layout = sandbox::layout(house, id.as_str());
@@ -137,7 +176,11 @@ async fn make(
         interrupts: watch::channel(0).0,
         gone: watch::channel(None).0,
     });
-    settle(house, seat, live, interpreter, received)
+    settle(house, seat, live.clone(), interpreter, received)?;
+    Ok(Unclaimed {
+        live,
+        is_claimed: false,
+    })
 }
 
 /// Its interpreter never ran.
@@ -163,7 +206,7 @@ fn settle(
     live: Arc<Live>,
     interpreter: Interpreter,
     jobs: mpsc::Receiver<Job>,
-) -> Result<Arc<Live>, RequestError> {
+) -> Result<(), RequestError> {
     if !house.sessions.add(live.clone()) {
         return Err(RequestError::new(
             ErrorCode::Cancelled,
@@ -180,7 +223,7 @@ fn settle(
         jobs,
     };
     tokio::spawn(life.live());
-    Ok(live)
+    Ok(())
 }
 
 fn idle(house: &House, asked_ms: Option<u64>) -> Result<Duration, RequestError> {

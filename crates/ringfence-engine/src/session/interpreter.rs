@@ -258,8 +258,9 @@ impl Interpreter {
     pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<(), RequestError> {
         let failed = |what: String| fault("show the session its packages", &io::Error::other(what));
         self.events.order(&Order::Layer(layer.clone()));
+        let by = Instant::now() + SHOWING;
         loop {
-            let over = match timeout(SHOWING, self.events.said()).await {
+            let over = match timeout_at(by, self.events.said()).await {
                 Ok(Ok(Event::Layered)) => return Ok(()),
                 Ok(Ok(Event::NotLayered(failure))) => return Err(failed(failure.to_string())),
                 Ok(Ok(Event::Ended(ending))) => Ok(ending),
@@ -274,7 +275,8 @@ impl Interpreter {
 
     /// Ends it, with everything in its sandbox; false: nobody has said that it is gone.
     pub(crate) async fn end(self, patience: Duration) -> bool {
-        if self.over.is_none() {
+        // One that was only lost sight of may live.
+        if !matches!(self.over, Some(Ok(_))) {
             self.events.order(&Order::Cancel);
             return matches!(timeout(patience, self.events.ended()).await, Ok(Ok(_)));
         }
@@ -395,6 +397,7 @@ async fn pump(from: &mut pipe::Receiver, to: &mut Outlet) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
         chunk.clear();
+        to.make_room().await;
         match from.read_buf(&mut chunk).await {
             Ok(0) | Err(_) => return std::future::pending().await,
             Ok(_) => to.take(&chunk).await,

@@ -32,13 +32,15 @@ use ringfence_types::{
 use serde_json::json;
 use std::{
     collections::{HashMap, VecDeque},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 /// Calls that wait for their turn on one session.
 const WAITING_MAX: usize = 32;
@@ -116,6 +118,54 @@ pub(crate) struct Live {
     before: Mutex<Before>,
 }
 
+type Permit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+
+/// A place in the line of those who want to use a session; given up when dropped.
+pub(crate) struct InLine {
+    live: Arc<Live>,
+    waits: Waits,
+    permit: Permit,
+    at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
+}
+
+impl InLine {
+    pub(crate) fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Waits until those ahead have had their turns.
+    pub(crate) async fn turn(self, mut cancelled: watch::Receiver<bool>) -> Result<Turn, RequestError> {
+        let Self {
+            live,
+            waits,
+            permit,
+            at_once,
+        } = self;
+        let permit = async {
+            match at_once {
+                Some(permit) => permit,
+                None => permit.await,
+            }
+        };
+        let permit = tokio::select! {
+            permit = permit => permit.map_err(|_| live.ended())?,
+            Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => return Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the call was cancelled while it waited for its turn.",
+                "Send it again when it is wanted.",
+            )),
+        };
+        drop(waits);
+        let interrupts = live.interrupts.subscribe();
+        live.is_busy.store(true, Ordering::Relaxed);
+        Ok(Turn {
+            live,
+            interrupts,
+            _permit: permit,
+        })
+    }
+}
+
 /// The right to be the one who uses a session.
 pub(crate) struct Turn {
     live: Arc<Live>,
@@ -163,13 +213,10 @@ impl Drop for Seat {
 }
 
 impl Live {
-    /// Waits for its turn behind those who came before.
-    pub(crate) async fn turn(
-        self: &Arc<Self>,
-        mut cancelled: watch::Receiver<bool>,
-    ) -> Result<Turn, RequestError> {
+    /// Stands in line from now on, behind those who came before.
+    pub(crate) fn line_up(self: &Arc<Self>) -> Result<InLine, RequestError> {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waits = Waits(self);
+        let waits = Waits(self.clone());
         if ahead >= WAITING_MAX {
             let mut busy = RequestError::new(
                 ErrorCode::Busy,
@@ -179,22 +226,26 @@ impl Live {
             busy.retry_after_ms = Some(1000);
             return Err(busy);
         }
-        let permit = tokio::select! {
-            permit = self.line.clone().acquire_owned() => permit.map_err(|_| self.ended())?,
-            Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => return Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the call was cancelled while it waited for its turn.",
-                "Send it again when it is wanted.",
-            )),
+        let mut permit: Permit = Box::pin(self.line.clone().acquire_owned());
+        // Asked once, it has its place; whoever waits for it asks again.
+        let at_once = match permit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(permit) => Some(permit),
+            Poll::Pending => None,
         };
-        drop(waits);
-        let interrupts = self.interrupts.subscribe();
-        self.is_busy.store(true, Ordering::Relaxed);
-        Ok(Turn {
+        Ok(InLine {
             live: self.clone(),
-            interrupts,
-            _permit: permit,
+            waits,
+            permit,
+            at_once,
         })
+    }
+
+    /// Waits for its turn behind those who came before.
+    pub(crate) async fn turn(
+        self: &Arc<Self>,
+        cancelled: watch::Receiver<bool>,
+    ) -> Result<Turn, RequestError> {
+        self.line_up()?.turn(cancelled).await
     }
 
     /// The same for whoever has something short to do, and does not wait for a long call.
@@ -316,9 +367,9 @@ impl Live {
 }
 
 /// One who waits; not any more when dropped.
-struct Waits<'a>(&'a Live);
+struct Waits(Arc<Live>);
 
-impl Drop for Waits<'_> {
+impl Drop for Waits {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -353,6 +404,11 @@ impl Sessions {
         }
         let was = state.ended.iter().find(|(ended, ..)| ended == id);
         Err(was.map_or_else(absent, |(_, _, end)| ended(id, *end)))
+    }
+
+    /// A place in the line of this session.
+    pub(crate) fn line_up(&self, namespace: &Namespace, id: &SessionId) -> Result<InLine, RequestError> {
+        self.find(namespace, id)?.line_up()
     }
 
     /// Those of a namespace, or all, the oldest first.

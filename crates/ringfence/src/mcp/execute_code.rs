@@ -3,6 +3,7 @@
 use super::{
     Answer, Offer,
     arguments::{Absent, Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
+    arrivals::Arrival,
     logging, progress, resources,
     sessions::session_id,
 };
@@ -355,6 +356,10 @@ pub(super) async fn call(
 ) -> Result<Answer, RequestError> {
     let reporter = progress::Reporter::for_call(context);
     let live = reporter.is_some();
+    let turn = match context.extensions.get::<Arrival>() {
+        Some(arrival) => arrival.turn().await,
+        None => None,
+    };
     let execution = engine.submit(Submission {
         request,
         stdin: Stdin::FromRequest,
@@ -363,6 +368,7 @@ pub(super) async fn call(
         artifacts_to: None,
         caller: caller.clone(),
     });
+    drop(turn);
     let told = context.meta.log_level().map(|level| {
         let events = engine.subscribe(Hears::AllButOutput);
         let id = Some(execution.id().to_owned());

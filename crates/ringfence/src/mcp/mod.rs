@@ -6,6 +6,7 @@
 //! the other end of our output) takes its runs with it.
 
 mod arguments;
+mod arrivals;
 mod changes;
 mod execute_code;
 mod files;
@@ -31,6 +32,7 @@ use crate::{
     control::{self, Socket},
     settings::{Namespaces, Toolset},
 };
+use arrivals::InOrder;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use logging::{Before, Level};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
@@ -222,7 +224,7 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
             "Speak MCP: `initialize` first, or requests of revision 2026-07-28.",
         ))
     };
-    match server.serve_with_ct(wires::stdio(gone), stop).await {
+    match server.serve_with_ct(InOrder::new(wires::stdio(gone)), stop).await {
         Ok(service) => service
             .waiting()
             .await
@@ -295,6 +297,14 @@ impl Server {
         started.unwrap_or_else(|| Err(stopping()))
     }
 
+    /// Until nobody waits for this answer any more.
+    async fn hung_up(&self, context: &RequestContext<RoleServer>) {
+        tokio::select! {
+            () = context.ct.cancelled() => {}
+            () = self.gone.cancelled() => {}
+        }
+    }
+
     async fn answer(
         &self,
         request: CallToolRequestParams,
@@ -324,7 +334,15 @@ impl Server {
             };
         }
         let call = observe::Call::new(engine, caller, offer, tool);
-        let answered = self.look(&call, arguments).await;
+        let answered = tokio::select! {
+            answered = self.look(&call, arguments) => answered,
+            // Nobody is left who could use it.
+            () = self.hung_up(context), if tool == tools::CREATE_SESSION => Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the session was cancelled while it was made.",
+                "Ask again when it is wanted.",
+            )),
+        };
         match answered {
             Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await),
             answered => answered,

@@ -18,6 +18,29 @@ fn at(path: &str) -> WorkspacePath {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_slowly_gets_all_of_it() {
+    let place = Place::new("slow");
+    let sandbox = place.sandbox().await;
+    let wish = SessionRequest::new(Language::Python);
+    let python = sandbox.create_session(wish).await.unwrap();
+    for _ in 0..5 {
+        let code =
+            "import sys\nfor n in range(2000):\n    sys.stdout.write('x' * 999 + '\\n'); sys.stdout.flush()";
+        let mut request = ExecuteRequest::new(python.language, code);
+        request.session = Some(python.session_id.clone());
+        let mut execution = sandbox.start(request);
+        let mut bytes = 0;
+        while let Some(chunk) = execution.next_output().await {
+            bytes += chunk.bytes.len();
+            tokio::time::sleep(Duration::from_millis(2)).await; // a slow one
+        }
+        assert_eq!(bytes, 2_000_000);
+        assert!(execution.finish().await.unwrap().success);
+    }
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_keeps_its_state_is_interrupted_and_ends() {
     let place = Place::new("session");
     let sandbox = place.sandbox().await;

@@ -15,11 +15,11 @@ fn calls_of_one_session_take_their_turns_in_order() {
     let id = server.create(json!({"language": "shell"}));
     let first = server.begun(&id, "n=0; echo begun; sleep 1000");
     let mut requests = vec![first];
+    // All at once: nobody but the server keeps them in order.
     for number in 0..WAITING_MAX {
         requests.push(server.begin(&id, &format!("n=$((n + 1)); echo {number} $n"), json!({})));
-        // They stand in line as they came, so each is seen there before the next is sent.
-        assert!(within(PATIENCE, || server.listed(&id)["waiting"] == number + 1));
     }
+    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == WAITING_MAX));
     let refused = server.eval(&id, "echo too many");
     assert_eq!(refused["code"], "busy", "{refused}");
     assert!(
@@ -52,6 +52,41 @@ fn a_call_that_waits_is_cancelled_without_a_trace_and_one_that_runs_leaves_the_s
     server.tell("notifications/cancelled", json!({"requestId": running}));
     assert!(within(PATIENCE, || server.listed(&id)["state"] == "idle"));
     gives(&server.eval(&id, "x"), &json!(5));
+}
+
+/// claim: [SES-5]
+#[test]
+fn calls_of_an_idle_session_that_are_sent_at_once_run_in_order() {
+    let mut server = Server::start();
+    let id = server.create(json!({"language": "shell"}));
+    for _ in 0..20 {
+        server.eval(&id, "n=0");
+        let count = |number: u64| format!("n=$((n + 1)); echo {number} $n");
+        let requests: Vec<u64> = (0..16)
+            .map(|number| server.begin(&id, &count(number), json!({})))
+            .collect();
+        let answers = server.await_all(&requests);
+        for (number, request) in requests.iter().enumerate() {
+            let answer = of(&answers, *request);
+            assert_eq!(answer["stdout"], format!("{number} {}\n", number + 1), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_is_cancelled_while_it_is_made_is_not_left_behind() {
+    let mut server = Server::start();
+    let known = server.create(json!({}));
+    for _ in 0..20 {
+        let wanted = json!({"name": "create_session", "arguments": {"language": "shell"}});
+        let request = server.send("tools/call", wanted);
+        server.tell("notifications/cancelled", json!({"requestId": request}));
+    }
+    let listed = |server: &mut Server| server.facts("list_sessions", json!({}))["sessions"].clone();
+    assert!(within(PATIENCE, || listed(&mut server)
+        .as_array()
+        .is_some_and(|left| left.len() == 1)));
+    assert_eq!(listed(&mut server)[0]["session_id"], json!(known));
 }
 
 #[test]

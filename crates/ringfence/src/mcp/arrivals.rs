@@ -1,0 +1,137 @@
+//! Calls of one session take their turns in the order in which the client has sent them. The protocol's library answers each
+//! message in a task of its own, and tasks begin in any order; so a call gets its place here, where messages are read one
+//! after the other, and whoever answers it waits for that place before it asks the engine.
+
+use super::tools;
+use rmcp::{
+    RoleServer,
+    model::{ClientRequest, JsonRpcMessage},
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::Transport,
+};
+use serde_json::Value;
+use std::{
+    collections::HashMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex as Plain, PoisonError, Weak},
+    task::{Context, Poll, Waker},
+};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+/// The lines of sessions whose calls are all under way are forgotten when there are more than this.
+const LINES_MAX: usize = 256;
+
+/// A transport that gives each call of a session its place in line.
+pub(super) struct InOrder<T> {
+    transport: T,
+    /// By session.
+    lines: HashMap<String, Weak<Mutex<()>>>,
+}
+
+type Waiting = Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>;
+
+/// The place of one call; given up when dropped.
+#[derive(Clone)]
+pub(super) struct Arrival(Arc<Plain<Option<Waiting>>>);
+
+impl Arrival {
+    /// The last of a line.
+    fn behind(line: &Arc<Mutex<()>>) -> Self {
+        let mut waiting: Waiting = Box::pin(line.clone().lock_owned());
+        // Asked once, it has its place; whoever waits for it asks again.
+        if let Poll::Ready(first) = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            waiting = Box::pin(std::future::ready(first));
+        }
+        Self(Arc::new(Plain::new(Some(waiting))))
+    }
+
+    /// Waits until all that came before have asked the engine, and keeps those behind waiting until it is dropped.
+    pub(super) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match waiting {
+            Some(waiting) => Some(waiting.await),
+            None => None,
+        }
+    }
+}
+
+impl<T> InOrder<T> {
+    pub(super) fn new(transport: T) -> Self {
+        Self {
+            transport,
+            lines: HashMap::new(),
+        }
+    }
+
+    fn line_up(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) {
+        let JsonRpcMessage::Request(request) = message else {
+            return;
+        };
+        let ClientRequest::CallToolRequest(call) = &mut request.request else {
+            return;
+        };
+        let session = call
+            .params
+            .arguments
+            .as_ref()
+            .and_then(|arguments| arguments.get("session_id"));
+        let (Some(tools::EXECUTE_CODE), Some(Value::String(session))) =
+            (tools::name(&call.params.name), session)
+        else {
+            return;
+        };
+        if self.lines.len() >= LINES_MAX {
+            self.lines.retain(|_, line| line.strong_count() > 0);
+        }
+        let known = self.lines.get(session).and_then(Weak::upgrade);
+        let line = known.unwrap_or_else(|| {
+            let line = Arc::new(Mutex::new(()));
+            self.lines.insert(session.clone(), Arc::downgrade(&line));
+            line
+        });
+        call.extensions.insert(Arrival::behind(&line));
+    }
+}
+
+impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for InOrder<T> {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.transport.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        let mut message = self.transport.receive().await?;
+        self.line_up(&mut message);
+        Some(message)
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        self.transport.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_came_first_is_first_whoever_asks_first() {
+        let line = Arc::new(Mutex::new(()));
+        let [first, given_up, second] = [0; 3].map(|_| Arrival::behind(&line));
+        let later = tokio::spawn(async move { second.turn().await.is_some() });
+        drop(given_up);
+        tokio::task::yield_now().await;
+        assert!(!later.is_finished());
+        let turn = first.turn().await;
+        tokio::task::yield_now().await;
+        assert!(!later.is_finished());
+        drop(turn);
+        assert!(later.await.unwrap());
+        assert!(first.turn().await.is_none());
+    }
+}
