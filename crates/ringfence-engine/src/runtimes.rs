@@ -64,6 +64,24 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
     Ok(interpreter)
 }
 
+/// What of an interpreter lies in this directory, or around it: whoever may write there decides what the next program, of
+/// anybody's, runs as.
+pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
+    [Language::Python, Language::Node, Language::Shell]
+        .into_iter()
+        .find_map(|language| {
+            let found = find(language, settings).ok()?;
+            let mut parts = found.trees.into_iter().chain([found.path]);
+            let part = parts.find(|part| {
+                let real = part.canonicalize().unwrap_or_else(|_| part.clone());
+                [part, &real]
+                    .into_iter()
+                    .any(|part| part.starts_with(directory) || directory.starts_with(part))
+            })?;
+            Some((language, part))
+        })
+}
+
 /// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.
 pub(crate) fn changed(interpreter: &Path) -> Option<SystemTime> {
     let prefix = interpreter.parent().and_then(Path::parent);
@@ -301,6 +319,22 @@ mod tests {
                 .iter()
                 .all(|(link, _)| !link.starts_with(tree.0.join("project")))
         );
+    }
+
+    #[test]
+    fn a_directory_that_holds_an_interpreter_or_lies_in_one_is_told() {
+        let tree = Tree::new("within");
+        tree.program("project/.venv/bin/python3");
+        fs::write(tree.0.join("project/.venv/pyvenv.cfg"), "").unwrap();
+        fs::create_dir_all(tree.0.join("project/src")).unwrap();
+        symlink(tree.0.join("project"), tree.0.join("link")).unwrap();
+        let settings = settings(&tree.0.join("link/.venv/bin"));
+        let told = |path: &str| within(&tree.0.join(path), &settings).map(|(language, _)| language);
+        for path in ["", "project", "project/.venv", "project/.venv/lib/site-packages"] {
+            assert_eq!(told(path), Some(Language::Python), "{path}");
+        }
+        assert_eq!(told("project/src"), None);
+        assert_eq!(told("elsewhere"), None);
     }
 
     #[test]

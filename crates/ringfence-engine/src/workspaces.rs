@@ -1,7 +1,7 @@
 //! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator may have
 //! listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it alone.
 
-use crate::{engine::House, policy::Grant, store::fault};
+use crate::{engine::House, policy::Grant, runtimes, store::fault};
 use ringfence_jail::{HostWorkspace, Quota};
 use ringfence_store::make_own_directory;
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
@@ -116,14 +116,15 @@ pub(crate) async fn lend_to(
             // Policy has put the directory in the name's place.
             return Err(fault(format!("the workspace `{name}` was not looked up")));
         }
-        WorkspaceSource::Host { directory, mode } => (
-            HostWorkspace {
+        WorkspaceSource::Host { directory, mode } => {
+            check_programs(house, directory, *mode)?;
+            let shared = HostWorkspace {
                 directory: directory.clone(),
                 mode: *mode,
                 quota: Quota::Growth,
-            },
-            None,
-        ),
+            };
+            (shared, None)
+        }
         WorkspaceSource::Namespace => {
             let turn = house.workspaces.turn(house, namespace, Wanted::Shared).await?;
             let shared = HostWorkspace {
@@ -139,6 +140,32 @@ pub(crate) async fn lend_to(
         shared: Some(shared),
         _turn: turn,
     })
+}
+
+/// Nobody writes what others run.
+pub(crate) fn check_programs(
+    house: &House,
+    directory: &Path,
+    mode: WorkspaceMode,
+) -> Result<(), RequestError> {
+    if mode != WorkspaceMode::Rw {
+        return Ok(());
+    }
+    let Some((language, part)) = runtimes::within(directory, &house.settings.runtimes) else {
+        return Ok(());
+    };
+    Err(RequestError::new(
+        ErrorCode::PolicyDenied,
+        format!(
+            "{} cannot be written to: {}, of the {language} that runs programs here, lies in it.",
+            directory.display(),
+            part.display()
+        ),
+        format!(
+            "Share it as `overlay` or `ro`, or set runtimes.{} to an interpreter elsewhere.",
+            language.runs_as()
+        ),
+    ))
 }
 
 /// Without a root of its own a program meets the directory as it is: nothing lies over it, and its owner is who they are.

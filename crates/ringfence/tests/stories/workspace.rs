@@ -51,6 +51,36 @@ fn a_read_only_workspace_stays_as_it_is() {
     assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "before");
 }
 
+/// claim: [WS-7]
+#[test]
+fn a_directory_that_holds_an_interpreter_is_not_written_to() {
+    let dir = TempDir::new("own-interpreter");
+    let script = dir.file("script.sh", "echo ran");
+    fs::create_dir_all(dir.0.join(".venv/bin")).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/bash", dir.0.join(".venv/bin/bash")).unwrap();
+    dir.file(".venv/pyvenv.cfg", "");
+    let run = |mode: &str| {
+        let output = ringfence(&[
+            "run",
+            "--json",
+            "--workspace",
+            &format!("{}:{mode}", dir.0.display()),
+            &script,
+        ])
+        .env("RINGFENCE_RUNTIMES_SHELL", dir.0.join(".venv/bin/bash"))
+        .output()
+        .unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    let refused = run("rw");
+    assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+    assert!(
+        refused["error"]["hint"].as_str().unwrap().contains("overlay"),
+        "{refused}"
+    );
+    assert_eq!(run("ro")["stdout"], "ran\n");
+}
+
 #[test]
 fn an_overlay_workspace_is_read_and_not_written() {
     let dir = TempDir::new("overlay");
