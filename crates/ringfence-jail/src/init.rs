@@ -126,7 +126,7 @@ impl Init<'_> {
             }
             (None, Some((rules, pipes))) => {
                 drop(code);
-                enter::limit(0, &claim, supervisor)?;
+                enter::limit(0, self.plan, &claim, supervisor)?;
                 let program =
                     self.fork_program(Some(rules), pipes, Vec::new(), |init| init.execute(&claim))?;
                 enter::filter(self.plan)?;

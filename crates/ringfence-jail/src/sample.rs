@@ -5,6 +5,7 @@
 use ringfence_sys::{file, resource};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -71,6 +72,24 @@ pub(crate) fn named(pids: &[i32]) -> Vec<PathBuf> {
     pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect()
 }
 
+/// Processes and threads of a user on the whole host.
+pub(crate) fn threads_of(uid: u32) -> u64 {
+    let threads = |entry: fs::DirEntry| {
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        // By the first of its ids, which is what the kernel counts.
+        (field(&status, "Uid:") == u64::from(uid)).then(|| field(&status, "Threads:"))
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter(|entry| {
+        entry
+            .file_name()
+            .as_encoded_bytes()
+            .iter()
+            .all(u8::is_ascii_digit)
+    });
+    processes.filter_map(threads).sum()
+}
+
 /// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5), fields 14 to
 /// 17), to a hundredth of a second.
 pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
@@ -101,7 +120,7 @@ pub(crate) fn directory_bytes(directory: &Path) -> u64 {
     let mut waiting = vec![directory.to_owned()];
     let (mut bytes, mut seen) = (0, 0);
     while let Some(directory) = waiting.pop() {
-        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             bytes += INODE_BYTES + std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
             seen += 1;

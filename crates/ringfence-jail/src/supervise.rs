@@ -380,7 +380,7 @@ impl<'a> Sandbox<'a> {
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
         // By its descriptor: a number may be another process by now.
         match ahead.map(process::pid_of).transpose() {
-            Ok(Some(pid)) => enter::limit(pid, claim, std::process::id()),
+            Ok(Some(pid)) => enter::limit(pid, self.plan, claim, std::process::id()),
             Ok(None) => Ok(()), // pid 1 limits itself, and the program inherits it
             Err(error) => Err(Failure::new("the program that was started ahead", &error)),
         }

@@ -7,7 +7,7 @@ use crate::{
     Part, Program,
     cgroup::Parent,
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
-    seccomp,
+    sample, seccomp,
     wire::{Door, Failure},
 };
 use ringfence_sys::{
@@ -141,11 +141,16 @@ pub(crate) fn filter(plan: &Plan) -> Step<()> {
 }
 
 /// The claim's limits of one process (0: this one), and of all that it starts.
-pub(crate) fn limit(pid: i32, claim: &Claim, supervisor: u32) -> Step<()> {
+pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> Step<()> {
     for (limit, value) in &claim.rlimits {
+        // Without a user namespace of its own all that the user has running counts.
+        let others = match (plan.tier, &plan.identity, limit) {
+            (Tier::Landlock, Identity::Server { uid, .. }, Rlimit::Processes) => sample::threads_of(*uid),
+            _ => 0,
+        };
         step(
             format!("limit {limit:?}"),
-            resource::lower_limit(pid, limit_of(*limit), *value),
+            resource::lower_limit(pid, limit_of(*limit), *value + others),
         )?;
     }
     match claim.processors {

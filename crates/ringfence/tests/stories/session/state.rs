@@ -1,8 +1,13 @@
 //! What stays between the calls of a session, and what belongs to one call alone.
 
-use super::{PATIENCE, gives, of, on_each_kind, serving};
+use super::{NOBODY, Nobody, PATIENCE, gives, of, on_each_kind, serving};
 use crate::client::{Server, within};
 use serde_json::{Value, json};
+use std::{
+    io::Read,
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+};
 
 /// claim: [SES-1]
 #[test]
@@ -384,4 +389,52 @@ fn a_call_is_interrupted_from_outside_and_the_state_stays() {
         assert_eq!(server.eval(&id, kept)["stdout"], "5\n", "{code}");
         assert_eq!(server.listed(&id)["state"], "idle");
     }
+}
+
+/// Without a user namespace of its own the kernel counts all that the user runs against the limit of processes.
+#[test]
+fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_elsewhere() {
+    let Some(nobody) = Nobody::new("floor: landlock\n") else {
+        return;
+    };
+    let user = NOBODY.to_string();
+    let many = "trap 'kill 0' EXIT; for i in $(seq 100); do sleep 1000 & done; echo up; read";
+    let mut elsewhere = Command::new("setpriv")
+        .args([
+            "--reuid",
+            &user,
+            "--regid",
+            &user,
+            "--clear-groups",
+            "--",
+            "bash",
+            "-c",
+            many,
+        ])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut up = [0; 3];
+    elsewhere.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
+    let mut server = nobody.serve();
+    let id = server.create(json!({"language": "shell"}));
+    let said = server.eval(
+        &id,
+        "for i in $(seq 40); do sleep 1000 & done; jobs -r | wc -l; kill $(jobs -p)",
+    );
+    assert_eq!(said["stdout"], "40\n", "{said}");
+    let request = server.begin(
+        &id,
+        "for i in $(seq 200); do sleep 1000 & done; echo never",
+        json!({"timeout_seconds": 2}),
+    );
+    let answers = server.await_all(&[request]);
+    let said = of(&answers, request);
+    assert!(said["stderr"].as_str().unwrap().contains("fork"), "{said}");
+    assert_eq!(said["stdout"], "", "{said}");
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
 }
