@@ -148,6 +148,8 @@
     } catch (error) {
       if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
       throw error;
+    } finally {
+      hear();
     }
   };
   // An interrupt that was repeated as the call ended is heard before the next one begins, and is nobody's. One that came
@@ -165,9 +167,18 @@
     error.stack = 'Interrupted: the call was interrupted';
     return error;
   };
-  process.on('SIGINT', () => {
+  // A listener of the process would be taken away before `breakOnSigint` begins and put back after it has ended, and an
+  // interrupt that came in between would be the end of Node.js. After it has ended nobody listens until this one does anew.
+  const heard = new (process.binding('signal_wrap').Signal)();
+  heard.unref();
+  heard.onsignal = () => {
     if (runs(call)) fail(interrupted());
-  });
+  };
+  const hear = () => {
+    heard.stop();
+    heard.start(os.constants.signals.SIGINT);
+  };
+  hear();
   // Of the call that runs, or else the next one hears of it.
   process.on('uncaughtException', (error) => {
     if (runs(call)) return fail(error);

@@ -73,6 +73,31 @@ fn calls_of_an_idle_session_that_are_sent_at_once_run_in_order() {
     }
 }
 
+/// claim: [SES-2]
+#[test]
+fn an_interrupt_at_any_moment_ends_a_call_and_never_a_session() {
+    let mut server = Server::start();
+    for (language, code) in [
+        ("node", "{ let y = 0; for (let i = 0; i < 3e5; i++) y += i; y }"),
+        ("python", "sum(range(30000))"),
+        ("shell", "for i in {1..300}; do :; done"),
+    ] {
+        let id = server.create(json!({"language": language}));
+        for round in 0..150 {
+            let request = server.begin(&id, code, json!({}));
+            // Sooner or later, from before the beginning of the call to after its end.
+            std::thread::sleep(Duration::from_micros(20 * round));
+            let arguments = json!({"session_id": id});
+            let interrupt = json!({"name": "interrupt_session", "arguments": arguments});
+            let interrupt = server.send("tools/call", interrupt);
+            let answers = server.await_all(&[request, interrupt]);
+            let ended = &of(&answers, request)["session_ended"];
+            assert!(ended.is_null(), "{language}, round {round}: {ended}");
+        }
+        assert_eq!(server.listed(&id)["state"], "idle");
+    }
+}
+
 #[test]
 fn a_session_that_is_cancelled_while_it_is_made_is_not_left_behind() {
     let mut server = Server::start();
