@@ -1,6 +1,6 @@
 //! A shell's builtins cannot read records, so a call is lines of bash: an interactive bash abandons the rest of a line on
 //! an interrupt and goes on with the next one. The first line takes the code from a here-document and tells the end of the
-//! call; the last line tells it where the first one was abandoned. An end that is told twice counts once.
+//! call; the last lines tell it where the first one was abandoned. An end that is told twice counts once.
 
 use super::{Call, REQUEST_BYTES_MAX, Unsendable};
 use ringfence_types::Argument;
@@ -18,8 +18,13 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
         return Err(Unsendable::Nul);
     }
     let mut text = String::new();
-    for (name, value) in call.env {
-        push(&mut text, format_args!("export {name}={}\n", quoted(value)));
+    if !call.env.is_empty() {
+        push(&mut text, format_args!("\\builtin export"));
+        for (name, value) in call.env {
+            push(&mut text, format_args!(" {name}={}", quoted(value)));
+        }
+        // A variable that cannot be set is named on standard error, and the code does not run without it.
+        push(&mut text, format_args!(" && "));
     }
     let tag = tag(call.code);
     let end = end(call.number);
@@ -28,12 +33,16 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     push(
         &mut text,
         format_args!(
-            "trap - INT; \\builtin source /dev/fd/249 {} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n{end}\n",
+            "{{ \\builtin trap - INT; \\builtin source /dev/fd/249 {}; }} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n",
             args.join(" "),
             input(call.stdin),
             call.code,
         ),
     );
+    // An interrupt costs a line, and one may come while another is being heard.
+    for _ in 0..ENDS {
+        push(&mut text, format_args!("{end}\n"));
+    }
     if text.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
     }
@@ -56,14 +65,23 @@ fn tag(code: &str) -> String {
     tag
 }
 
-/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced.
+/// How often the end is told behind the code.
+const ENDS: usize = 3;
+
+/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced. Interrupts are nothing again
+/// before the end is told, since whoever repeats one stops when he hears of the end. It matters too that another command
+/// comes before the one that tells: where bash was interrupted between starting a program and waiting for it, it waits after
+/// the next command, and the program may have missed the interrupt and need the one that is repeated.
 fn end(number: u64) -> String {
     let told = format!("{{\"call\":{number},\"status\":%3d}}");
     // What is written for the status is as long as its directive.
     let length = u32::try_from(told.len()).unwrap_or(0).to_be_bytes();
     let head: String = length.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let told = told.replace('"', "\\\"");
+    // The status is read before the first of these commands has one of its own.
     format!(
-        "{{ \\builtin printf 'C{head}{told}' \"$?\" >&250; trap '' INT; PS1= PS2= PROMPT_COMMAND=; }} 2>/dev/null"
+        "\\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{told}' $? >&250; \
+         PS1= PS2= PROMPT_COMMAND=\" 2>/dev/null"
     )
 }
 
@@ -138,7 +156,7 @@ pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Uns
         (Some(words), _) => format!("unset -v {name}; declare -g{kind} {name}=({})", words.join(" ")),
         (None, one) => {
             let word = quoted(&one.unwrap_or_else(|| value.to_string()));
-            format!("unset -v {name}; export {name}={word}")
+            format!("unset -v {name}; \\builtin export {name}={word}")
         }
     };
     if line.contains('\0') {
@@ -148,7 +166,8 @@ pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Uns
         return Err(Unsendable::TooLong);
     }
     let end = end(number);
-    Ok(format!("{line}; {end}\n{end}\n").into_bytes())
+    // What bash says of a variable that is read-only is nothing for the next call to print.
+    Ok(format!("{{ {line}; }} 2>/dev/null; {end}\n{end}\n").into_bytes())
 }
 
 fn pairs(parts: &Map<String, Value>) -> Option<Vec<String>> {

@@ -88,6 +88,23 @@ fn a_shell_gets_the_words_the_environment_and_the_input_of_each_call() {
 }
 
 #[test]
+fn a_variable_that_cannot_be_set_fails_the_call_or_the_bridge_that_brings_it() {
+    let mut live = shell();
+    let env = [("A", "1"), ("UID", "5"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    live.send("echo ran", &[], &env, b"");
+    let said = live.wait().unwrap();
+    assert!(
+        !said.answer.ok && said.stdout.is_empty() && said.stderr.contains("UID: readonly variable"),
+        "{said:?}"
+    );
+    for value in ["\"7\"", "[1]", "{\"a\":1}"] {
+        assert!(!live.set("UID", value).ok, "{value}");
+    }
+    let said = live.call("echo $UID");
+    assert!(said.stdout != "7\n" && said.stderr.is_empty(), "{said:?}");
+}
+
+#[test]
 fn a_shells_errors_are_of_the_call() {
     let mut live = shell();
     live.call("x=5");
@@ -131,7 +148,8 @@ fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
         "f() { touch begun; while :; do sleep 0.01; done; }; f; echo never",
         // Before the subshell has begun bash may lose an interrupt that ends it, and go on with the line.
         "(touch begun; while :; do :; done); echo never",
-        "sleep 1000 & touch begun; wait; echo never",
+        // An interrupt as bash begins or ends to wait is told by the status of `wait`, and bash goes on with the line.
+        "sleep 1000 & touch begun; while :; do wait; done; echo never",
         "touch begun; eval 'while :; do :; done'; echo never",
         "trap 'echo heard' INT; touch begun; sleep 1000; trap - INT; while :; do :; done",
     ] {
