@@ -5,6 +5,7 @@ mod ends;
 mod secrets;
 mod state;
 mod turns;
+mod values;
 
 use crate::client::{Server, binary, ringfence, state_dir, within};
 use serde_json::{Value, json};

@@ -1,0 +1,171 @@
+//! Values that come out of sessions and move between them: what they are when they arrive, and what is said of those that
+//! do not.
+
+use super::{gives, serve, serving};
+use crate::client::Server;
+use serde_json::{Value, json};
+
+/// Ordinary numbers, of every size, the same each time (xorshift).
+fn doubles() -> Vec<f64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let any = std::iter::repeat_with(|| f64::from_bits(next()));
+    let mut all: Vec<f64> = any.filter(|number| number.is_finite()).take(500).collect();
+    all.extend((0..500_u32).map(|at| f64::from(at).sqrt() / 7.0 - 12.3));
+    all
+}
+
+/// The bits of a list of numbers.
+#[track_caller]
+fn bits(value: &Value) -> Vec<u64> {
+    let list = value.as_array().unwrap_or_else(|| panic!("{value}"));
+    list.iter()
+        .map(|number| number.as_f64().unwrap().to_bits())
+        .collect()
+}
+
+/// Gives it a variable.
+fn give(server: &mut Server, to: &str, data: Value) -> Value {
+    server.facts(
+        "bridge_data",
+        json!({"to_session": to, "name": "v", "data": data}),
+    )
+}
+
+fn pass(server: &mut Server, from: &str, to: &str, name: &str) -> Value {
+    let moved = json!({"from_session": from, "to_session": to, "name": name});
+    server.facts("bridge_data", moved)
+}
+
+#[test]
+fn a_thousand_doubles_stay_what_they_are_on_every_way() {
+    let mut command = serve("vault: {store: env}\n");
+    command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-of-numbers");
+    let mut server = Server::of(command);
+    let numbers = doubles();
+    let expect: Vec<u64> = numbers.iter().map(|number| number.to_bits()).collect();
+    let python = server.create(json!({"secrets": ["KEY"]}));
+    let node = server.create(json!({"language": "node"}));
+    let shell = server.create(json!({"language": "shell"}));
+    // As bits, so that nobody reads digits on the way in.
+    let code =
+        format!("import struct\nv = [struct.unpack('d', n.to_bytes(8, 'little'))[0] for n in {expect:?}]\nv");
+    assert_eq!(bits(&server.eval(&python, &code)["result"]), expect, "a result");
+    for (from, to, get) in [(&python, &node, "v"), (&node, &python, "[float(n) for n in v]")] {
+        assert_eq!(pass(&mut server, from, to, "v")["success"], true);
+        assert_eq!(bits(&server.eval(to, get)["result"]), expect, "{get}");
+    }
+    assert_eq!(give(&mut server, &node, json!(numbers))["success"], true);
+    assert_eq!(bits(&server.eval(&node, "v")["result"]), expect, "of the caller");
+    assert_eq!(pass(&mut server, &python, &shell, "v")["success"], true);
+    let said = server.eval(&shell, "printf '%s\\n' \"${v[@]}\"");
+    let lines = said["stdout"].as_str().unwrap().lines();
+    let told: Vec<u64> = lines.map(|line| line.parse::<f64>().unwrap().to_bits()).collect();
+    assert_eq!(told, expect, "in a shell");
+}
+
+#[test]
+fn what_a_caller_gives_is_typed() {
+    let mut server = serving("");
+    let python = server.create(json!({}));
+    let node = server.create(json!({"language": "node"}));
+    for (data, in_python, in_node) in [
+        (
+            json!(9_007_199_254_740_993_u64),
+            "v == 2 ** 53 + 1",
+            "v === 2n ** 53n + 1n",
+        ),
+        (json!(null), "v is None", "v === null"),
+        (
+            json!({"$type": "Foo.Bar", "x": 1}),
+            "v == {'$type': 'Foo.Bar', 'x': 1}",
+            "v.$type === 'Foo.Bar' && v.x === 1",
+        ),
+        (
+            json!({"$type": "object", "value": null}),
+            "v == {'$type': 'object', 'value': None}",
+            "v.$type === 'object' && v.value === null",
+        ),
+        (
+            json!({"$type": "int", "value": "123456789012345678901234567890"}),
+            "v == 123456789012345678901234567890",
+            "v === 123456789012345678901234567890n",
+        ),
+    ] {
+        for (to, code) in [(&python, in_python), (&node, in_node)] {
+            let said = give(&mut server, to, data.clone());
+            assert_eq!(said["success"], true, "{data}: {said}");
+            gives(&server.eval(to, code), &json!(true));
+        }
+    }
+    // Beside another source null is what a client leaves out.
+    let moved = json!({"from_session": python, "to_session": node, "name": "v", "data": null});
+    assert_eq!(server.facts("bridge_data", moved)["success"], true);
+    let deep = (0..101).fold(json!(1), |inner, _| json!([inner]));
+    let refused = give(&mut server, &python, deep);
+    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+}
+
+#[test]
+fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
+    let mut server = serving("");
+    let python = server.create(json!({"timeout_seconds": 1}));
+    let node = server.create(json!({"language": "node"}));
+    let shell = server.create(json!({"language": "shell"}));
+    server.eval(
+        &python,
+        "class L(list):\n    def __iter__(self):\n        while True: pass\nslow = L(); bad = {'a': [1, object()]}\n\
+         half = ['\\ud800']; import os; UID = 5",
+    );
+    server.eval(&node, "var class_ = 1, bad = { a: [1, () => 1] }");
+    for (from, to, name, message, hint) in [
+        (&python, &node, "slow", "more than 1 s", "timeout_seconds"),
+        (&python, &node, "bad", "bad.a[1]", "plain kinds"),
+        (&node, &python, "bad", "bad.a[1]", "plain kinds"),
+        (&python, &node, "nowhere", "NameError", "top of `from_session`"),
+        (
+            &node,
+            &python,
+            "nowhere",
+            "ReferenceError",
+            "top of `from_session`",
+        ),
+        (
+            &shell,
+            &python,
+            "nowhere",
+            "no variable `nowhere`",
+            "top of `from_session`",
+        ),
+        (&python, &shell, "half", "not a value", "file"),
+        (&python, &shell, "UID", "`UID`", "`as`"),
+    ] {
+        let refused = pass(&mut server, from, to, name);
+        assert_eq!(refused["code"], "invalid_argument", "{name}: {refused}");
+        let told = |part: &str| refused[part].as_str().unwrap().to_owned();
+        assert!(
+            told("message").contains(message) && told("hint").contains(hint),
+            "{refused}"
+        );
+        // Nothing of it is heard in the next call.
+        for id in [&python, &node, &shell] {
+            let said = server.eval(id, "0");
+            assert_eq!(said["session_ended"], Value::Null, "{name}: {said}");
+            assert!(*id == shell || said["stderr"] == "", "{name}: {said}");
+        }
+    }
+    let refused = server.eval_with(&shell, "echo ran", json!({"env": {"UID": "5"}}));
+    assert_eq!(
+        (&refused["success"], &refused["stdout"]),
+        (&json!(false), &json!("")),
+        "{refused}"
+    );
+    assert!(refused["stderr"].as_str().unwrap().contains("UID"), "{refused}");
+    server.end(&node);
+    assert_eq!(pass(&mut server, &python, &node, "UID")["code"], "session_ended");
+}
