@@ -98,7 +98,8 @@
       tell('M', known ? error.message : inspect(error), 65536);
       tell('T', stack, 262144);
       if (line) tell('L', line[0], 16);
-      writeSync(2, stack);
+      // What an exchange says is its own asker's, and not the next call's.
+      if (!call.exchange) writeSync(2, stack);
     } catch {
       tell('E', 'Error', 1024);
     }
@@ -249,7 +250,8 @@
     if (depth > 100) refuse(place, 'deeper than 100, or a cycle');
     if (value === null || typeof value === 'boolean' || typeof value === 'string') return value;
     if (typeof value === 'bigint') return tagged('int', String(value));
-    if (typeof value === 'number') return Number.isFinite(value) ? value : tagged('float', String(value));
+    // An integer of so many digits would be taken for an exact one.
+    if (typeof value === 'number') return Number.isFinite(value) && !(Number.isInteger(value) && Math.abs(value) > 2 ** 53) ? value : tagged('float', String(value));
     if (typeof value !== 'object') refuse(place, `a value of type ${typeof value} stays where it is`);
     if (value instanceof Date) return Number.isNaN(value.getTime()) ? refuse(place, 'not a date') : tagged('datetime', value.toISOString());
     if (value instanceof Uint8Array) return tagged('bytes', Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64'));
@@ -269,21 +271,31 @@
     float: Number,
     bytes: (text) => Buffer.from(text, 'base64'),
     date: (text) => text,
-    datetime: (text) => (/(Z|[+-]\d\d:?\d\d)$/.test(text) ? new Date(text) : refuse(text, 'a time without its zone')),
+    // A Date is a moment. A time of no zone is none, and stays the text that it is.
+    datetime: (text) => {
+      const date = new Date(text);
+      if (Number.isNaN(date.getTime())) throw new RangeError('no time');
+      return /(Z|[+-]\d\d:?\d\d)$/.test(text) ? date : text;
+    },
   };
-  const made = (value) => {
-    if (Array.isArray(value)) return value.map(made);
+  const made = (value, place) => {
+    if (Array.isArray(value)) return value.map((part, at) => made(part, `${place}[${at}]`));
     if (value === null || typeof value !== 'object') return value;
+    const parts = (object) => Object.fromEntries(Object.entries(object).map(([key, part]) => [key, made(part, `${place}.${key}`)]));
+    if (!Object.hasOwn(value, '$type')) return parts(value);
     const { $type: kind, value: inner } = value;
-    const parts = kind === 'object' ? inner : value;
-    if (!Object.hasOwn(parts, '$type') || kind === 'object') return Object.fromEntries(Object.entries(parts).map(([key, part]) => [key, made(part)]));
-    if (!Object.hasOwn(READERS, kind) || typeof inner !== 'string') refuse(kind, 'not a value of a session');
-    return READERS[kind](inner);
+    if (kind === 'object' && inner !== null && typeof inner === 'object' && !Array.isArray(inner)) return parts(inner);
+    if (typeof kind !== 'string' || !Object.hasOwn(READERS, kind) || typeof inner !== 'string') refuse(place, 'a $type and a value that no session gives');
+    try {
+      return READERS[kind](inner);
+    } catch {
+      return refuse(place, `a ${kind} cannot be ${inspect(inner.slice(0, 40))}`);
+    }
   };
   const exchange = (request) => {
     let expression = request.get;
     if (request.set) {
-      const value = made(request.value);
+      const value = made(request.value, request.set);
       Object.defineProperty(globalThis, '__given__', { value, configurable: true });
       expression = `let ${request.set} = __given__`;
     }
@@ -321,7 +333,7 @@
     if (length > 96 << 20) exit(1);
     const request = JSON.parse(held.toString('utf8', 4, 4 + length));
     held = Buffer.from(held.subarray(4 + length));
-    call = { number: request.call, name: request.name ?? 'bridge', interrupted: false };
+    call = { number: request.call, name: request.name ?? 'bridge', exchange: !('code' in request), interrupted: false };
     if (late) {
       try {
         writeSync(2, late);

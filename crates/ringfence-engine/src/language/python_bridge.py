@@ -35,6 +35,8 @@ def plain(value, path, depth):
         return [plain(part, '%s[%d]' % (path, at), depth + 1) for at, part in enumerate(value)]
     if library == 'pandas' and kind.__name__ == 'DataFrame':
         return plain(value.to_dict('records'), path, depth)
+    if library == 'numpy' and getattr(value, 'dtype', None) == 'datetime64[ns]':
+        value = value.astype('datetime64[us]')  # a time of nanoseconds would become a plain number
     if library in ('numpy', 'pandas') and hasattr(value, 'tolist'):
         return plain(value.tolist(), path, depth)
     raise TypeError('%s: a value of type %s stays where it is' % (path, kind.__name__))
@@ -43,18 +45,20 @@ def encoded(value, path):
     if len(text) > BYTES_MAX:
         raise ValueError('%s: longer than %d MiB' % (path, BYTES_MAX >> 20))
     return text
-def decoded(value):
+def decoded(value, path):
     if isinstance(value, list):
-        return [decoded(part) for part in value]
+        return [decoded(part, '%s[%d]' % (path, at)) for at, part in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if '$type' not in value:
-        return {key: decoded(part) for key, part in value.items()}
-    kind, inner = value['$type'], value.get('value')
-    if kind == 'object' and isinstance(inner, dict):
-        return {key: decoded(part) for key, part in inner.items()}
+    kind, inner = value.get('$type'), value.get('value')
+    if '$type' not in value or kind == 'object' and isinstance(inner, dict):
+        parts = value if '$type' not in value else inner
+        return {key: decoded(part, '%s.%s' % (path, key)) for key, part in parts.items()}
     readers = {'int': int, 'float': float, 'bytes': base64.b64decode, 'date': datetime.date.fromisoformat,
                'datetime': lambda text: datetime.datetime.fromisoformat(text.replace('Z', '+00:00'))}
-    if kind not in readers or not isinstance(inner, str):
-        raise ValueError('not a value of a session: %r' % (kind,))
-    return readers[kind](inner)
+    if not isinstance(kind, str) or kind not in readers or not isinstance(inner, str):
+        raise TypeError('%s: a $type and a value that no session gives' % path)
+    try:
+        return readers[kind](inner)
+    except ValueError:
+        raise TypeError('%s: a %s cannot be %.40r' % (path, kind, inner)) from None

@@ -206,7 +206,7 @@ def exchange(request):
                 raise NameError("name '%s' is not defined" % request['get'])
             tell(b'J', bridge['encoded'](main[request['get']], request['get']), 24 << 20)
         else:
-            main[request['set']] = bridge['decoded'](request['value'])
+            main[request['set']] = bridge['decoded'](request['value'], request['set'])
         armed = False
         return True
     except BaseException as error:

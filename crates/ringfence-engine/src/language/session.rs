@@ -2,7 +2,10 @@
 //! call is found in what it reports. Requests go to its standard input, which its driver puts out of the program's way;
 //! reports come from descriptor 3. What is read here is the program's to forge, like everything that a driver says.
 
+mod given;
 mod shell;
+
+pub(crate) use given::encode_given;
 
 use super::{
     Go, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report, report::record,
@@ -36,6 +39,8 @@ const REPORT_BYTES_MAX: usize = 4 << 20;
 const VALUE_BYTES_MAX: usize = 24 << 20;
 /// Of an array of a shell's.
 const WORDS_MAX: usize = 4096;
+/// Of a value, in lists and objects. The drivers have the same.
+const DEPTH_MAX: usize = 100;
 /// Of the record that ends a call.
 const END_BYTES_MAX: usize = 256;
 
@@ -50,6 +55,8 @@ pub(crate) enum Unsendable {
     Name,
     /// Not JSON that another session has given.
     Value,
+    /// A caller's, in more than [`DEPTH_MAX`] lists and objects.
+    Deep,
 }
 
 impl fmt::Display for Unsendable {
@@ -66,6 +73,7 @@ impl fmt::Display for Unsendable {
                 "a variable's name is letters, digits and _, at most {NAME_BYTES_MAX} of them"
             ),
             Self::Value => write!(to, "not a value that a session has given"),
+            Self::Deep => write!(to, "deeper than {DEPTH_MAX}"),
         }
     }
 }

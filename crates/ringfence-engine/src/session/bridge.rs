@@ -12,7 +12,7 @@ use crate::{
     streams::Wires,
 };
 use ringfence_store::audit::{Action, Outcome};
-use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{EnvName, ErrorCode, Namespace, ProgramError, RequestError, SessionId};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use std::{
@@ -23,6 +23,8 @@ use tokio::sync::watch;
 
 /// Of a value's JSON.
 pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
+
+const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a call there makes it.";
 
 /// Where a value comes from.
 #[derive(Clone, Debug)]
@@ -103,7 +105,9 @@ async fn carry(
             let name = name.ok_or_else(|| {
                 RequestError::invalid("`name` is missing.", "Say what the variable is to be called.")
             })?;
-            (value.to_string(), name)
+            let value = session::encode_given(value)
+                .map_err(|why| RequestError::invalid(format!("`data`: {why}."), "Send it as a file."))?;
+            (value, name)
         }
         Gift::Variable { session, name: own } => {
             let source = house.sessions.find(namespace, session)?;
@@ -121,12 +125,23 @@ async fn carry(
 /// Its JSON, which is whatever the session says.
 async fn get(live: &Arc<Live>, name: &EnvName) -> Result<String, RequestError> {
     let word = |number| session::encode_get(live.language, number, name.as_str());
-    let answer = ask(live, word).await?;
-    let text = answer.bridge.ok_or_else(|| nothing(live, "gave no value"))?;
+    let absent = || {
+        RequestError::invalid(
+            format!("the session {} has no variable `{}`.", live.id, name.as_str()),
+            NO_SUCH_NAME,
+        )
+    };
+    let answer = ask(live, name, word, absent).await?;
+    let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
     }
-    let no_json = || nothing(live, "gave what is no JSON");
+    let no_json = || {
+        RequestError::invalid(
+            format!("the session {} gave what is no JSON.", live.id),
+            "Its texts have to be Unicode, without halves of characters.",
+        )
+    };
     if live.lease.secrets.is_empty() {
         // As it is: the order of names may matter to somebody.
         return match serde_json::from_str::<IgnoredAny>(&text) {
@@ -142,13 +157,25 @@ async fn get(live: &Arc<Live>, name: &EnvName) -> Result<String, RequestError> {
 
 async fn set(live: &Arc<Live>, name: &EnvName, value: &str) -> Result<(), RequestError> {
     let word = |number| session::encode_set(live.language, number, name.as_str(), value);
-    ask(live, word).await.map(drop)
+    let refused = || {
+        RequestError::invalid(
+            format!(
+                "the session {} does not let `{}` be set: it is read-only there.",
+                live.id,
+                name.as_str()
+            ),
+            "Give it another name with `as`.",
+        )
+    };
+    ask(live, name, word, refused).await.map(drop)
 }
 
-/// One question to the driver of a session, in its turn.
+/// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
 async fn ask(
     live: &Arc<Live>,
+    name: &EnvName,
     word: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
+    refused: impl FnOnce() -> RequestError,
 ) -> Result<Answer, RequestError> {
     let turn = live.turn_soon().await?;
     let (_nobody, cancelled) = watch::channel(false);
@@ -176,31 +203,40 @@ async fn ask(
     match how {
         How::Answered(answer, None) if answer.ok => Ok(answer),
         How::Answered(answer, None) => Err(match answer.report.error {
-            Some(error) => RequestError::invalid(
-                live.lease
-                    .redactor
-                    .text(&format!(
-                        "{}: {}.",
-                        error.kind,
-                        error.message.trim_end_matches('.')
-                    ))
-                    .into_owned(),
-                "Move values of plain kinds: text, numbers, dates, bytes, lists and maps of them.",
-            ),
-            None => nothing(live, "refused it"),
+            Some(error) => objection(live, &error),
+            None => refused(),
         }),
-        How::Answered(_, Some(_)) => Err(nothing(live, "was out of time")),
+        How::Answered(_, Some(_)) => Err(RequestError::invalid(
+            format!(
+                "the session {} needs more than {} s for `{}`, and was interrupted.",
+                live.id,
+                Duration::from_millis(live.limits.timeout_ms).as_secs_f64(),
+                name.as_str()
+            ),
+            "Move less of it, or make the session with a longer `timeout_seconds`.",
+        )),
         How::Lost(error) => Err(error),
-        How::Ended(..) | How::GivenUp(..) => Err(nothing(live, "has ended meanwhile")),
+        How::Ended(..) | How::GivenUp(..) => Err(RequestError::new(
+            ErrorCode::SessionEnded,
+            format!("the session {} has ended meanwhile.", live.id),
+            "`create_session` makes another; what the old one held in memory is gone.",
+        )),
     }
 }
 
-fn nothing(live: &Live, what: &str) -> RequestError {
-    RequestError::new(
-        ErrorCode::SessionEnded,
-        format!("the session {} {what}.", live.id),
-        "Look at it with a call; `create_session` makes another.",
-    )
+/// What a driver says of a variable that does not move.
+fn objection(live: &Live, error: &ProgramError) -> RequestError {
+    let hint = match error.kind.as_str() {
+        "NameError" | "ReferenceError" => NO_SUCH_NAME,
+        "KeyboardInterrupt" | "Interrupted" => "Ask again.",
+        "SyntaxError" => "Give it another name with `as`: this one is a word of the language.",
+        _ => {
+            "Values of plain kinds move: text, numbers, dates, bytes, lists and maps of them. Make one of what stands there \
+             with a call first."
+        }
+    };
+    let message = format!("{}: {}.", error.kind, error.message.trim_end_matches('.'));
+    RequestError::invalid(live.lease.redactor.text(&message).into_owned(), hint)
 }
 
 fn too_large() -> RequestError {

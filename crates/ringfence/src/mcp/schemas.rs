@@ -109,7 +109,7 @@ fn program() -> Vec<Property> {
         ("files", "Files to put into the working directory first.", files()),
         (
             "env",
-            "Environment variables; the environment is otherwise built from nothing.",
+            "Environment variables; the environment is otherwise built from nothing. In a session they stay set.",
             env,
         ),
         (

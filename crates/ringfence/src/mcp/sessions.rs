@@ -112,12 +112,15 @@ impl Call<'_> {
     }
 
     pub(super) async fn bridge_data(&self, arguments: Object) -> Answered {
+        let is_null = arguments.get(DATA.0).is_some_and(Value::is_null);
         let (mut arguments, namespace) = self.open(arguments, &[DATA, VARIABLE, AS, FROM, TO])?;
         let to = session_id(&mut arguments, TO)?.ok_or_else(|| missing(TO))?;
         let from = session_id(&mut arguments, FROM)?;
         let name = variable(&mut arguments, VARIABLE)?;
         let renamed = variable(&mut arguments, AS)?;
-        let data = arguments.take(DATA)?.map(|(_, value)| value);
+        // Here null is a value, but beside another source it is what a client leaves out.
+        let null = (is_null && from.is_none()).then_some(Value::Null);
+        let data = arguments.take(DATA)?.map(|(_, value)| value).or(null);
         let (gift, name) = gift(data, from, name, renamed)?;
         let bridged = self
             .engine()

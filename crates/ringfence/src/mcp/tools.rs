@@ -133,8 +133,8 @@ const ABOUT_TERMINATE_SESSION: &str = "End a session with everything that runs i
 const ABOUT_INTERRUPT_SESSION: &str = "Interrupt the call that runs in a session, as Ctrl-C does. The call ends with an error of its \
     language, and the session's state is kept. Use it when a call takes too long and the session is worth keeping.";
 const ABOUT_BRIDGE_DATA: &str = "Give a session a variable: a JSON value, or the value of a variable in another session, across \
-    languages (Python, Node.js, bash). Dates, bytes, large integers and NaN keep their kind; a table of pandas becomes a \
-    list of records. Use it to hand a result over without printing and parsing it.";
+    languages (Python, Node.js, bash). Dates, bytes, large integers and NaN keep their kind; a time without a zone is a \
+    text in Node.js, and a table of pandas becomes a list of records. Use it to hand a result over without printing and parsing it.";
 
 const ABOUT_DIFF: &str = "Tell what has changed in a workspace since a snapshot of it: files that were added, changed and \
     deleted, with unified diffs, and flags on what the host may later run (git hooks, CI files, editor tasks, executables and \

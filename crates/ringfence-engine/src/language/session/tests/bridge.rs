@@ -46,6 +46,69 @@ fn values_come_back_as_they_went() {
 }
 
 #[test]
+fn a_time_without_a_zone_stays_without_one_and_is_a_text_for_node() {
+    let mut python = Live::begin(Language::Python);
+    let mut node = Live::begin(Language::Node);
+    // As pandas and numpy give them: a class of its own, and an array whose `tolist` would give nanoseconds.
+    python.call(
+        "import datetime as d\nclass Timestamp(d.datetime): pass\nTimestamp.__module__ = 'pandas._libs'\n\
+         class array:\n    dtype = 'datetime64[ns]'\n    def astype(self, to): return self if to == 'datetime64[us]' else 1 / 0\n\
+         \x20   def tolist(self): return [d.datetime(2024, 5, 6)]\n\
+         array.__module__ = 'numpy'\n\
+         v = [Timestamp(2024, 5, 6), d.datetime(2024, 5, 6, 7, 8, 9, 120), Timestamp(2024, 5, 6, tzinfo=d.timezone.utc), array()]",
+    );
+    let first = given(&mut python, "v");
+    assert!(python.set("w", &first).ok && node.set("w", &first).ok);
+    let said = python.call("w == [d.datetime(2024, 5, 6), *v[1:3], [d.datetime(2024, 5, 6)]], w[0].tzinfo");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!([true, null])),
+        "{said:?}"
+    );
+    let said = node.call("[w[0], w[1], w[2] instanceof Date && w[2].getTime(), w[3]]");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!([
+            "2024-05-06T00:00:00",
+            "2024-05-06T07:08:09.000120",
+            1_714_953_600_000_u64,
+            ["2024-05-06T00:00:00"]
+        ])),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn numbers_cross_as_they_are() {
+    let mut python = Live::begin(Language::Python);
+    let mut node = Live::begin(Language::Node);
+    node.call("var v = [2 ** 53, 2 ** 60, -(2 ** 60), 1e30, 0.1 + 0.2, 5e-324]");
+    assert!(python.set("v", &given(&mut node, "v")).ok);
+    let said = python.call("v == [2 ** 53, 2.0 ** 60, -2.0 ** 60, 1e30, 0.1 + 0.2, 5e-324]");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!(true)),
+        "{said:?}"
+    );
+    let text = "[9007199254740993,{\"$type\":\"Foo.Bar\",\"n\":-9007199254740993}]";
+    let bridge = encode_given(&serde_json::from_str(text).unwrap()).unwrap();
+    assert!(python.set("w", &bridge).ok && node.set("w", &bridge).ok);
+    let said = python.call("w == [2 ** 53 + 1, {'$type': 'Foo.Bar', 'n': -2 ** 53 - 1}]");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!(true)),
+        "{said:?}"
+    );
+    let said =
+        node.call("w[0] === 2n ** 53n + 1n && w[1].$type === 'Foo.Bar' && w[1].n === -(2n ** 53n) - 1n");
+    assert_eq!(
+        said.answer.report.result,
+        Some(serde_json::json!(true)),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn what_cannot_cross_is_refused_by_its_path() {
     let mut python = Live::begin(Language::Python);
     let mut node = Live::begin(Language::Node);
@@ -70,9 +133,22 @@ fn what_cannot_cross_is_refused_by_its_path() {
             "{\"$type\":\"int\",\"value\":\"x\"}",
             "{\"$type\":\"code\",\"value\":\"1\"}",
             "{\"$type\":[]}",
+            "{\"$type\":\"object\",\"value\":null}",
+            "{\"$type\":\"datetime\",\"value\":\"noon\"}",
         ] {
-            assert!(!live.set("e", bridge).ok, "{bridge}");
+            let answer = live.set("e", &format!("{{\"a\":[1,{bridge}]}}"));
+            let error = answer.report.error.clone().unwrap();
+            assert!(
+                !answer.ok && error.kind == "TypeError" && error.message.starts_with("e.a[1]: "),
+                "{bridge}: {error:?}"
+            );
         }
+        let said = live.call("1");
+        assert_eq!(
+            (said.stdout.as_str(), said.stderr.as_str()),
+            ("", ""),
+            "nothing of it is the next call's"
+        );
         assert_eq!(live.call("1").answer.report.result, Some(serde_json::json!(1)));
     }
     for name in ["", "a b", "a;b", "1a", "é", "a.b", &"a".repeat(257)] {
