@@ -75,7 +75,7 @@ pub(crate) async fn call(
         keep: execute::kept_bytes(&grant),
         timeout: Duration::from_millis(grant.limits().timeout_ms),
         cancelled,
-        interrupts: turn.interrupts(),
+        interrupts: turn.open_to_interrupts(),
         is_question: false,
     };
     let share = Share::take(house, &live, grant.limits().cpu_millicores)?;

@@ -179,8 +179,8 @@ impl Turn {
         &self.live
     }
 
-    /// It is a call's, which may be interrupted from now on.
-    pub(crate) fn interrupts(&self) -> watch::Receiver<u64> {
+    /// Lets `interrupt_session` reach whoever has this turn, from now on; the interrupts of it, counted up.
+    pub(crate) fn open_to_interrupts(&self) -> watch::Receiver<u64> {
         self.live.has_call.store(true, Ordering::Relaxed);
         self.interrupts.clone()
     }
