@@ -502,7 +502,7 @@ impl<'a> Sandbox<'a> {
     /// A program that has ended meanwhile is told by its end.
     fn interrupt(&self) {
         drop(match self.forked.as_ref().and_then(Forked::process) {
-            Some(fork) => process::pid_of(fork).and_then(|pid| process::kill_group(pid, Kill::Interrupt)),
+            Some(fork) => process::kill_group_of(fork, Kill::Interrupt),
             None => wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]),
         });
     }

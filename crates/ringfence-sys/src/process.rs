@@ -293,6 +293,28 @@ pub fn kill_group(leader: i32, how: Kill) -> io::Result<()> {
     }
 }
 
+/// Signals every process of the group that this process leads. The kernel does so by the descriptor since 6.9
+/// (`pidfd_send_signal(2)`); an older one by the number, which may have become another's where the process has been reaped.
+pub fn kill_group_of(leader: BorrowedFd<'_>, how: Kill) -> io::Result<()> {
+    /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h`.
+    const PROCESS_GROUP: libc::c_uint = 1 << 2;
+    // SAFETY: the call reads a signal's details only where they are given, and the pointer to them is null.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            leader.as_raw_fd(),
+            how.signal().as_raw(),
+            std::ptr::null::<libc::siginfo_t>(),
+            PROCESS_GROUP,
+        )
+    };
+    match (result, io::Error::last_os_error()) {
+        (0, _) => Ok(()),
+        (_, error) if error.raw_os_error() == Some(libc::EINVAL) => kill_group(pid_of(leader)?, how),
+        (_, error) => Err(error),
+    }
+}
+
 /// Signals every process of this pid namespace but the caller. Refuses a caller that is not its pid 1.
 pub fn kill_all_others(how: Kill) -> io::Result<()> {
     if std::process::id() != 1 {
