@@ -67,11 +67,12 @@ pub enum SystemPath {
 
 const SYSTEM_PATHS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Links by which Debian chooses between implementations, the linker's cache, the time zone, and the public
-/// certificate authorities (Debian, Fedora, Alpine and SUSE places; never the private keys beside them).
+/// Links by which Debian chooses between implementations, where fonts are, the linker's cache, the time zone, and the
+/// public certificate authorities (Debian, Fedora, Alpine and SUSE places; never the private keys beside them).
 const ETC_PATHS: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates/extracted",
+    "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/pki/ca-trust/extracted",
