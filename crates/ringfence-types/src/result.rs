@@ -2,6 +2,7 @@
 
 use crate::{Isolation, Language};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The result of one execution. A failing program is a result with `success: false`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,6 +128,16 @@ pub struct ProgramError {
     pub traceback: String,
     /// Line of the caller's code, from 1.
     pub line: Option<u32>,
+}
+
+/// Its type, and its text where it has one.
+impl fmt::Display for ProgramError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.message.as_str() {
+            "" => write!(to, "{}", self.kind),
+            message => write!(to, "{}: {message}", self.kind),
+        }
+    }
 }
 
 /// Something to show. Its content is either here or in a file.

@@ -90,10 +90,11 @@
     const own = (line) => !/^\s+at .*(node:|\[eval\]|ringfence)/.test(line);
     return { known, stack: (known ? String(error.stack) : `Uncaught ${inspect(error)}`).split('\n').filter(own).join('\n') + '\n' };
   };
-  const fail = (error) => {
+  const fail = (error, at) => {
     try {
       const { known, stack } = told(error);
-      const line = stack.split(`${call.name}:`)[1]?.match(/^\d+/);
+      // Of code that cannot be read the stack says nothing.
+      const line = stack.split(`${call.name}:`)[1]?.match(/^\d+/) ?? (known && error.name === 'SyntaxError' && at && [String(at)]);
       tell('E', known ? (error.name || 'Error') : typeof error, 1024);
       tell('M', known ? error.message : inspect(error), 65536);
       tell('T', stack, 262144);
@@ -236,7 +237,7 @@
         // It has not run: it could not be read.
         if (first && /^SyntaxError: Cannot use import statement/.test(description)) return attempt(bound(code), mine, false);
         if (error) fail(new Error(error.message));
-        else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text));
+        else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));
         else settle(real(answer.result), mine);
       } finally {
         session.post('Runtime.releaseObjectGroup', { objectGroup: 'call' });

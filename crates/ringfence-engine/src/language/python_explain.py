@@ -21,6 +21,9 @@ def explain(error):
         message = str(error)
     except Exception:
         message = '<unprintable %s>' % kind.__name__
+    if isinstance(error, SyntaxError) and line and (error.text or '').lstrip()[:1] in ('!', '%'):
+        cure = 'A line that begins with ! or % is a command of IPython: leave it out, or have packages with `packages` or install_package.'
+        message, text = '%s. %s' % (message, cure), '%s%s\n' % (text, cure)
     tell(b'E', name, 1024)
     tell(b'M', message, 65536)
     tell(b'T', text, 262144)

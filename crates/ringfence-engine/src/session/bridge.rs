@@ -196,7 +196,7 @@ async fn ask(
         keep: 0,
         timeout: Duration::from_millis(live.limits.timeout_ms),
         cancelled,
-        interrupts: turn.interrupts(),
+        interrupts: turn.open_to_interrupts(),
         is_question: true,
     };
     let Called { how, .. } = super::call::send(live, sent).await?;
@@ -235,7 +235,7 @@ fn objection(live: &Live, error: &ProgramError) -> RequestError {
              with a call first."
         }
     };
-    let message = format!("{}: {}.", error.kind, error.message.trim_end_matches('.'));
+    let message = format!("{}.", error.to_string().trim_end_matches('.'));
     RequestError::invalid(live.lease.redactor.text(&message).into_owned(), hint)
 }
 

@@ -12,8 +12,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
 use ringfence_types::{
     Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
-    InputFile, Language, LimitsRequest, Namespace, RequestError, Requirement, SessionId, WorkspacePath,
-    WorkspaceSource, parse_size, requirements,
+    InputFile, Language, LimitsRequest, Namespace, ProgramError, RequestError, Requirement, SessionId,
+    WorkspacePath, WorkspaceSource, parse_size, requirements,
 };
 use rmcp::{RoleServer, service::RequestContext};
 use serde_json::{Map, Value};
@@ -496,14 +496,7 @@ fn text(result: &ExecutionResult) -> String {
         text += &format!("\n\nresult: {}", beginning(repr, SHOWN_BYTES_MAX));
     }
     if let Some(error) = &result.error {
-        let line = error
-            .line
-            .map_or_else(String::new, |line| format!(" (line {line})"));
-        text += &format!(
-            "\n\nerror: {}: {}{line}",
-            error.kind,
-            beginning(&error.message, SHOWN_BYTES_MAX)
-        );
+        text += &format!("\n\nerror: {}", shown(error));
     }
     for artifact in &result.artifacts {
         text += &format!(
@@ -515,6 +508,15 @@ fn text(result: &ExecutionResult) -> String {
         text += &format!("\nrefused: {}: {} {}", denial.rule, denial.what, denial.hint);
     }
     text
+}
+
+/// With the line, which Python tells in the message of some already.
+fn shown(error: &ProgramError) -> String {
+    let line = error
+        .line
+        .filter(|line| !error.message.contains(&format!(", line {line})")))
+        .map_or_else(String::new, |line| format!(" (line {line})"));
+    format!("{}{line}", beginning(&error.to_string(), SHOWN_BYTES_MAX))
 }
 
 fn headline(result: &ExecutionResult) -> String {

@@ -6,9 +6,7 @@ use crate::{
     settings::{Namespaces, Toolset},
 };
 use ringfence_engine::{PackagePolicy, PolicySettings};
-use ringfence_types::{
-    Display, Exit, Isolation, Limits, Lossy, Phases, ProgramError, ResourceUsage, Tier, Truncated,
-};
+use ringfence_types::{Display, Exit, Isolation, Limits, Lossy, Phases, ResourceUsage, Tier, Truncated};
 use serde_json::json;
 
 pub(in crate::mcp) fn offer() -> Offer {
@@ -407,4 +405,37 @@ fn pictures_that_the_program_shows_come_first() {
         .map(|artifact| artifact.name.as_str())
         .collect();
     assert_eq!(names, ["output/figure-1.png", "1.png", "3.webp"]);
+}
+
+#[test]
+fn an_error_is_one_line_that_says_nothing_twice() {
+    let check = |kind: &str, message: &str, line: Option<u32>, expect: &str| {
+        let (kind, message) = (kind.to_owned(), message.to_owned());
+        let traceback = String::new();
+        assert_eq!(
+            shown(&ProgramError {
+                kind,
+                message,
+                traceback,
+                line
+            }),
+            expect
+        );
+    };
+    check("ValueError", "no", Some(3), "ValueError: no (line 3)");
+    check("ValueError", "no", None, "ValueError: no");
+    check("KeyboardInterrupt", "", Some(1), "KeyboardInterrupt (line 1)");
+    let told = "invalid syntax (call-7.py, line 1)";
+    check(
+        "SyntaxError",
+        told,
+        Some(1),
+        "SyntaxError: invalid syntax (call-7.py, line 1)",
+    );
+    check(
+        "KeyError",
+        told,
+        Some(12),
+        "KeyError: invalid syntax (call-7.py, line 1) (line 12)",
+    );
 }

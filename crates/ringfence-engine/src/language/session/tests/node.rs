@@ -95,7 +95,10 @@ fn node_errors_are_of_the_call_and_leave_the_state() {
     live.call("let x = 5");
     for (code, kind, line) in [
         ("\nthrow new TypeError('boom')", "TypeError", Some(2)),
-        ("let y = ;", "SyntaxError", None),
+        ("let y = ;", "SyntaxError", Some(1)),
+        ("1;\n\nlet y = ;\n1", "SyntaxError", Some(3)),
+        ("5 ===", "SyntaxError", Some(1)),
+        ("\nJSON.parse('{')", "SyntaxError", Some(2)),
         ("await 1; nowhere", "ReferenceError", Some(1)),
         ("Promise.reject(new RangeError('r'))", "RangeError", Some(1)),
         (

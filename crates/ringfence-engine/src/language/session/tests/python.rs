@@ -166,6 +166,14 @@ fn python_errors_are_of_the_call_and_leave_the_state() {
         Some(2),
         "call-3|broken",
     );
+    for code in ["%matplotlib inline", "x = 1\n!pip install x"] {
+        let error = live.call(code).answer.report.error.unwrap();
+        assert!(
+            error.message.contains("IPython") && error.traceback.contains("IPython"),
+            "{error:?}"
+        );
+    }
+    assert!(!live.call("x = 1 !").stderr.contains("IPython"));
     // Of a kind that changes with the version.
     assert!(live.call("a\0b").stderr.contains("null bytes"));
     check(
