@@ -50,9 +50,11 @@ pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
-/// Lets its owner, who is not root, list every directory below one of ours again: a program may have closed some to
-/// whoever looks at its files from outside. What cannot be opened is met by whoever looks next.
+/// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program may
+/// have closed some to whoever looks at its files from outside. What cannot be opened is met by whoever looks next.
 pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
+    // Not even `.` is found in a directory that is closed.
+    file::open_up(directory).ok();
     let mut waiting = vec![(PathBuf::from("."), 0)];
     let mut left = bounds.entries;
     while let Some((path, depth)) = waiting.pop() {

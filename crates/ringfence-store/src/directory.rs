@@ -1,9 +1,15 @@
 //! The directory in which everything lies that outlives a request.
 
-use rustix::process::geteuid;
+use rustix::{
+    fs::{Mode, OFlags},
+    process::geteuid,
+};
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
     path::Path,
 };
 
@@ -27,6 +33,28 @@ pub fn make_own_directory(path: &Path) -> io::Result<()> {
     }
     if found.uid() != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
+    }
+    Ok(())
+}
+
+/// The same for a directory that programs may change: whatever mode they gave it, it is closed to others again. It lies in
+/// one that no program reaches.
+pub fn take_back_own_directory(path: &Path) -> io::Result<()> {
+    const CLOSED: u32 = 0o700;
+    match fs::DirBuilder::new().mode(CLOSED).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    // A handle needs no right to what it is of, and no other directory can take its place.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&handle)?;
+    if found.st_uid != geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to another user"));
+    }
+    if found.st_mode & 0o7777 != CLOSED {
+        let name = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        rustix::fs::chmod(name, Mode::from_raw_mode(CLOSED))?;
     }
     Ok(())
 }
@@ -73,6 +101,29 @@ mod tests {
                 .to_string()
                 .contains("above")
         );
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_programs_is_closed_again_whatever_they_made_of_it() {
+        let base = std::env::temp_dir().join(format!("ringfence-taken-back-{}", std::process::id()));
+        fs::create_dir(&base).unwrap();
+        let own = base.join("default");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        take_back_own_directory(&own).unwrap();
+        assert_eq!(mode(&own), 0o700);
+        for made in [0o755, 0o777, 0o1777, 0o2770, 0o500, 0] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(made)).unwrap();
+            take_back_own_directory(&own).unwrap();
+            assert_eq!(mode(&own), 0o700, "{made:o}");
+        }
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        let link = base.join("link");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert!(take_back_own_directory(&link).is_err());
+        assert_eq!(mode(&own), 0o755, "no link is followed");
+        fs::write(base.join("file"), "").unwrap();
+        assert!(take_back_own_directory(&base.join("file")).is_err());
         fs::remove_dir_all(&base).unwrap();
     }
 }

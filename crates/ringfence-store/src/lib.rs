@@ -12,5 +12,5 @@ pub mod snapshots;
 pub mod tree;
 pub mod vault;
 
-pub use directory::make_own_directory;
+pub use directory::{make_own_directory, take_back_own_directory};
 pub use signer::{Signer, SignerError, public_key_of_pem, verify};

@@ -345,9 +345,18 @@ pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(Path
 pub fn open_up_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?;
+    open_up(directory.as_fd())
+}
+
+/// The same for a directory that is held, unless it is open.
+pub fn open_up(directory: BorrowedFd<'_>) -> io::Result<()> {
+    const OWNER: u32 = 0o700;
+    if rustix::fs::fstat(directory)?.st_mode & OWNER == OWNER {
+        return Ok(());
+    }
     // An O_PATH descriptor is no file that fchmod(2) takes; this name of it cannot be exchanged.
     let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(0o700))?)
+    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(OWNER))?)
 }
 
 /// Opens a directory below `base` for listing: no link, no `..`, no other mount.

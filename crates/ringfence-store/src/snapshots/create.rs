@@ -57,6 +57,7 @@ pub(super) fn create(
         created_unix_ms: about.time_unix_ms,
         source: about.source,
         root_mtime: (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        root_mode: stat.st_mode & MODE_MASK,
         entries: saved,
     };
     let (listed, manifest_bytes) = publish(store, &place, &snapshot)?;

@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub source: Source,
     /// Of the workspace's own directory: seconds, nanoseconds.
     pub root_mtime: (i64, u32),
+    /// Of the same, as the mode of an entry.
+    pub root_mode: u32,
     /// Directories before what is in them; names in the order of their bytes.
     pub entries: Vec<SnapshotEntry>,
 }

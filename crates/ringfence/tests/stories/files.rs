@@ -266,6 +266,66 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     }
 }
 
+/// claim: [SNAP-1]
+#[test]
+fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
+    let mut server = Server::start();
+    server.kept("echo one > a.txt");
+    let made = server.facts("create_state_snapshot", json!({}));
+    for mode in ["755", "777", "1777", "500", "0"] {
+        let closed = server.kept(&format!("rm a.txt; chmod {mode} ."));
+        assert_eq!(closed["success"], true, "{mode}: {closed}");
+        let restored = server.facts(
+            "restore_state_snapshot",
+            json!({"snapshot_id": made["snapshot_id"]}),
+        );
+        assert_eq!(
+            (&restored["success"], &restored["written"]),
+            (&json!(true), &json!(1)),
+            "{mode}: {restored}"
+        );
+        assert_eq!(
+            fs::metadata(workspace()).unwrap().permissions().mode() & 0o7777,
+            0o700
+        );
+        server.kept(&format!("chmod {mode} ."));
+        let listed = server.facts("list_files", json!({}));
+        assert_eq!(listed["files"][0]["path"], "a.txt", "{mode}: {listed}");
+        server.kept(&format!("chmod {mode} ."));
+        assert_eq!(server.kept("cat a.txt")["stdout"], "one\n", "{mode}");
+    }
+}
+
+/// claim: [SNAP-1]
+#[test]
+fn the_mode_of_a_sessions_workspace_is_restored_with_it() {
+    let mut server = Server::start();
+    let made = server.facts("create_session", json!({"language": "shell"}));
+    let session = json!(made["session_id"]);
+    let mut run = |tool: &str, mut words: Value| {
+        words["session_id"] = session.clone();
+        let answer = server.facts(tool, words);
+        assert_ne!(answer["success"], false, "{tool}: {answer}");
+        answer
+    };
+    run("execute_code", json!({"code": "echo one > a.txt; chmod 750 ."}));
+    let saved = run("create_state_snapshot", json!({}));
+    for mode in ["0", "500", "1777"] {
+        run(
+            "execute_code",
+            json!({"code": format!("rm -f a.txt; chmod {mode} .")}),
+        );
+        run("list_files", json!({}));
+        run("execute_code", json!({"code": format!("chmod {mode} .")}));
+        run(
+            "restore_state_snapshot",
+            json!({"snapshot_id": saved["snapshot_id"]}),
+        );
+        let found = run("execute_code", json!({"code": "stat -c %a .; cat a.txt"}));
+        assert_eq!(found["stdout"], "750\none\n", "{mode}: {found}");
+    }
+}
+
 /// claim: [SNAP-2]
 #[test]
 fn another_namespaces_snapshot_is_not_there() {

@@ -23,6 +23,7 @@ mod together;
 use super::{
     Snapshot, SnapshotError, SnapshotId, SnapshotStore,
     layout::Layout,
+    manifest::MODE_MASK,
     pack::{Index, Reader},
 };
 pub(super) use journal::Stay;
@@ -31,6 +32,9 @@ use ringfence_types::Namespace;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use stage::Staging;
 use std::os::fd::BorrowedFd;
+
+/// What the owner of a workspace needs to work in it.
+const OWNER: u32 = 0o700;
 
 /// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +149,8 @@ fn stage_all<'a>(
     reader: &mut Reader<'_>,
     staging: &'a str,
 ) -> Result<Staged<'a>, SnapshotError> {
+    // A program may have closed its workspace to its own owner.
+    set_root_mode(root, OWNER)?;
     let plan = compare::compare(root, snapshot, staging)?;
     step::reached();
     let mut staging = Staging::make(root, staging)?;
@@ -184,6 +190,7 @@ fn finish(root: BorrowedFd<'_>, snapshot: &Snapshot, journal: Journal<'_>) -> Re
     let deleted = stage::clear(root, &journal.record.staging)?;
     step::reached();
     set_root_mtime(root, snapshot.root_mtime)?;
+    set_root_mode(root, snapshot.root_mode | OWNER)?;
     step::reached();
     journal.remove()?;
     Ok(deleted)
@@ -193,6 +200,15 @@ fn undo(root: BorrowedFd<'_>, journal: Journal<'_>) -> Result<(), SnapshotError>
     stage::clear(root, &journal.record.staging)?;
     set_root_mtime(root, journal.record.root_mtime)?;
     journal.remove()
+}
+
+/// Of the workspace's own directory, which stays open to its owner, whatever a program made of it.
+fn set_root_mode(root: BorrowedFd<'_>, mode: u32) -> Result<(), SnapshotError> {
+    let found = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
+    if found.st_mode & MODE_MASK == mode {
+        return Ok(());
+    }
+    stage::chmod(root, mode).map_err(SnapshotError::io("set the mode of", "."))
 }
 
 fn set_root_mtime(root: BorrowedFd<'_>, mtime: (i64, u32)) -> Result<(), SnapshotError> {
