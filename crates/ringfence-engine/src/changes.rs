@@ -97,6 +97,8 @@ pub struct Lay {
     pub mode: String,
     /// Of a file, where it is known.
     pub sha256: Option<String>,
+    /// Where a link points, as it is written.
+    pub target: Option<String>,
 }
 
 /// Something that the host may run, or that leads out of the workspace.
@@ -138,8 +140,8 @@ impl Changed {
         let clean = |text: &str| redactor.text(text).into_owned();
         Self {
             path: clean(&change.path.to_string_lossy()),
-            before: change.old.as_ref().map(Lay::of),
-            after: change.new.as_ref().map(Lay::of),
+            before: change.old.as_ref().map(|node| Lay::of(node, redactor)),
+            after: change.new.as_ref().map(|node| Lay::of(node, redactor)),
             diff: change.diff.as_deref().map(clean),
             risks: change
                 .risks
@@ -154,7 +156,7 @@ impl Changed {
 }
 
 impl Lay {
-    fn of(node: &Node) -> Self {
+    fn of(node: &Node, redactor: &Redactor) -> Self {
         Self {
             kind: match node.kind {
                 EntryKind::File => "file",
@@ -165,6 +167,10 @@ impl Lay {
             size_bytes: node.size,
             mode: format!("{:04o}", node.mode),
             sha256: node.sha256.map(|digest| hex(&digest)),
+            target: match &node.kind {
+                EntryKind::Link(target) => Some(redactor.text(&target.to_string_lossy()).into_owned()),
+                _ => None,
+            },
         }
     }
 }
@@ -291,6 +297,7 @@ mod tests {
             old: None,
             new: None,
             diff: None,
+            cut: false,
             risks: rule.map(risk).into_iter().collect(),
         }
     }

@@ -13,7 +13,7 @@ use ringfence_jail::HostWorkspace;
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
-    tree::{self, Changes, overlay},
+    tree::{self, Change, Changes, overlay},
 };
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
 use serde::Serialize;
@@ -143,7 +143,7 @@ impl HeldChanges {
     /// Nothing is accepted that nobody was shown.
     pub fn check_shown(&self) -> Result<(), RequestError> {
         if !self.difference.truncated {
-            return Ok(());
+            return self.check_whole();
         }
         Err(RequestError::new(
             ErrorCode::PolicyDenied,
@@ -153,6 +153,23 @@ impl HeldChanges {
                 self.lower.directory.display()
             ),
             "Have the script change fewer files at a time, or pack those that it makes into an archive.",
+        ))
+    }
+
+    /// What the host may run is not accepted as a line that says there was no room for it.
+    fn check_whole(&self) -> Result<(), RequestError> {
+        let is_hidden = |change: &&Change| change.cut && change.new.is_some() && !change.risks.is_empty();
+        let count = self.changes.list.iter().filter(is_hidden).count();
+        if count == 0 {
+            return Ok(());
+        }
+        Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "the host may later run {count} of the files for {} whose changes could not be shown in full.",
+                self.lower.directory.display()
+            ),
+            "Have the script change fewer of the flagged files at a time, or pack those that it makes into an archive.",
         ))
     }
 

@@ -76,6 +76,8 @@ pub struct Change {
     /// Unified, or one line that says why there is none; none when no content changed. Text of a stranger: it may hold
     /// control characters.
     pub diff: Option<String>,
+    /// There is more to the difference than `diff` has, because there was no room for it.
+    pub cut: bool,
     /// Why it deserves a second look.
     pub risks: Vec<Risk>,
 }
@@ -94,7 +96,8 @@ pub struct CompareBounds {
     pub read_bytes: u64,
     /// Of a file whose text is compared.
     pub text_bytes: u64,
-    /// Of all differences shown together; the rest is named but not shown.
+    /// Of all differences shown together, of what will be there with a risk and of everything else, so that no number of
+    /// plain files leaves no room for one that the host may run; the rest is named but not shown.
     pub diff_bytes: usize,
 }
 
@@ -235,7 +238,8 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<
         bounds,
         bare,
         read_left: bounds.read_bytes,
-        diff_left: bounds.diff_bytes,
+        plain_left: bounds.diff_bytes,
+        risky_left: bounds.diff_bytes,
         deadline: Instant::now() + TEXT_TIME,
     };
     let paths: BTreeSet<&PathBuf> = old.nodes.keys().chain(new.nodes.keys()).collect();
@@ -252,7 +256,8 @@ struct Comparison<'a, 's> {
     bounds: CompareBounds,
     bare: BTreeSet<PathBuf>,
     read_left: u64,
-    diff_left: usize,
+    plain_left: usize,
+    risky_left: usize,
     deadline: Instant,
 }
 
@@ -295,8 +300,6 @@ impl Comparison<'_, '_> {
         if new_content.state == State::Unread {
             new_content = self.content(self.new, path, new.as_ref())?;
         }
-        let diff =
-            (old_content.sha256 != new_content.sha256).then(|| self.diff(path, &old_content, &new_content));
         let risks = risks::of(&Facts {
             path,
             old: old.as_ref(),
@@ -306,12 +309,20 @@ impl Comparison<'_, '_> {
             new_head: &new_content.bytes,
             bare: &self.bare,
         });
+        let is_risky = new.is_some() && !risks.is_empty();
+        let (diff, cut) = if old_content.sha256 == new_content.sha256 {
+            (None, false)
+        } else {
+            let (diff, cut) = self.diff(path, (&old_content, &new_content), is_risky);
+            (Some(diff), cut)
+        };
         Ok(Some(Change {
             path: path.to_owned(),
             kind,
             old,
             new,
             diff,
+            cut,
             risks,
         }))
     }
@@ -323,17 +334,23 @@ impl Comparison<'_, '_> {
         }
     }
 
-    fn diff(&mut self, path: &Path, old: &Content, new: &Content) -> String {
+    /// And whether it is cut, for want of room.
+    fn diff(&mut self, path: &Path, (old, new): (&Content, &Content), is_risky: bool) -> (String, bool) {
         let sides = match (old.text(), new.text()) {
             (Ok(old), Ok(new)) => (old, new),
-            (Err(why), _) | (_, Err(why)) => return why.to_owned(),
+            (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
         };
-        if self.diff_left == 0 {
-            return text::NOT_SHOWN.to_owned();
+        let left = if is_risky {
+            &mut self.risky_left
+        } else {
+            &mut self.plain_left
+        };
+        if *left == 0 {
+            return (text::NOT_SHOWN.to_owned(), true);
         }
-        let diff = text::unified(path, sides.0, sides.1, self.deadline, self.diff_left);
-        self.diff_left = self.diff_left.saturating_sub(diff.len());
-        diff
+        let (diff, cut) = text::unified(path, sides.0, sides.1, self.deadline, *left);
+        *left = left.saturating_sub(diff.len());
+        (diff, cut)
     }
 }
 
@@ -554,6 +571,33 @@ mod tests {
         fs::write(new.path("39"), "other").unwrap();
         let (before, after) = sides();
         assert_ne!(compare(&before, &after, BOUNDS).unwrap().token(), changes.token());
+    }
+
+    #[test]
+    fn what_the_host_may_run_is_shown_however_much_else_there_is_and_is_said_to_be_cut_otherwise() {
+        let (old, new) = (Place::new("crowd-old"), Place::new("crowd-new"));
+        for number in 0..40 {
+            fs::write(new.path(format!("!{number:02}")), "x".repeat(90)).unwrap();
+            fs::write(old.path(format!("{number:02}.mk")), "x".repeat(90)).unwrap();
+        }
+        fs::write(new.path("Makefile"), "all: ; evil\n").unwrap();
+        let changes = between(&old, &new);
+        let find = |changes: &[Change], name: &str| {
+            let found = changes.iter().find(|change| change.path == Path::new(name));
+            let found = found.unwrap();
+            (found.diff.clone().unwrap(), found.cut)
+        };
+        assert!(find(&changes, "!39").1, "the control: there is no room for plain files");
+        assert!(find(&changes, "39.mk").1, "nor for what is deleted");
+        let (diff, cut) = find(&changes, "Makefile");
+        assert!(diff.contains("+all: ; evil") && !cut, "{diff}");
+        fs::write(new.path(".envrc"), "a\n".repeat(50)).unwrap();
+        for number in 0..12 {
+            fs::write(new.path(format!("{number:02}.sh")), format!("#!/bin/sh\n{}", "x".repeat(80))).unwrap();
+        }
+        let changes = between(&old, &new);
+        assert!(!find(&changes, ".envrc").1);
+        assert_eq!(find(&changes, "Makefile"), (text::NOT_SHOWN.to_owned(), true));
     }
 
     #[test]

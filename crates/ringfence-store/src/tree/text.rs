@@ -11,14 +11,14 @@ pub(super) const TOO_LARGE: &str = "content differs; it is too long to be shown\
 pub(super) const NOT_SHOWN: &str = "content differs; there is too much in all to be shown\n";
 const CUT: &str = "[the rest is not shown]\n";
 
-/// None: there is no file on this side. After the deadline it is all old and all new lines.
+/// None: there is no file on this side. After the deadline it is all old and all new lines. With it: was it cut.
 pub(super) fn unified(
     path: &Path,
     old: Option<&str>,
     new: Option<&str>,
     deadline: Instant,
     bytes_max: usize,
-) -> String {
+) -> (String, bool) {
     let name = |side: &str, text: Option<&str>| match text {
         // As Rust prints it, so that a name with a line break does not look like two.
         Some(_) => format!("{side}/{}", path.to_string_lossy().escape_debug()),
@@ -34,10 +34,11 @@ pub(super) fn unified(
         text: String::new(),
         bytes_max,
     };
-    if fmt::write(&mut shown, format_args!("{unified}")).is_err() {
+    let cut = fmt::write(&mut shown, format_args!("{unified}")).is_err();
+    if cut {
         shown.text.push_str(CUT);
     }
-    shown.text
+    (shown.text, cut)
 }
 
 /// Takes whole lines while there is room.
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn diff(old: Option<&str>, new: Option<&str>, bytes_max: usize) -> String {
+    fn diff(old: Option<&str>, new: Option<&str>, bytes_max: usize) -> (String, bool) {
         let deadline = Instant::now() + Duration::from_secs(5);
         unified(Path::new("d/f\n.txt"), old, new, deadline, bytes_max)
     }
@@ -71,16 +72,17 @@ mod tests {
     #[test]
     fn a_difference_is_unified_and_its_names_cannot_forge_a_header() {
         assert_eq!(
-            diff(Some("a\nb\nc\n"), Some("a\nB\nc"), 1000),
+            diff(Some("a\nb\nc\n"), Some("a\nB\nc"), 1000).0,
             "--- a/d/f\\n.txt\n+++ b/d/f\\n.txt\n@@ -1,3 +1,3 @@\n a\n-b\n-c\n+B\n+c\n\\ No newline at end of file\n"
         );
-        assert!(diff(None, Some("a\n"), 1000).starts_with("--- /dev/null\n+++ b/"));
+        assert!(diff(None, Some("a\n"), 1000).0.starts_with("--- /dev/null\n+++ b/"));
     }
 
     #[test]
     fn a_long_difference_is_cut_at_a_line() {
         let long = "0123456789\n".repeat(100);
-        let cut = diff(None, Some(&long), 200);
+        let (cut, is_cut) = diff(None, Some(&long), 200);
+        assert!(is_cut && !diff(None, Some(&long), 2000).1);
         assert!(cut.len() <= 200 + CUT.len(), "{}", cut.len());
         assert!(cut.ends_with(&format!("+0123456789\n{CUT}")), "{cut}");
     }

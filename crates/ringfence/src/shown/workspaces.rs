@@ -3,7 +3,7 @@
 use super::Shown;
 use crate::moment;
 use ringfence_engine::{
-    Base, Changed, CommittedChanges, Difference, HeldChanges, SnapshotFacts, SnapshotMade, SnapshotRestored,
+    Base, Changed, CommittedChanges, Difference, HeldChanges, Lay, SnapshotFacts, SnapshotMade, SnapshotRestored,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -146,15 +146,24 @@ fn changes(difference: &Difference) -> String {
 }
 
 fn entry(word: &str, one: &Changed) -> String {
-    let mut text = format!("{word} {}", one.path.replace('\n', "\u{240a}"));
+    // As in the header of a difference: a name shows neither as two lines nor as another name.
+    let mut text = format!("{word} {}", one.path.escape_debug());
+    let target = |lay: &Option<Lay>| lay.as_ref().and_then(|lay| lay.target.clone());
+    let (was, is) = (target(&one.before), target(&one.after));
+    if let Some(shown) = is.as_ref().or(was.as_ref()) {
+        text += &format!(" -> {}", shown.escape_debug());
+    }
     match (&one.before, &one.after) {
         (Some(before), Some(after)) if before.kind != after.kind => {
             text += &format!(" ({} is a {} now)", before.kind, after.kind);
         }
+        (Some(_), Some(_)) if let (Some(was), Some(_)) = (&was, &is) => {
+            text += &format!(" (was -> {})", was.escape_debug());
+        }
         (Some(before), Some(after)) if before.mode != after.mode => {
             text += &format!(" (mode {} is {} now)", before.mode, after.mode);
         }
-        (None, Some(lay)) | (Some(lay), None) if lay.kind != "file" => text += &format!(" ({})", lay.kind),
+        (None, Some(lay)) | (Some(lay), None) if !matches!(lay.kind, "file" | "link") => text += &format!(" ({})", lay.kind),
         _ => {}
     }
     text.push('\n');

@@ -273,8 +273,10 @@ fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
     server.kept("echo one > a.txt");
     let made = server.facts("create_state_snapshot", json!({}));
     for mode in ["755", "777", "1777", "500", "0"] {
-        let closed = server.kept(&format!("rm a.txt; chmod {mode} ."));
-        assert_eq!(closed["success"], true, "{mode}: {closed}");
+        let mode_now = || fs::metadata(workspace()).unwrap().permissions().mode() & 0o7777;
+        // Whatever becomes of this run: one that hides its files from an ordinary user is over its limit.
+        server.kept(&format!("rm a.txt; chmod {mode} ."));
+        assert_eq!(mode_now(), u32::from_str_radix(mode, 8).unwrap(), "the control");
         let restored = server.facts(
             "restore_state_snapshot",
             json!({"snapshot_id": made["snapshot_id"]}),
@@ -284,10 +286,7 @@ fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
             (&json!(true), &json!(1)),
             "{mode}: {restored}"
         );
-        assert_eq!(
-            fs::metadata(workspace()).unwrap().permissions().mode() & 0o7777,
-            0o700
-        );
+        assert_eq!(mode_now(), 0o700, "{mode}");
         server.kept(&format!("chmod {mode} ."));
         let listed = server.facts("list_files", json!({}));
         assert_eq!(listed["files"][0]["path"], "a.txt", "{mode}: {listed}");

@@ -519,6 +519,26 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "nothing was written");
     assert_eq!(run("1900", &["--commit"]).0, Some(0));
     assert!(dir.0.join("!/1900").exists());
+    // Neither do large files hide what a small one has, nor is it accepted when it is too large to be shown.
+    let run = |flagged: &str| {
+        let code = format!(
+            "for i in 1 2 3; do yes 'x y z' | head -c 900000 > \"!notes$i.txt\"; done; \
+             {{ echo 'all: ; evil'; yes '# x' | head -c {flagged}; }} > Makefile; ln -s ../../out link"
+        );
+        let output = run_code("shell", &code, &["--workspace", &overlay, "--commit"]);
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, told) = run("600000");
+    assert_ne!(code, Some(0));
+    assert!(told.contains("may later run 1 of the files"), "{told}");
+    assert!(!dir.0.join("Makefile").exists());
+    let (code, told) = run("100");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("  +all: ; evil\n"), "{told}");
+    assert!(told.contains("added link -> ../../out\n  ! link.outside"), "{told}");
 }
 
 /// claim: [WS-4]
