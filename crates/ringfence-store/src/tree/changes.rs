@@ -587,13 +587,20 @@ mod tests {
             let found = found.unwrap();
             (found.diff.clone().unwrap(), found.cut)
         };
-        assert!(find(&changes, "!39").1, "the control: there is no room for plain files");
+        assert!(
+            find(&changes, "!39").1,
+            "the control: there is no room for plain files"
+        );
         assert!(find(&changes, "39.mk").1, "nor for what is deleted");
         let (diff, cut) = find(&changes, "Makefile");
         assert!(diff.contains("+all: ; evil") && !cut, "{diff}");
         fs::write(new.path(".envrc"), "a\n".repeat(50)).unwrap();
         for number in 0..12 {
-            fs::write(new.path(format!("{number:02}.sh")), format!("#!/bin/sh\n{}", "x".repeat(80))).unwrap();
+            fs::write(
+                new.path(format!("{number:02}.sh")),
+                format!("#!/bin/sh\n{}", "x".repeat(80)),
+            )
+            .unwrap();
         }
         let changes = between(&old, &new);
         assert!(!find(&changes, ".envrc").1);

@@ -2,12 +2,15 @@
 //!
 //! Advice for whoever decides what leaves a sandbox, not a wall: a file that is run on purpose is not in any list.
 
+mod table;
+
 use super::{EntryKind, changes::Node};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},
 };
+use table::RULES;
 
 /// Why a change deserves a second look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,113 +20,6 @@ pub struct Risk {
     /// For people.
     pub sentence: &'static str,
 }
-
-/// Where a rule looks. All in small letters; a path is compared as a file system without case would.
-enum Place {
-    /// The last name.
-    Name(&'static [&'static str]),
-    /// How the last name ends.
-    Ending(&'static [&'static str]),
-    /// How the last name begins.
-    Beginning(&'static [&'static str]),
-    /// A directory of this name is anywhere in the path, or is the path's last name.
-    Within(&'static [&'static str]),
-    /// The last names, parts divided by `/`.
-    Tail(&'static [&'static str]),
-}
-
-struct Rule {
-    risk: Risk,
-    place: Place,
-}
-
-const fn rule(rule: &'static str, sentence: &'static str, place: Place) -> Rule {
-    Rule {
-        risk: Risk { rule, sentence },
-        place,
-    }
-}
-
-#[rustfmt::skip]
-const RULES: &[Rule] = &[
-    rule("git.directory", "Git runs hooks and programs that the files of this repository name.",
-        Place::Within(&[".git"])),
-    rule("git.settings", "Git takes filters, modules or hooks from this file.",
-        Place::Name(&[".gitmodules", ".gitattributes", ".gitconfig", ".lfsconfig"])),
-    rule("git.hooks", "Hook managers run what is in here at commits.",
-        Place::Within(&[".husky", ".githooks"])),
-    rule("git.hooks", "Hook managers run what this file names at commits.",
-        Place::Name(&[".pre-commit-config.yaml", ".pre-commit-config.yml", ".pre-commit-hooks.yaml", "lefthook.yml",
-            "lefthook.yaml", ".lefthook.yml", ".lintstagedrc", ".lintstagedrc.json", "lint-staged.config.js",
-            ".overcommit.yml"])),
-    rule("shell.directory", "Shells run this file when somebody enters the directory.",
-        Place::Name(&[".envrc", ".env.fish", ".autoenv.zsh", ".autoenv", ".mise.toml", "mise.toml", ".tool-versions",
-            ".in", ".out"])),
-    rule("shell.start", "Shells read this file when they start.",
-        Place::Name(&[".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc",
-            ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc",
-            ".xprofile", ".xinitrc", ".xsession", "config.fish"])),
-    rule("ci", "Continuous integration runs what this file says, often with secrets.",
-        Place::Within(&[".circleci", ".buildkite", ".woodpecker", ".teamcity", ".drone"])),
-    rule("ci", "Continuous integration runs what this file says, often with secrets.",
-        Place::Name(&["jenkinsfile", "azure-pipelines.yml", "azure-pipelines.yaml", "appveyor.yml", ".appveyor.yml",
-            "bitbucket-pipelines.yml", "cloudbuild.yaml", "buildspec.yml", ".travis.yml", ".drone.yml", ".cirrus.yml",
-            ".woodpecker.yml", ".semaphore.yml", "action.yml", "action.yaml"])),
-    rule("ci", "Continuous integration runs what this file says, often with secrets.",
-        Place::Beginning(&[".gitlab-ci"])),
-    rule("ci", "GitHub and its likes run or obey what is in here.",
-        Place::Within(&[".github", ".gitea", ".forgejo", ".gitlab"])),
-    rule("node.settings", "Package managers take a registry, credentials or scripts to run from this file.",
-        Place::Name(&[".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "pnpmfile.js", "bunfig.toml", "binding.gyp",
-            ".noderc"])),
-    rule("node.settings", "Yarn runs what is in here.", Place::Within(&[".yarn"])),
-    rule("node.modules", "Node runs installed modules and their commands by name.", Place::Within(&["node_modules"])),
-    rule("python.start", "Python runs this file whenever it starts.",
-        Place::Name(&["sitecustomize.py", "usercustomize.py", "pyvenv.cfg"])),
-    rule("python.start", "Python runs the lines of such a file whenever it starts.",
-        Place::Ending(&[".pth", ".egg-link"])),
-    rule("python.tests", "Test runners run this file before any test.",
-        Place::Name(&["conftest.py", "pytest.ini", "tox.ini", "noxfile.py"])),
-    rule("python.build", "Installing or building the project runs what this file says.",
-        Place::Name(&["setup.py", "setup.cfg", "pyproject.toml", "pip.conf", ".pip.conf", "pip.ini", ".pypirc",
-            "hatch_build.py"])),
-    rule("build", "A build tool runs what this file says.",
-        Place::Name(&["makefile", "gnumakefile", "justfile", ".justfile", "taskfile.yml", "taskfile.yaml", "rakefile",
-            "cmakelists.txt", "meson.build", "sconstruct", "wscript", "build.xml", "build.gradle", "build.gradle.kts",
-            "settings.gradle", "settings.gradle.kts", "pom.xml", "gradlew", "mvnw", "build.zig", "build.sbt", "gemfile",
-            "configure", "dodo.py", "vagrantfile", "procfile", ".bazelrc", "workspace.bazel", "build.bazel",
-            "module.bazel", "flake.nix", "shell.nix", "default.nix"])),
-    rule("build", "A build tool runs what this file says.", Place::Ending(&[".mk", ".gemspec", ".bzl", ".cmake"])),
-    rule("rust.build", "Cargo compiles and runs this at each build.", Place::Name(&["build.rs"])),
-    rule("rust.build", "Cargo and rustup take linkers, runners, wrappers or a toolchain from this file.",
-        Place::Tail(&[".cargo/config", ".cargo/config.toml", "rust-toolchain", "rust-toolchain.toml", "cargo.toml"])),
-    rule("container", "Building or starting the container runs what this file says.",
-        Place::Beginning(&["dockerfile", "containerfile", "docker-compose", "compose.y"])),
-    rule("container", "Editors start this container with its commands.", Place::Within(&[".devcontainer"])),
-    rule("container", "Editors start this container with its commands.", Place::Name(&[".devcontainer.json"])),
-    rule("editor", "Editors take tasks, programs and settings from here when the folder is opened.",
-        Place::Within(&[".vscode", ".idea", ".fleet", ".zed", ".vs", ".nvim"])),
-    rule("editor", "Editors take programs and settings from this file when the folder is opened.",
-        Place::Name(&[".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".dir-locals.el", ".dir-locals-2.el",
-            ".editorconfig"])),
-    rule("editor", "Editors take programs and settings from this file when the folder is opened.",
-        Place::Ending(&[".code-workspace", ".sublime-project", ".iml"])),
-    rule("agent", "AI agents take tools, commands, hooks or instructions from here.",
-        Place::Within(&[".claude", ".cursor", ".windsurf", ".continue", ".codex", ".gemini", ".aider", ".roo", ".cline",
-            ".kiro", ".mcp"])),
-    rule("agent", "AI agents take tools, commands, hooks or instructions from this file.",
-        Place::Name(&[".mcp.json", "mcp.json", ".claude.json", "claude.md", "claude.local.md", "agents.md", "gemini.md",
-            ".cursorrules", ".windsurfrules", ".clinerules", ".aider.conf.yml", ".roomodes"])),
-    rule("desktop", "The desktop or the service manager starts programs that this file names.",
-        Place::Ending(&[".desktop", ".service", ".timer", ".plist", ".lnk", ".bat", ".cmd", ".ps1", ".scf"])),
-    rule("credentials", "Tools take hosts, keys or commands from here.",
-        Place::Within(&[".ssh", ".aws", ".kube", ".docker", ".gnupg"])),
-    rule("tool.settings", "A tool of the project runs this file as its settings.",
-        Place::Beginning(&["webpack.config.", "vite.config.", "vitest.config.", "jest.config.", "rollup.config.",
-            "babel.config.", "eslint.config.", ".eslintrc", ".prettierrc", "prettier.config.", "next.config.",
-            "nuxt.config.", "svelte.config.", "tailwind.config.", "postcss.config.", "playwright.config.",
-            "cypress.config.", "gulpfile.", "gruntfile.", ".babelrc", "astro.config.", "metro.config.", "esbuild.config."])),
-];
 
 const EXECUTABLE: Risk = Risk {
     rule: "executable",
@@ -170,9 +66,11 @@ pub(super) struct Facts<'a> {
 /// The rules that a change meets, in order and each once.
 pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
     let names = plain_names(facts.path);
+    let mut sides = [facts.old, facts.new].into_iter().flatten();
+    let is_directory = sides.all(|node| node.kind == EntryKind::Directory);
     let mut risks: BTreeSet<Risk> = RULES
         .iter()
-        .filter(|rule| rule.place.holds(&names))
+        .filter(|rule| rule.place.holds(&names, is_directory))
         .map(|rule| rule.risk)
         .collect();
     if facts.path.ancestors().any(|above| facts.bare.contains(above)) {
@@ -224,26 +122,6 @@ fn of_new(facts: &Facts<'_>, new: &Node) -> Vec<Risk> {
     risks
 }
 
-impl Place {
-    fn holds(&self, names: &[String]) -> bool {
-        let Some(last) = names.last() else { return false };
-        match self {
-            Self::Name(list) => list.contains(&last.as_str()),
-            Self::Ending(list) => list.iter().any(|end| last.ends_with(end)),
-            Self::Beginning(list) => list.iter().any(|start| last.starts_with(start)),
-            Self::Within(list) => names.iter().any(|name| list.contains(&name.as_str())),
-            Self::Tail(list) => list.iter().any(|tail| {
-                let tail: Vec<&str> = tail.split('/').collect();
-                names.len() >= tail.len()
-                    && names[names.len() - tail.len()..]
-                        .iter()
-                        .zip(&tail)
-                        .all(|(name, part)| name == part)
-            }),
-        }
-    }
-}
-
 /// The names of a path as the most forgiving file system reads them: without case, without the marks that HFS+ ignores,
 /// and without what NTFS drops at the end or takes for a stream.
 fn plain_names(path: &Path) -> Vec<String> {
@@ -265,21 +143,33 @@ fn plain_name(name: &str) -> String {
     }
 }
 
-/// Directories that Git takes for bare repositories.
+/// Directories that Git takes for bare repositories, or would with a little more: what a repository keeps beside its `HEAD`
+/// can also lie where its `commondir` says.
 pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
-    let mut found: BTreeMap<&Path, BTreeSet<String>> = BTreeMap::new();
+    const BESIDE: [&str; 6] = [
+        "config",
+        "config.worktree",
+        "commondir",
+        "objects",
+        "refs",
+        "hooks",
+    ];
+    let mut heads = BTreeSet::new();
+    let mut others = BTreeSet::new();
     for path in nodes.keys() {
         let Some(name) = path.file_name() else { continue };
         let name = plain_name(&name.to_string_lossy());
-        if matches!(name.as_str(), "head" | "objects" | "refs") {
-            found
-                .entry(path.parent().unwrap_or(Path::new("")))
-                .or_default()
-                .insert(name);
+        let directory = path.parent().unwrap_or(Path::new(""));
+        if name == "head" {
+            heads.insert(directory);
+        } else if BESIDE.contains(&name.as_str()) {
+            others.insert(directory);
         }
     }
-    let whole = found.into_iter().filter(|(_, names)| names.len() == 3);
-    whole.map(|(path, _)| path.to_owned()).collect()
+    heads
+        .intersection(&others)
+        .map(|path| (*path).to_owned())
+        .collect()
 }
 
 /// The parts of a package.json that are run. What cannot be read differs from everything that can.
@@ -387,10 +277,13 @@ mod tests {
             (".travis.yml", &["ci"]),
             (".npmrc", &["node.settings"]),
             ("node_modules/.bin/tsc", &["node.modules"]),
-            ("lib/python3/site-packages/x.pth", &["python.start"]),
+            (
+                "lib/python3/site-packages/x.pth",
+                &["python.modules", "python.start"],
+            ),
             ("sitecustomize.py", &["python.start"]),
             ("usercustomize.py", &["python.start"]),
-            ("venv/pyvenv.cfg", &["python.start"]),
+            ("venv/pyvenv.cfg", &["python.modules", "python.start"]),
             ("tests/conftest.py", &["python.tests"]),
             ("setup.py", &["python.build"]),
             ("pyproject.toml", &["python.build"]),
@@ -419,6 +312,228 @@ mod tests {
             assert_eq!(rules(path, None, Some((0o644, "x"))), *expected, "{path}");
             assert_eq!(rules(path, Some((0o644, "x")), None), *expected, "{path} deleted");
         }
+    }
+
+    #[test]
+    fn names_that_a_host_is_known_to_run_or_obey_are_flagged() {
+        let table: &[(&str, &[&str])] = &[
+            (
+                "python.compiled",
+                &[
+                    "pkg/__pycache__/mod.cpython-312.pyc",
+                    "lib/mod.PYO",
+                    "__pycache__/notes.txt",
+                ],
+            ),
+            (
+                "compiled",
+                &[
+                    "ext.cpython-312-x86_64-linux-gnu.so",
+                    "a.pyd",
+                    "build2/addon.node",
+                    "lib.dylib",
+                    "x.DLL",
+                    "app.jar",
+                    "m.wasm",
+                    "shell/rc.zwc",
+                ],
+            ),
+            (
+                "git.bare",
+                &["docs/commondir", "docs/config.worktree", "docs/GitDir"],
+            ),
+            (
+                "git.hooks",
+                &[
+                    ".lintstagedrc.json",
+                    "lefthook.toml",
+                    ".lefthook/pre-push/x",
+                    "commitlint.config.json",
+                ],
+            ),
+            (
+                "vcs.directory",
+                &[".hg/hgrc", ".jj/repo/config.toml", ".svn/wc.db"],
+            ),
+            (
+                "python.modules",
+                &[
+                    "lib/site-packages/numpy/core.py",
+                    "dist-packages/x",
+                    ".venv/bin/activate",
+                    "x.dist-info/entry_points.txt",
+                    "random.py",
+                    "Email/__init__.py",
+                ],
+            ),
+            (
+                "python.tests",
+                &[
+                    "pytest.ini",
+                    ".pytest.ini",
+                    "pytest.toml",
+                    "tox.ini",
+                    "noxfile.py",
+                    ".coveragerc",
+                ],
+            ),
+            (
+                "python.settings",
+                &[".pylintrc", "mypy.ini", ".mypy.ini", ".flake8"],
+            ),
+            ("python.build", &["Pipfile", "setup.cfg"]),
+            ("python.tasks", &["tasks.py", "fabfile.py"]),
+            (
+                "interpreter.start",
+                &[
+                    ".pdbrc",
+                    "ipython_config.py",
+                    ".gdbinit",
+                    ".lldbinit",
+                    ".Rprofile",
+                    ".irbrc",
+                    ".pryrc",
+                    ".rspec",
+                    ".ghci",
+                    ".iex.exs",
+                    "latexmkrc",
+                    ".latexmkrc",
+                    "program-gdb.py",
+                ],
+            ),
+            ("node.modules", &[".pnp.cjs", ".pnp.loader.mjs"]),
+            (
+                "node.settings",
+                &[".yarnrc.yml", "deno.json", "deno.jsonc", "pnpm-workspace.yaml"],
+            ),
+            (
+                "tool.settings",
+                &[
+                    ".mocharc.yml",
+                    "karma.conf.js",
+                    ".stylelintrc.json",
+                    "nodemon.json",
+                    ".storybook/main.ts",
+                    "turbo.json",
+                    ".babelrc.json",
+                    "anything.config.mjs",
+                    "babel.config.json",
+                ],
+            ),
+            (
+                "build",
+                &[
+                    ".mvn/jvm.config",
+                    "buildSrc/x.kt",
+                    "app.gradle",
+                    "x.gradle.kts",
+                    "gradle/wrapper/gradle-wrapper.properties",
+                    "WORKSPACE",
+                    "BUILD",
+                    "pkg/BUILD.bazel",
+                    "MODULE.bazel",
+                    "tools/bazel",
+                    "Tiltfile",
+                    "Snakefile",
+                    "mix.exs",
+                    "Package.swift",
+                    "Directory.Build.props",
+                    "x.csproj",
+                    "x.targets",
+                    "main.tf",
+                    "Rakefile",
+                    "Gemfile",
+                    "x.gemspec",
+                    "Taskfile.yaml",
+                    "CMakeLists.txt",
+                    "x.cmake",
+                    "meson.build",
+                    "ansible.cfg",
+                ],
+            ),
+            ("rust.build", &[".cargo/bin/x", "rust-toolchain.toml"]),
+            ("container", &["web.dockerfile"]),
+            (
+                "shell.directory",
+                &[
+                    ".mise.toml",
+                    "mise.local.toml",
+                    ".mise/config.toml",
+                    ".tool-versions",
+                    ".direnv/bin/x",
+                ],
+            ),
+            ("environment", &[".env", ".env.local"]),
+            (
+                "editor",
+                &[
+                    ".emacs",
+                    ".emacs.d/init.el",
+                    ".dir-locals.el",
+                    ".vim/x",
+                    ".exrc",
+                    ".vimrc",
+                    ".nvimrc",
+                ],
+            ),
+            (
+                "agent",
+                &[
+                    ".opencode/agent/x.md",
+                    "opencode.json",
+                    ".mcp.json",
+                    "CLAUDE.md",
+                    "AGENTS.md",
+                    ".gemini/settings.json",
+                    ".codex/config.toml",
+                    ".aider.conf.yml",
+                ],
+            ),
+            ("ci", &[".github/copilot-instructions.md"]),
+        ];
+        for (rule, paths) in table {
+            for path in *paths {
+                let found = rules(path, None, Some((0o644, "x")));
+                assert!(found.contains(rule), "{path}: {found:?}");
+            }
+        }
+        for path in [
+            "src/random.py",
+            "random/data.csv",
+            "src/types.py",
+            "environment.md",
+            "BUILD.md",
+            "notes.so.md",
+            "props.txt",
+            "docs/header",
+            "config.js",
+            "tasks.rs",
+            "site.py.md",
+        ] {
+            let found = rules(path, None, Some((0o644, "x")));
+            assert!(found.is_empty(), "the control: {path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_has_no_flag_for_a_name_that_only_a_file_is_run_by() {
+        let directory = node(EntryKind::Directory, 0o755);
+        let file = node(EntryKind::File, 0o644);
+        let with = |path: &str, old: Option<&Node>| {
+            let risks = of(&Facts {
+                path: Path::new(path),
+                old,
+                new: Some(&directory),
+                old_bytes: None,
+                new_bytes: None,
+                new_head: &[],
+                bare: &BTreeSet::new(),
+            });
+            risks.iter().map(|risk| risk.rule).collect::<Vec<_>>()
+        };
+        assert!(with("build", None).is_empty());
+        assert_eq!(with("build", Some(&file)), ["build"]);
+        assert_eq!(with("a/.git", None), ["git.directory"]);
     }
 
     #[test]
@@ -480,10 +595,19 @@ mod tests {
 
     #[test]
     fn a_bare_repository_is_found_by_its_shape() {
-        let paths = ["x/HEAD", "x/objects", "x/Refs", "y/HEAD", "y/refs", "HEAD"];
+        let paths = [
+            "x/HEAD",
+            "x/objects",
+            "x/Refs",
+            "y/HEAD",
+            "y/commondir",
+            "z/refs",
+            "z/config",
+            "HEAD",
+        ];
         let nodes = paths.map(|path| (PathBuf::from(path), node(EntryKind::File, 0o644)));
         let bare = bare_repositories(&nodes.into());
-        assert_eq!(bare, BTreeSet::from([PathBuf::from("x")]));
+        assert_eq!(bare, BTreeSet::from(["x", "y"].map(PathBuf::from)));
         let risks = of(&Facts {
             path: Path::new("x/config"),
             old: None,

@@ -75,7 +75,11 @@ mod tests {
             diff(Some("a\nb\nc\n"), Some("a\nB\nc"), 1000).0,
             "--- a/d/f\\n.txt\n+++ b/d/f\\n.txt\n@@ -1,3 +1,3 @@\n a\n-b\n-c\n+B\n+c\n\\ No newline at end of file\n"
         );
-        assert!(diff(None, Some("a\n"), 1000).0.starts_with("--- /dev/null\n+++ b/"));
+        assert!(
+            diff(None, Some("a\n"), 1000)
+                .0
+                .starts_with("--- /dev/null\n+++ b/")
+        );
     }
 
     #[test]

@@ -206,12 +206,10 @@ pub(super) fn diff(offer: &Offer) -> Value {
 /// Output of `diff_workspace`.
 pub(super) fn difference() -> Value {
     let risk = record(json!({"rule": string(), "what": string()}));
-    let side = or_null(record(
-        json!({
-            "kind": string(), "size_bytes": whole(), "mode": string(), "sha256": or_null(string()),
-            "target": said("Of a link.", or_null(string())),
-        }),
-    ));
+    let side = or_null(record(json!({
+        "kind": string(), "size_bytes": whole(), "mode": string(), "sha256": or_null(string()),
+        "target": said("Of a link.", or_null(string())),
+    })));
     let one = record(json!({
         "path": string(),
         "before": side,

@@ -3,7 +3,8 @@
 use super::Shown;
 use crate::moment;
 use ringfence_engine::{
-    Base, Changed, CommittedChanges, Difference, HeldChanges, Lay, SnapshotFacts, SnapshotMade, SnapshotRestored,
+    Base, Changed, CommittedChanges, Difference, HeldChanges, Lay, SnapshotFacts, SnapshotMade,
+    SnapshotRestored,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -163,7 +164,9 @@ fn entry(word: &str, one: &Changed) -> String {
         (Some(before), Some(after)) if before.mode != after.mode => {
             text += &format!(" (mode {} is {} now)", before.mode, after.mode);
         }
-        (None, Some(lay)) | (Some(lay), None) if !matches!(lay.kind, "file" | "link") => text += &format!(" ({})", lay.kind),
+        (None, Some(lay)) | (Some(lay), None) if !matches!(lay.kind, "file" | "link") => {
+            text += &format!(" ({})", lay.kind)
+        }
         _ => {}
     }
     text.push('\n');

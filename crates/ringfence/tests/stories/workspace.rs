@@ -538,7 +538,10 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
     let (code, told) = run("100");
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("  +all: ; evil\n"), "{told}");
-    assert!(told.contains("added link -> ../../out\n  ! link.outside"), "{told}");
+    assert!(
+        told.contains("added link -> ../../out\n  ! link.outside"),
+        "{told}"
+    );
 }
 
 /// claim: [WS-4]
