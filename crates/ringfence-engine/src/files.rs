@@ -453,6 +453,10 @@ pub(crate) fn refusal(error: &TreeError) -> RequestError {
             ErrorCode::Busy,
             "It has changed since it was looked at; nothing was written. Look again.",
         ),
+        TreeError::Io { error: why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => new(
+            ErrorCode::PolicyDenied,
+            "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
+        ),
         TreeError::Io { .. } => fault(error.to_string()),
     }
 }

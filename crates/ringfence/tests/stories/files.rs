@@ -325,6 +325,27 @@ fn the_mode_of_a_sessions_workspace_is_restored_with_it() {
     }
 }
 
+#[test]
+fn a_directory_that_a_program_closed_is_written_to_or_refused_with_a_way_on() {
+    let mut server = Server::start();
+    let made = server.facts("create_session", json!({"language": "shell"}));
+    let session = made["session_id"].clone();
+    server.facts(
+        "execute_code",
+        json!({"session_id": session, "code": "mkdir -p d/e; chmod 0 d/e d"}),
+    );
+    for (session, prepared) in [(session, true), (Value::Null, false)] {
+        if !prepared {
+            server.kept("mkdir -p d/e; chmod 0 d/e d");
+        }
+        let put = json!({"session_id": session, "path": "d/e/x", "text": "x"});
+        let put = server.facts("put_file", put);
+        let is_refused =
+            put["code"] == "policy_denied" && put["hint"].as_str().is_some_and(|hint| hint.contains("chmod"));
+        assert!(put["success"] == true || is_refused, "{put}");
+    }
+}
+
 /// claim: [SNAP-2]
 #[test]
 fn another_namespaces_snapshot_is_not_there() {
