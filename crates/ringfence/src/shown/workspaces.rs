@@ -180,3 +180,60 @@ fn entry(word: &str, one: &Changed) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shown_with_what_nobody_would_see_of_it() {
+        let shown = |path: &str, kind, target: Option<&str>| {
+            let lay = Lay {
+                kind,
+                size_bytes: 0,
+                mode: "0644".to_owned(),
+                sha256: None,
+                target: target.map(str::to_owned),
+            };
+            let changed = Changed {
+                path: path.to_owned(),
+                before: None,
+                after: Some(lay),
+                diff: None,
+                risks: Vec::new(),
+            };
+            entry("added", &changed)
+        };
+        assert_eq!(shown("plain é.txt", "file", None), "added plain é.txt\n");
+        assert_eq!(
+            shown("Make\u{200b}file\u{e0041}\nx", "file", None),
+            "added Make\\u{200b}file\\u{e0041}\\nx\n"
+        );
+        assert_eq!(shown("d", "directory", None), "added d (directory)\n");
+        assert_eq!(
+            shown("l", "link", Some("../\u{200b}x")),
+            "added l -> ../\\u{200b}x\n"
+        );
+    }
+
+    #[test]
+    fn a_link_that_points_elsewhere_now_shows_both_places() {
+        let lay = |target: &str| {
+            Some(Lay {
+                kind: "link",
+                size_bytes: 1,
+                mode: "0777".to_owned(),
+                sha256: None,
+                target: Some(target.to_owned()),
+            })
+        };
+        let changed = Changed {
+            path: "l".to_owned(),
+            before: lay("old"),
+            after: lay("/etc"),
+            diff: None,
+            risks: Vec::new(),
+        };
+        assert_eq!(entry("changed", &changed), "changed l -> /etc (was -> old)\n");
+    }
+}

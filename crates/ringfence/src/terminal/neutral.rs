@@ -1,6 +1,6 @@
 //! Makes a stranger's text harmless for a terminal: no escape sequence, no control character but newline and tab, no
-//! character that reorders the line. A program could otherwise retitle the window, paste into the shell, or show a
-//! reviewer something else than what stands there (CVE-2021-42574).
+//! character that reorders the line or takes no room in it. A program could otherwise retitle the window, paste into the
+//! shell, or show a reviewer something else than what stands there (CVE-2021-42574).
 
 use crate::utf8::Decoder;
 
@@ -25,8 +25,14 @@ fn reorders(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Characters that show nothing at all. Those that emoji and scripts are joined with are text.
+fn invisible(c: char) -> bool {
+    matches!(c, '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{115f}' | '\u{1160}'
+        | '\u{3164}' | '\u{ffa0}' | '\u{180e}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 fn harmless(c: char) -> bool {
-    matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c))
+    matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c) || invisible(c))
 }
 
 /// C0 has pictures of its own in Unicode; the rest is spelled out.
@@ -67,7 +73,10 @@ pub(crate) fn json(document: &str) -> String {
         if harmless(c) {
             out.push(c)
         } else {
-            out += &format!("\\u{:04x}", u32::from(c))
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                out += &format!("\\u{unit:04x}");
+            }
         }
     }
     out
@@ -85,6 +94,8 @@ mod tests {
         check("a\rb\x08c\x07d\x7f\0", "a␍b␈c␇d␡␀");
         check("\u{9b}31m", "<U+009B>31m");
         check("x\u{202e}y\u{2066}z\u{200f}", "x<U+202E>y<U+2066>z<U+200F>");
+        check("a\u{200b}b\u{e0041}\u{feff}", "a<U+200B>b<U+E0041><U+FEFF>");
+        check("👩\u{200d}💻 ❤\u{fe0f}", "👩\u{200d}💻 ❤\u{fe0f}");
         assert_eq!(line("a\nb\tc"), "a␊b c");
     }
 
@@ -105,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_shown_document_is_the_same_document() {
-        let value = serde_json::json!({"out": "a\u{1b}[0m\u{9b}\u{202e}\u{7f}\n"});
+        let value = serde_json::json!({"out": "a\u{1b}[0m\u{9b}\u{202e}\u{7f}\u{200b}\u{e0041}\n"});
         let shown = json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(shown.chars().all(harmless));
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
