@@ -384,6 +384,10 @@ fn refusal(error: &SnapshotError) -> RequestError {
             ErrorCode::PolicyDenied,
             "Delete snapshots that are no longer needed, or have the operator raise `snapshots.max` and `snapshots.max_mb`.",
         ),
+        SnapshotError::StoreFull { .. } => new(
+            ErrorCode::PolicyDenied,
+            "Delete snapshots that are no longer needed, or have the operator raise `snapshots.total_mb`.",
+        ),
         SnapshotError::Changed { .. } | SnapshotError::Busy => {
             let mut busy = new(
                 ErrorCode::Busy,

@@ -48,6 +48,8 @@ struct Chunks<'a> {
     added: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
+    /// What all other namespaces take.
+    others: u64,
     new_bytes: u64,
 }
 
@@ -66,6 +68,7 @@ impl<'a> Contents<'a> {
         place: &'a Place,
         index: &'a Index,
         limits: SnapshotLimits,
+        others: u64,
     ) -> Result<Self, SnapshotError> {
         let chunks = Chunks {
             index,
@@ -73,6 +76,7 @@ impl<'a> Contents<'a> {
             added: HashSet::new(),
             encoder: Encoder::new().map_err(SnapshotError::std("begin to compress", place.path()))?,
             limits,
+            others,
             new_bytes: 0,
         };
         Ok(Self {
@@ -163,9 +167,8 @@ impl Chunks<'_> {
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.writer.add(id, form, size, stored)?;
         self.new_bytes += bytes.len() as u64;
-        if self.index.bytes() + self.writer.bytes() > self.limits.stored_bytes {
-            return Err(self.limits.full());
-        }
+        let own = self.index.bytes() + self.writer.bytes();
+        self.limits.check_room(own, self.others)?;
         Ok(id)
     }
 }

@@ -36,11 +36,12 @@ pub(super) fn create(
     let base = base(store, &place, &about, &list);
     let index = Index::read(&place)?;
     let entries = walk(root, store.limits)?;
+    let others = store.layout.stored_bytes_beside(&about.namespace)?;
     let mut taking = Taking {
         root,
         limits: store.limits,
         base: base.as_ref().map(by_path).unwrap_or_default(),
-        contents: Contents::new(&place, &index, store.limits)?,
+        contents: Contents::new(&place, &index, store.limits, others)?,
         left_out: Vec::new(),
     };
     let mut saved = Vec::with_capacity(entries.len());
@@ -260,9 +261,8 @@ fn name_it(
     let mut list = list::read(place, &snapshot.namespace, &store.public_key())?;
     // Others may have added since the first look.
     check_count(&list, store.limits)?;
-    if place.stored_bytes()? > store.limits.stored_bytes {
-        return Err(store.limits.full());
-    }
+    let others = store.layout.stored_bytes_beside(&snapshot.namespace)?;
+    store.limits.check_room(place.stored_bytes()?, others)?;
     list.push(listed.clone());
     list::write(place, &snapshot.namespace, &store.signer, &list)
 }

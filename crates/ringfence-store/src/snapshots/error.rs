@@ -51,6 +51,11 @@ pub enum SnapshotError {
         /// The most, in bytes.
         limit: u64,
     },
+    /// All snapshots of all namespaces together would take more on the disk than is allowed.
+    StoreFull {
+        /// The most, in bytes.
+        limit: u64,
+    },
     /// Somebody writes to it all the time.
     Changed {
         /// Below the workspace.
@@ -134,6 +139,9 @@ impl fmt::Display for SnapshotError {
             Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
             Self::TooLarge { what, limit } => write!(f, "{what}: more than {limit} bytes"),
             Self::Full { limit } => write!(f, "all snapshots of this namespace: more than {limit} bytes"),
+            Self::StoreFull { limit } => {
+                write!(f, "all snapshots of all namespaces: more than {limit} bytes")
+            }
             Self::Changed { path } => write!(f, "{path:?} changes while it is worked on"),
             Self::Linked { path } => write!(f, "{path:?} has another name outside of the workspace"),
             Self::Busy => f.write_str("another restore works on this workspace"),

@@ -16,6 +16,7 @@ pub(super) const LIMITS: SnapshotLimits = SnapshotLimits {
     entries: 20_000,
     bytes: 1 << 30,
     stored_bytes: 1 << 30,
+    total_bytes: 1 << 32,
     snapshots: 100,
 };
 

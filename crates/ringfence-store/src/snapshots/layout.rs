@@ -7,7 +7,7 @@ use crate::artifacts::layout::{
 };
 use ringfence_types::Namespace;
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
+    fs::{Dir, FlockOperation, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -107,6 +107,22 @@ impl Layout {
                 error,
             }),
         }
+    }
+
+    /// What all other namespaces take.
+    pub(super) fn stored_bytes_beside(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
+        let failed = || SnapshotError::io("list", self.path.join("namespaces"));
+        let mut sum = 0_u64;
+        for entry in Dir::read_from(&self.namespaces).map_err(failed())? {
+            let entry = entry.map_err(failed())?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // Neither `.` nor `..` is one.
+            let other = Namespace::try_from(name).ok().filter(|name| name != namespace);
+            if let Some(place) = other.and_then(|name| self.find(&name).transpose()) {
+                sum = sum.saturating_add(place?.stored_bytes()?);
+            }
+        }
+        Ok(sum)
     }
 }
 

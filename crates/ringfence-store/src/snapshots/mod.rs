@@ -83,6 +83,8 @@ pub struct SnapshotLimits {
     pub bytes: u64,
     /// What all snapshots of a namespace take on the disk.
     pub stored_bytes: u64,
+    /// What those of all namespaces take together.
+    pub total_bytes: u64,
     /// Snapshots of a namespace.
     pub snapshots: usize,
 }
@@ -136,10 +138,19 @@ pub enum LeftOutReason {
 }
 
 impl SnapshotLimits {
-    fn full(self) -> SnapshotError {
-        SnapshotError::Full {
-            limit: self.stored_bytes,
+    /// Is there room for so much of one namespace, beside what the others have.
+    fn check_room(self, own: u64, others: u64) -> Result<(), SnapshotError> {
+        if own > self.stored_bytes {
+            return Err(SnapshotError::Full {
+                limit: self.stored_bytes,
+            });
         }
+        if own.saturating_add(others) > self.total_bytes {
+            return Err(SnapshotError::StoreFull {
+                limit: self.total_bytes,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -166,14 +177,14 @@ impl SnapshotStore {
     }
 
     /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected. Errors:
-    /// `TooMany`, `TooLarge`, `Full`, `Changed` for a file that is written to all the time, `Linked`, `Refused`.
+    /// `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time, `Linked`, `Refused`.
     pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
         check(&about)?;
         self.resume(root)?;
         let namespace = about.namespace.clone();
         let before = self.stored_bytes(&namespace)?;
         let first = create::create(self, root, about.clone());
-        let Err(SnapshotError::Full { .. }) = first else {
+        let Err(SnapshotError::Full { .. } | SnapshotError::StoreFull { .. }) = first else {
             return first.inspect_err(|_| self.clean_up(&namespace));
         };
         self.clean_up(&namespace);

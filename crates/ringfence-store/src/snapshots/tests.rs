@@ -192,6 +192,61 @@ fn what_a_failed_snapshot_wrote_takes_no_room() {
 }
 
 #[test]
+fn all_namespaces_together_have_a_limit_and_the_last_to_come_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("a", noise(50_000, 1));
+    let store = scratch.store_with(SnapshotLimits {
+        total_bytes: 160_000,
+        ..LIMITS
+    });
+    let create = |name: &str| store.create(scratch.root().as_fd(), about(name));
+    let created: Vec<_> = ["one", "two", "three"].map(create).into_iter().collect();
+    let stored: Vec<u64> = created
+        .iter()
+        .map(|one| one.as_ref().unwrap().stored_bytes)
+        .collect();
+    assert!(
+        stored.iter().all(|bytes| *bytes > 50_000),
+        "the control: {stored:?}"
+    );
+    assert!(matches!(
+        create("four"),
+        Err(SnapshotError::StoreFull { limit: 160_000 })
+    ));
+    assert!(store.list(&namespace("four")).unwrap().is_empty());
+    assert_eq!(store.stored_bytes(&namespace("four")).unwrap(), 0);
+    // What is deleted makes room for whoever comes next.
+    let second = created[1].as_ref().unwrap().id;
+    store.delete(second, &namespace("two")).unwrap();
+    create("four").unwrap();
+    assert!(matches!(create("two"), Err(SnapshotError::StoreFull { .. })));
+}
+
+#[test]
+fn many_namespaces_at_once_do_not_pass_the_limit_of_all() {
+    let scratch = Scratch::new();
+    scratch.write("a", noise(50_000, 1));
+    let store = scratch.store_with(SnapshotLimits {
+        total_bytes: 160_000,
+        ..LIMITS
+    });
+    let (store, scratch) = (&store, &scratch);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                let made = store.create(scratch.root().as_fd(), about(&format!("n{number}")));
+                assert!(
+                    matches!(made, Ok(_) | Err(SnapshotError::StoreFull { .. })),
+                    "{made:?}"
+                );
+            });
+        }
+    });
+    let bytes = (0..8).map(|number| store.stored_bytes(&namespace(&format!("n{number}"))).unwrap());
+    assert!(bytes.sum::<u64>() <= 160_000);
+}
+
+#[test]
 fn limits_are_typed_and_nothing_is_deleted_to_make_room() {
     let scratch = Scratch::new();
     scratch.write("a", noise(50_000, 1));

@@ -146,6 +146,7 @@ struct ArtifactsFile {
 struct SnapshotsFile {
     max: Option<Spanned<Snapshots>>,
     max_mb: Option<Spanned<Disk>>,
+    total_mb: Option<Spanned<Disk>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -311,6 +312,7 @@ impl ConfigFile {
             artifacts_max_mb: at(path, artifacts.max_mb),
             snapshots_max: at(path, snapshots.max),
             snapshots_max_mb: at(path, snapshots.max_mb),
+            snapshots_total_mb: at(path, snapshots.total_mb),
             redact_personal: at(path, self.redact.unwrap_or_default().personal),
             metrics_listen: at(path, self.metrics.unwrap_or_default().listen),
             telemetry_otlp_endpoint: at(path, self.telemetry.unwrap_or_default().otlp_endpoint),

@@ -228,6 +228,7 @@ keys! {
     artifacts_max_mb: Disk, "artifacts.max_mb", Some("1024"), "The most that they take of the disk, in MiB; the oldest go first.";
     snapshots_max: Snapshots, "snapshots.max", Some("100"), "Snapshots that a namespace may have; none is deleted to make room.";
     snapshots_max_mb: Disk, "snapshots.max_mb", Some("4096"), "What they may take of the disk, in MiB, compressed and each content once.";
+    snapshots_total_mb: Disk, "snapshots.total_mb", Some("65536"), "What those of all namespaces together may take of the disk, in MiB.";
     redact_personal: bool, "redact.personal", Some("false"),
         "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
     metrics_listen: Listen, "metrics.listen", Some("off"),

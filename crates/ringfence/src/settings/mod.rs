@@ -174,6 +174,7 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         artifacts_max_mb: Setting::default_of(Disk::clamped(1024)),
         snapshots_max: Setting::default_of(Snapshots::clamped(100)),
         snapshots_max_mb: Setting::default_of(Disk::clamped(4096)),
+        snapshots_total_mb: Setting::default_of(Disk::clamped(65536)),
         redact_personal: Setting::default_of(false),
         metrics_listen: Setting::default_of(Listen(None)),
         telemetry_otlp_endpoint: Setting::default_of(Endpoint(None)),
@@ -391,6 +392,7 @@ fn record(
             entries: SNAPSHOT_ENTRIES_MAX,
             bytes: settings.caps_disk_mb.value.get() * MEBIBYTE,
             stored_bytes: settings.snapshots_max_mb.value.get() * MEBIBYTE,
+            total_bytes: settings.snapshots_total_mb.value.get() * MEBIBYTE,
             snapshots: bounded(settings.snapshots_max.value.get()),
         },
         personal: if settings.redact_personal.value {

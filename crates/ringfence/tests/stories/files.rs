@@ -481,3 +481,23 @@ fn a_snapshot_that_has_become_too_large_for_its_namespace_is_not_restored() {
     assert_eq!(refused["code"], "policy_denied", "{refused}");
     assert!(!workspace().join("a").exists());
 }
+
+#[test]
+fn the_snapshots_of_all_namespaces_together_have_a_limit() {
+    let mut server = Server::start_with(&["--config", &config("snapshots: {total_mb: 1}\n")]);
+    let mut saves = |namespace: &str| {
+        let fills = "head -c 700000 /dev/urandom > noise";
+        server.facts(
+            "execute_code",
+            json!({"code": fills, "language": "shell", "workspace": "namespace", "namespace": namespace}),
+        );
+        server.facts("create_state_snapshot", json!({"namespace": namespace}))
+    };
+    assert_eq!(saves("one")["success"], true);
+    let refused = saves("two");
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
+    assert!(
+        refused["hint"].as_str().unwrap().contains("snapshots.total_mb"),
+        "{refused}"
+    );
+}
