@@ -313,7 +313,12 @@ impl Comparison<'_, '_> {
         let (diff, cut) = if old_content.sha256 == new_content.sha256 {
             (None, false)
         } else {
-            let (diff, cut) = self.diff(path, (&old_content, &new_content), is_risky);
+            let left = if is_risky {
+                &mut self.risky_left
+            } else {
+                &mut self.plain_left
+            };
+            let (diff, cut) = diff(path, (&old_content, &new_content), self.deadline, left);
             (Some(diff), cut)
         };
         Ok(Some(Change {
@@ -333,25 +338,25 @@ impl Comparison<'_, '_> {
             None => Ok(Content::default()),
         }
     }
+}
 
-    /// And whether it is cut, for want of room.
-    fn diff(&mut self, path: &Path, (old, new): (&Content, &Content), is_risky: bool) -> (String, bool) {
-        let sides = match (old.text(), new.text()) {
-            (Ok(old), Ok(new)) => (old, new),
-            (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
-        };
-        let left = if is_risky {
-            &mut self.risky_left
-        } else {
-            &mut self.plain_left
-        };
-        if *left == 0 {
-            return (text::NOT_SHOWN.to_owned(), true);
-        }
-        let (diff, cut) = text::unified(path, sides.0, sides.1, self.deadline, *left);
-        *left = left.saturating_sub(diff.len());
-        (diff, cut)
+/// And whether it is cut, for want of room.
+fn diff(
+    path: &Path,
+    (old, new): (&Content, &Content),
+    deadline: Instant,
+    left: &mut usize,
+) -> (String, bool) {
+    let sides = match (old.text(), new.text()) {
+        (Ok(old), Ok(new)) => (old, new),
+        (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
+    };
+    if *left == 0 {
+        return (text::NOT_SHOWN.to_owned(), true);
     }
+    let (diff, cut) = text::unified(path, sides.0, sides.1, deadline, *left);
+    *left = left.saturating_sub(diff.len());
+    (diff, cut)
 }
 
 /// As much of a file as was looked at.

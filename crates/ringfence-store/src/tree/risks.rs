@@ -70,7 +70,10 @@ pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
     let is_directory = sides.all(|node| node.kind == EntryKind::Directory);
     let mut risks: BTreeSet<Risk> = RULES
         .iter()
-        .filter(|rule| rule.place.holds(&names, is_directory))
+        .filter(|rule| match is_directory {
+            true => rule.place.holds_directory(&names),
+            false => rule.place.holds(&names),
+        })
         .map(|rule| rule.risk)
         .collect();
     if facts.path.ancestors().any(|above| facts.bare.contains(above)) {
@@ -314,184 +317,45 @@ mod tests {
         }
     }
 
+    #[rustfmt::skip]
+    const KNOWN: &[(&str, &[&str])] = &[
+        ("python.compiled", &["pkg/__pycache__/mod.cpython-312.pyc", "lib/mod.PYO", "__pycache__/notes.txt"]),
+        ("compiled", &["ext.cpython-312-x86_64-linux-gnu.so", "a.pyd", "build2/addon.node", "lib.dylib", "x.DLL",
+            "app.jar", "m.wasm", "shell/rc.zwc"]),
+        ("git.bare", &["docs/commondir", "docs/config.worktree", "docs/GitDir"]),
+        ("git.hooks", &[".lintstagedrc.json", "lefthook.toml", ".lefthook/pre-push/x", "commitlint.config.json"]),
+        ("vcs.directory", &[".hg/hgrc", ".jj/repo/config.toml", ".svn/wc.db"]),
+        ("python.modules", &["lib/site-packages/numpy/core.py", "dist-packages/x", ".venv/bin/activate",
+            "x.dist-info/entry_points.txt", "random.py", "Email/__init__.py"]),
+        ("python.tests", &["pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini", "noxfile.py", ".coveragerc"]),
+        ("python.settings", &[".pylintrc", "mypy.ini", ".mypy.ini", ".flake8"]),
+        ("python.build", &["Pipfile", "setup.cfg"]),
+        ("python.tasks", &["tasks.py", "fabfile.py"]),
+        ("interpreter.start", &[".pdbrc", "ipython_config.py", ".gdbinit", ".lldbinit", ".Rprofile", ".irbrc",
+            ".pryrc", ".rspec", ".ghci", ".iex.exs", "latexmkrc", ".latexmkrc", "program-gdb.py"]),
+        ("node.modules", &[".pnp.cjs", ".pnp.loader.mjs"]),
+        ("node.settings", &[".yarnrc.yml", "deno.json", "deno.jsonc", "pnpm-workspace.yaml"]),
+        ("tool.settings", &[".mocharc.yml", "karma.conf.js", ".stylelintrc.json", "nodemon.json",
+            ".storybook/main.ts", "turbo.json", ".babelrc.json", "anything.config.mjs", "babel.config.json"]),
+        ("build", &[".mvn/jvm.config", "buildSrc/x.kt", "app.gradle", "x.gradle.kts",
+            "gradle/wrapper/gradle-wrapper.properties", "WORKSPACE", "BUILD", "pkg/BUILD.bazel", "MODULE.bazel",
+            "tools/bazel", "Tiltfile", "Snakefile", "mix.exs", "Package.swift", "Directory.Build.props", "x.csproj",
+            "x.targets", "main.tf", "Rakefile", "Gemfile", "x.gemspec", "Taskfile.yaml", "CMakeLists.txt",
+            "x.cmake", "meson.build", "ansible.cfg"]),
+        ("rust.build", &[".cargo/bin/x", "rust-toolchain.toml"]),
+        ("container", &["web.dockerfile"]),
+        ("shell.directory", &[".mise.toml", "mise.local.toml", ".mise/config.toml", ".tool-versions",
+            ".direnv/bin/x"]),
+        ("environment", &[".env", ".env.local"]),
+        ("editor", &[".emacs", ".emacs.d/init.el", ".dir-locals.el", ".vim/x", ".exrc", ".vimrc", ".nvimrc"]),
+        ("agent", &[".opencode/agent/x.md", "opencode.json", ".mcp.json", "CLAUDE.md", "AGENTS.md",
+            ".gemini/settings.json", ".codex/config.toml", ".aider.conf.yml"]),
+        ("ci", &[".github/copilot-instructions.md"]),
+    ];
+
     #[test]
     fn names_that_a_host_is_known_to_run_or_obey_are_flagged() {
-        let table: &[(&str, &[&str])] = &[
-            (
-                "python.compiled",
-                &[
-                    "pkg/__pycache__/mod.cpython-312.pyc",
-                    "lib/mod.PYO",
-                    "__pycache__/notes.txt",
-                ],
-            ),
-            (
-                "compiled",
-                &[
-                    "ext.cpython-312-x86_64-linux-gnu.so",
-                    "a.pyd",
-                    "build2/addon.node",
-                    "lib.dylib",
-                    "x.DLL",
-                    "app.jar",
-                    "m.wasm",
-                    "shell/rc.zwc",
-                ],
-            ),
-            (
-                "git.bare",
-                &["docs/commondir", "docs/config.worktree", "docs/GitDir"],
-            ),
-            (
-                "git.hooks",
-                &[
-                    ".lintstagedrc.json",
-                    "lefthook.toml",
-                    ".lefthook/pre-push/x",
-                    "commitlint.config.json",
-                ],
-            ),
-            (
-                "vcs.directory",
-                &[".hg/hgrc", ".jj/repo/config.toml", ".svn/wc.db"],
-            ),
-            (
-                "python.modules",
-                &[
-                    "lib/site-packages/numpy/core.py",
-                    "dist-packages/x",
-                    ".venv/bin/activate",
-                    "x.dist-info/entry_points.txt",
-                    "random.py",
-                    "Email/__init__.py",
-                ],
-            ),
-            (
-                "python.tests",
-                &[
-                    "pytest.ini",
-                    ".pytest.ini",
-                    "pytest.toml",
-                    "tox.ini",
-                    "noxfile.py",
-                    ".coveragerc",
-                ],
-            ),
-            (
-                "python.settings",
-                &[".pylintrc", "mypy.ini", ".mypy.ini", ".flake8"],
-            ),
-            ("python.build", &["Pipfile", "setup.cfg"]),
-            ("python.tasks", &["tasks.py", "fabfile.py"]),
-            (
-                "interpreter.start",
-                &[
-                    ".pdbrc",
-                    "ipython_config.py",
-                    ".gdbinit",
-                    ".lldbinit",
-                    ".Rprofile",
-                    ".irbrc",
-                    ".pryrc",
-                    ".rspec",
-                    ".ghci",
-                    ".iex.exs",
-                    "latexmkrc",
-                    ".latexmkrc",
-                    "program-gdb.py",
-                ],
-            ),
-            ("node.modules", &[".pnp.cjs", ".pnp.loader.mjs"]),
-            (
-                "node.settings",
-                &[".yarnrc.yml", "deno.json", "deno.jsonc", "pnpm-workspace.yaml"],
-            ),
-            (
-                "tool.settings",
-                &[
-                    ".mocharc.yml",
-                    "karma.conf.js",
-                    ".stylelintrc.json",
-                    "nodemon.json",
-                    ".storybook/main.ts",
-                    "turbo.json",
-                    ".babelrc.json",
-                    "anything.config.mjs",
-                    "babel.config.json",
-                ],
-            ),
-            (
-                "build",
-                &[
-                    ".mvn/jvm.config",
-                    "buildSrc/x.kt",
-                    "app.gradle",
-                    "x.gradle.kts",
-                    "gradle/wrapper/gradle-wrapper.properties",
-                    "WORKSPACE",
-                    "BUILD",
-                    "pkg/BUILD.bazel",
-                    "MODULE.bazel",
-                    "tools/bazel",
-                    "Tiltfile",
-                    "Snakefile",
-                    "mix.exs",
-                    "Package.swift",
-                    "Directory.Build.props",
-                    "x.csproj",
-                    "x.targets",
-                    "main.tf",
-                    "Rakefile",
-                    "Gemfile",
-                    "x.gemspec",
-                    "Taskfile.yaml",
-                    "CMakeLists.txt",
-                    "x.cmake",
-                    "meson.build",
-                    "ansible.cfg",
-                ],
-            ),
-            ("rust.build", &[".cargo/bin/x", "rust-toolchain.toml"]),
-            ("container", &["web.dockerfile"]),
-            (
-                "shell.directory",
-                &[
-                    ".mise.toml",
-                    "mise.local.toml",
-                    ".mise/config.toml",
-                    ".tool-versions",
-                    ".direnv/bin/x",
-                ],
-            ),
-            ("environment", &[".env", ".env.local"]),
-            (
-                "editor",
-                &[
-                    ".emacs",
-                    ".emacs.d/init.el",
-                    ".dir-locals.el",
-                    ".vim/x",
-                    ".exrc",
-                    ".vimrc",
-                    ".nvimrc",
-                ],
-            ),
-            (
-                "agent",
-                &[
-                    ".opencode/agent/x.md",
-                    "opencode.json",
-                    ".mcp.json",
-                    "CLAUDE.md",
-                    "AGENTS.md",
-                    ".gemini/settings.json",
-                    ".codex/config.toml",
-                    ".aider.conf.yml",
-                ],
-            ),
-            ("ci", &[".github/copilot-instructions.md"]),
-        ];
-        for (rule, paths) in table {
+        for (rule, paths) in KNOWN {
             for path in *paths {
                 let found = rules(path, None, Some((0o644, "x")));
                 assert!(found.contains(rule), "{path}: {found:?}");

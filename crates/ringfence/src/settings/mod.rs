@@ -111,6 +111,9 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
+/// What Python has imported already, where it is installed.
+const PRELOADED: &[&str] = &["numpy", "pandas", "matplotlib.pyplot"];
+
 #[expect(clippy::cast_precision_loss, reason = "no machine has 2^52 cores")]
 fn defaults(environment: &Environment, log: LogLevel) -> Effective {
     let machine = Cores::clamped(cores() as f64);
@@ -148,11 +151,7 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         warm_ready: Setting::default_of(Ready::clamped(2)),
         warm_ready_max: Setting::default_of(Ready::clamped(8)),
         warm_memory_mb: Setting::default_of(Memory::clamped(1024)),
-        warm_preload_python: Setting::default_of(List::of(ModuleName::ours(&[
-            "numpy",
-            "pandas",
-            "matplotlib.pyplot",
-        ]))),
+        warm_preload_python: Setting::default_of(List::of(ModuleName::ours(PRELOADED))),
         warm_preload_node: Setting::default_of(List::of(Vec::new())),
         warm_template_forks: Setting::default_of(Forks::clamped(10_000)),
         warm_template_minutes: Setting::default_of(Minutes::clamped(60)),

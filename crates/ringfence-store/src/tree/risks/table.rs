@@ -32,17 +32,17 @@ const fn rule(rule: &'static str, sentence: &'static str, place: Place) -> Rule 
 }
 
 impl Place {
+    /// Is a directory of these names such a place. What is run is a file: a directory `build` is no `BUILD`.
+    pub(super) fn holds_directory(&self, names: &[String]) -> bool {
+        matches!(self, Self::Within(_)) && self.holds(names)
+    }
+
     /// Is a path of these names such a place.
-    pub(super) fn holds(&self, names: &[String], is_directory: bool) -> bool {
+    pub(super) fn holds(&self, names: &[String]) -> bool {
         let Some(last) = names.last() else { return false };
         match self {
-            Self::Within(list) => return names.iter().any(|name| list.contains(&name.as_str())),
-            // What is run is a file; a directory `build` is no `BUILD`.
-            _ if is_directory => return false,
-            _ => {}
-        }
-        match self {
-            Self::Within(list) | Self::Name(list) => list.contains(&last.as_str()),
+            Self::Within(list) => names.iter().any(|name| list.contains(&name.as_str())),
+            Self::Name(list) => list.contains(&last.as_str()),
             Self::Ending(list) => list.iter().any(|end| last.ends_with(end)),
             Self::Beginning(list) => list.iter().any(|start| last.starts_with(start)),
             Self::Tail(list) => list.iter().any(|tail| {
