@@ -146,10 +146,11 @@ fn plain_name(name: &str) -> String {
     }
 }
 
-/// Directories that Git takes for bare repositories, or would with a little more: what a repository keeps beside its `HEAD`
-/// can also lie where its `commondir` says.
+/// Directories that Git takes for bare repositories, or would with a little more: the half with `HEAD` can lie in one place
+/// and, where its `commondir` says, the half with `objects` and `refs` in another.
 pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
-    const BESIDE: [&str; 6] = [
+    const PARTS: [&str; 7] = [
+        "head",
         "config",
         "config.worktree",
         "commondir",
@@ -157,22 +158,20 @@ pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<Pat
         "refs",
         "hooks",
     ];
-    let mut heads = BTreeSet::new();
-    let mut others = BTreeSet::new();
+    let mut found: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
     for path in nodes.keys() {
         let Some(name) = path.file_name() else { continue };
         let name = plain_name(&name.to_string_lossy());
-        let directory = path.parent().unwrap_or(Path::new(""));
-        if name == "head" {
-            heads.insert(directory);
-        } else if BESIDE.contains(&name.as_str()) {
-            others.insert(directory);
+        if let Some(part) = PARTS.into_iter().find(|part| *part == name) {
+            let directory = path.parent().unwrap_or(Path::new(""));
+            found.entry(directory).or_default().insert(part);
         }
     }
-    heads
-        .intersection(&others)
-        .map(|path| (*path).to_owned())
-        .collect()
+    let is_half = |parts: &BTreeSet<&str>| {
+        (parts.contains("head") && parts.len() > 1) || (parts.contains("objects") && parts.contains("refs"))
+    };
+    let halves = found.into_iter().filter(|(_, parts)| is_half(parts));
+    halves.map(|(path, _)| path.to_owned()).collect()
 }
 
 /// The parts of a package.json that are run. What cannot be read differs from everything that can.
@@ -468,10 +467,12 @@ mod tests {
             "z/refs",
             "z/config",
             "HEAD",
+            "w/objects",
+            "w/refs",
         ];
         let nodes = paths.map(|path| (PathBuf::from(path), node(EntryKind::File, 0o644)));
         let bare = bare_repositories(&nodes.into());
-        assert_eq!(bare, BTreeSet::from(["x", "y"].map(PathBuf::from)));
+        assert_eq!(bare, BTreeSet::from(["w", "x", "y"].map(PathBuf::from)));
         let risks = of(&Facts {
             path: Path::new("x/config"),
             old: None,

@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
         Place::Beginning(&["lefthook.", ".lefthook", "lefthook-local.", ".lintstagedrc", "lint-staged.config.",
             "commitlint.config.", ".commitlintrc", ".huskyrc", ".simple-git-hooks"])),
     rule("vcs.directory", "Version control runs hooks and programs that the files of this repository name.",
-        Place::Within(&[".hg", ".jj", ".svn", ".bzr"])),
+        Place::Within(&[".hg", ".jj", ".svn", ".bzr", ".sl", "_darcs"])),
     rule("vcs.directory", "Mercurial takes hooks and extensions from this file.", Place::Name(&[".hgrc"])),
 
     // Shells, interpreters, debuggers.
@@ -102,7 +102,11 @@ pub(super) const RULES: &[Rule] = &[
     rule("interpreter.start", "An interpreter or a debugger runs this file when it starts in the directory.",
         Place::Name(&[".gdbinit", ".lldbinit", ".cgdbrc", ".rprofile", ".irbrc", ".pryrc", ".rspec", ".ghci", ".iex.exs",
             ".pdbrc", ".pdbrc.py", ".ocamlinit", ".erlang", ".octaverc", ".sqliterc", ".psqlrc", ".mongorc.js",
-            "ipython_config.py", "latexmkrc", ".latexmkrc", ".perldb", ".screenrc", ".tmux.conf"])),
+            "ipython_config.py", "latexmkrc", ".latexmkrc", ".perldb", ".screenrc", ".tmux.conf",
+            ".proverc", ".perltidyrc", ".perlcriticrc", ".pythonrc", ".pythonstartup", ".formatter.exs", "startup.m",
+            "matlabrc.m", "startup.jl"])),
+    rule("interpreter.start", "Jupyter and IPython run what is in here when they start.",
+        Place::Within(&[".ipython", ".jupyter", "profile_default"])),
     rule("interpreter.start", "A debugger runs this file with the program that it is named after.",
         Place::Ending(&["-gdb.py", "-gdb.gdb", "-gdb.scm"])),
 
@@ -143,7 +147,10 @@ pub(super) const RULES: &[Rule] = &[
             "hatch_build.py", "pipfile", "uv.toml"])),
     rule("python.settings", "A checker of Python code takes plug-ins or programs to run from this file.",
         Place::Name(&[".pylintrc", "pylintrc", ".pylintrc.toml", "mypy.ini", ".mypy.ini", ".flake8"])),
-    rule("python.tasks", "A task runner runs this file.", Place::Name(&["tasks.py", "fabfile.py", "dodo.py"])),
+    rule("python.settings", "A tool runs this file as its settings.",
+        Place::Name(&["conf.py", "gunicorn.conf.py", "celeryconfig.py", "jupyter_notebook_config.py",
+            "jupyter_server_config.py", "jupyter_lab_config.py"])),
+    rule("python.tasks", "A task runner runs this file.", Place::Name(&["tasks.py", "fabfile.py", "dodo.py", "locustfile.py"])),
 
     // JavaScript.
     rule("node.settings", "Package managers take a registry, credentials or scripts to run from this file.",
@@ -177,7 +184,9 @@ pub(super) const RULES: &[Rule] = &[
             "procfile", "tiltfile", "snakefile", "mix.exs", "rebar.config", "package.swift", "podfile", "fastfile",
             "dangerfile", "brewfile", "composer.json", "build.pl", "makefile.pl", "setup.hs", "stack.yaml", "project.clj",
             "deps.edn", "conanfile.py", "premake5.lua", "xmake.lua", "earthfile", "magefile.go", "flake.nix", "shell.nix",
-            "default.nix", "devenv.nix", "ansible.cfg", ".ansible.cfg", "nuget.config"])),
+            "default.nix", "devenv.nix", "ansible.cfg", ".ansible.cfg", "nuget.config", "capfile",
+            "mlproject", "dvc.yaml", "devbox.json", "pixi.toml", "go.work", "cabal.project", "dist.ini", ".golangci.yml",
+            ".golangci.yaml"])),
     rule("build", "Bazel runs what this file says.",
         Place::Name(&[".bazelrc", ".bazeliskrc", ".bazelversion", "workspace", "workspace.bazel", "workspace.bzlmod",
             "build", "build.bazel", "module.bazel", "buck"])),
@@ -224,11 +233,12 @@ pub(super) const RULES: &[Rule] = &[
     // The rest of a machine.
     rule("desktop", "The desktop or the service manager starts programs that this file names.",
         Place::Ending(&[".desktop", ".service", ".socket", ".timer", ".plist", ".lnk", ".bat", ".cmd", ".ps1", ".scf", ".vbs",
-            ".wsf", ".hta", ".url", ".command"])),
+            ".wsf", ".hta", ".url", ".command", ".inf", ".reg", ".scpt"])),
     rule("desktop", "The desktop starts programs that this file names.",
         Place::Name(&["autorun.inf", "desktop.ini", ".directory"])),
     rule("credentials", "Tools take hosts, keys or commands from here.",
         Place::Within(&[".ssh", ".aws", ".kube", ".docker", ".gnupg"])),
+    rule("server", "A web server obeys this file.", Place::Name(&[".htaccess", ".user.ini"])),
     rule("credentials", "Tools take hosts, keys or commands from this file.",
         Place::Name(&[".netrc", ".curlrc", ".wgetrc", ".terraformrc", ".my.cnf"])),
 ];
