@@ -97,7 +97,7 @@ pub struct Lay {
     pub mode: String,
     /// Of a file, where it is known.
     pub sha256: Option<String>,
-    /// Where a link points, as it is written.
+    /// Where a link leads.
     pub target: Option<String>,
 }
 
