@@ -432,6 +432,10 @@ pub(crate) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestEr
 pub(crate) fn refusal(error: &TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match error {
+        TreeError::Io { error: why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => new(
+            ErrorCode::PolicyDenied,
+            "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
+        ),
         TreeError::NotFound(_) => new(ErrorCode::NotFound, "`list_files` names what is there."),
         TreeError::Refused { .. } => new(
             ErrorCode::PolicyDenied,
@@ -452,10 +456,6 @@ pub(crate) fn refusal(error: &TreeError) -> RequestError {
         TreeError::Stale(_) => new(
             ErrorCode::Busy,
             "It has changed since it was looked at; nothing was written. Look again.",
-        ),
-        TreeError::Io { error: why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => new(
-            ErrorCode::PolicyDenied,
-            "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
         ),
         TreeError::Io { .. } => fault(error.to_string()),
     }

@@ -13,7 +13,7 @@ use ringfence_jail::HostWorkspace;
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
-    tree::{self, Change, Changes, overlay},
+    tree::{self, Changes, overlay},
 };
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
 use serde::Serialize;
@@ -140,6 +140,25 @@ impl HeldChanges {
         self.changes.token()
     }
 
+    /// What the host may run is not accepted as a line that says there was no room for it.
+    fn check_whole(&self) -> Result<(), RequestError> {
+        let flagged = self.changes.list.iter().filter(|change| !change.risks.is_empty());
+        let count = flagged
+            .filter(|change| change.cut && change.new.is_some())
+            .count();
+        if count == 0 {
+            return Ok(());
+        }
+        Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "the host may later run {count} of the files for {} whose changes could not be shown in full.",
+                self.lower.directory.display()
+            ),
+            "Have the script change fewer of the flagged files at a time, or pack those that it makes into an archive.",
+        ))
+    }
+
     /// Nothing is accepted that nobody was shown.
     pub fn check_shown(&self) -> Result<(), RequestError> {
         if !self.difference.truncated {
@@ -153,23 +172,6 @@ impl HeldChanges {
                 self.lower.directory.display()
             ),
             "Have the script change fewer files at a time, or pack those that it makes into an archive.",
-        ))
-    }
-
-    /// What the host may run is not accepted as a line that says there was no room for it.
-    fn check_whole(&self) -> Result<(), RequestError> {
-        let is_hidden = |change: &&Change| change.cut && change.new.is_some() && !change.risks.is_empty();
-        let count = self.changes.list.iter().filter(is_hidden).count();
-        if count == 0 {
-            return Ok(());
-        }
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            format!(
-                "the host may later run {count} of the files for {} whose changes could not be shown in full.",
-                self.lower.directory.display()
-            ),
-            "Have the script change fewer of the flagged files at a time, or pack those that it makes into an archive.",
         ))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::{engine::House, policy::Grant, runtimes, store::fault};
 use ringfence_jail::{HostWorkspace, Quota};
-use ringfence_store::{make_own_directory, take_back_own_directory};
+use ringfence_store::make_own_directory;
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
     collections::HashMap,
@@ -249,7 +249,7 @@ impl Workspaces {
             let many = format!("{NAMESPACES_MAX} namespaces have a workspace");
             return Err(std::io::Error::other(many));
         }
-        take_back_own_directory(&directory)?;
+        ringfence_store::take_back_own_directory(&directory)?;
         let lock = self.directory.join(format!(".{namespace}.lock"));
         let file = OpenOptions::new()
             .create(true)

@@ -208,7 +208,7 @@ pub(super) fn difference() -> Value {
     let risk = record(json!({"rule": string(), "what": string()}));
     let side = or_null(record(json!({
         "kind": string(), "size_bytes": whole(), "mode": string(), "sha256": or_null(string()),
-        "target": said("Of a link.", or_null(string())),
+        "target": said("Where a link leads.", or_null(string())),
     })));
     let one = record(json!({
         "path": string(),
