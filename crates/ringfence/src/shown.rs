@@ -4,7 +4,7 @@
 mod workspaces;
 
 pub(crate) use workspaces::{
-    committed, difference, held_changes, snapshot_made, snapshot_restored, snapshots,
+    committed, difference, files, held_changes, snapshot_made, snapshot_restored, snapshots,
 };
 
 use crate::{mcp::LIMIT_NAMES, moment};
@@ -53,7 +53,7 @@ pub(crate) fn stats(stats: &Stats) -> Shown {
 
 pub(crate) fn session(session: &Session) -> Shown {
     Shown {
-        text: session_line(session),
+        text: format!("session_id: {}\n{}", session.session_id, session_line(session)),
         facts: json!(session),
     }
 }
@@ -66,6 +66,19 @@ pub(crate) fn sessions(sessions: &[Session]) -> Shown {
     Shown {
         text,
         facts: json!({"sessions": sessions}),
+    }
+}
+
+/// None: there is none of this name.
+pub(crate) fn terminated(killed: Option<bool>) -> Shown {
+    let text = match killed {
+        Some(true) => "ended\n",
+        Some(false) => "it had ended before\n",
+        None => "there is no such session in this namespace\n",
+    };
+    Shown {
+        text: text.to_owned(),
+        facts: json!({"killed": killed == Some(true), "existed": killed.is_some()}),
     }
 }
 

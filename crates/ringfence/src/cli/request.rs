@@ -75,6 +75,38 @@ pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
     })
 }
 
+/// A file of the host, or standard input for `-`: all of it, and at most so many bytes.
+pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
+    let mut bytes = Vec::new();
+    let limit = bytes_max as u64 + 1;
+    let read = if file == Path::new(STDIN) {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)
+    } else {
+        File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| {
+        RequestError::invalid(
+            format!("cannot read {}: {error}.", file.display()),
+            "Name a file that exists, or `-` for standard input.",
+        )
+    })?;
+    if bytes.len() > bytes_max {
+        return Err(RequestError::invalid(
+            format!("{what} has more than {} MiB.", bytes_max >> 20),
+            "Give it in parts.",
+        ));
+    }
+    Ok(bytes)
+}
+
+/// What a script's name or first line says that it is written in.
+pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
+    let extension = script.extension().and_then(|extension| extension.to_str());
+    extension
+        .and_then(Language::from_extension)
+        .or_else(|| Language::from_shebang(code))
+}
+
 /// Named, else by the ending of the file's name, else by the first line.
 fn language(arguments: &RunArguments, code: &str) -> Result<Language, RequestError> {
     if let Some(name) = &arguments.language {
@@ -82,22 +114,15 @@ fn language(arguments: &RunArguments, code: &str) -> Result<Language, RequestErr
             RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
         });
     }
-    let extension = arguments
-        .script
-        .extension()
-        .and_then(|extension| extension.to_str());
-    extension
-        .and_then(Language::from_extension)
-        .or_else(|| Language::from_shebang(code))
-        .ok_or_else(|| {
-            RequestError::invalid(
-                format!(
-                    "the language of {} is not clear from its name or its first line.",
-                    arguments.script.display()
-                ),
-                "Name it: `--language python`, `node`, `typescript` or `shell`.",
-            )
-        })
+    language_of(&arguments.script, code).ok_or_else(|| {
+        RequestError::invalid(
+            format!(
+                "the language of {} is not clear from its name or its first line.",
+                arguments.script.display()
+            ),
+            "Name it: `--language python`, `node`, `typescript` or `shell`.",
+        )
+    })
 }
 
 /// A name that would not do inside is simply not used; it is for tracebacks only.

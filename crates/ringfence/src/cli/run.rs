@@ -50,8 +50,9 @@ pub(super) struct RunArguments {
     /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
     #[arg(long, value_name = "NAME")]
     pub(super) package: Vec<String>,
-    /// The session of a running server to run in, instead of a sandbox of its own
-    #[arg(long, value_name = "ID", conflicts_with_all = ["language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard"])]
+    /// The session of a running server to run in, instead of a sandbox of its own; standard input that is no terminal is read
+    /// to its end first
+    #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard"])]
     pub(super) session: Option<SessionId>,
     /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it until they are
     /// committed; `namespace`: the one that is kept for the namespace; or the name of one that the configuration lists
@@ -103,7 +104,7 @@ impl RunArguments {
 }
 
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
-const READER_LEFT: u8 = 141;
+pub(super) const READER_LEFT: u8 = 141;
 /// How long a run may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -139,10 +140,6 @@ fn in_session(
     session: SessionId,
     arguments: RunArguments,
 ) -> Result<ExitCode, RequestError> {
-    let script = (
-        request::read_script(&arguments.script)?,
-        request::script_name(&arguments.script),
-    );
     let timeout_ms = arguments.timeout.map(request::milliseconds).transpose()?;
     let raw = if arguments.raw {
         Raw::AsWritten
@@ -150,7 +147,14 @@ fn in_session(
         Raw::Neutralised
     };
     let shown = (!arguments.json).then_some(raw);
-    super::session::run_script(context, session, script, arguments.args, timeout_ms, shown)
+    super::session::run_script(
+        context,
+        session,
+        &arguments.script,
+        arguments.args,
+        timeout_ms,
+        shown,
+    )
 }
 
 /// Everything that a run needs, read and checked.
@@ -369,7 +373,7 @@ pub(super) fn unwritten(error: &io::Error) -> RequestError {
 }
 
 /// Nobody reads our stderr any more: the run goes on for the sake of its stdout.
-fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
+pub(super) fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -439,7 +443,7 @@ fn conclude(
                 .map_err(|error| fault("print", &error))?;
         }
         Shown::Streams(_) => {
-            explain_end(terminal, &result);
+            explain_end(terminal, &result, Where::OfItsOwn);
             for denial in &result.denials {
                 let lost = if denial.rule == "artifacts.plain_files" {
                     "not kept: "
@@ -456,8 +460,15 @@ fn conclude(
     Ok(ExitCode::from(u8::try_from(result.exit_code).unwrap_or(FAILED)))
 }
 
+/// Whose limits a script had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    OfItsOwn,
+    InSession,
+}
+
 /// An end that the script's own output cannot explain.
-pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
+pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult, place: Where) {
     let (message, hint) = match result.exit.kind {
         ExitKind::Timeout => (
             "the script ran out of time and was stopped.",
@@ -465,9 +476,17 @@ pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
         ),
         ExitKind::OutOfMemory => (
             "the script ran out of memory and was stopped.",
-            "Allow more with --memory SIZE; files that it wrote count, too.",
+            if place == Where::InSession {
+                "Make a session that has more, with `ringfence session create --memory SIZE`; files that it wrote count, too."
+            } else {
+                "Allow more with --memory SIZE; files that it wrote count, too."
+            },
         ),
         ExitKind::Limit => match result.exit.limit.as_deref() {
+            Some("disk") if place == Where::InSession => (
+                "the script filled the session's disk and was stopped.",
+                "Make a session that has more, with `ringfence session create --disk SIZE`.",
+            ),
             Some("disk") => (
                 "the script filled its disk and was stopped.",
                 "Allow more with --disk SIZE.",
@@ -494,12 +513,10 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
         .iter()
         .filter(|artifact| !kept.keeps(&artifact.name, artifact.signature.as_deref()));
     let lost: Vec<&str> = lost.map(|artifact| artifact.name.as_str()).collect();
-    let more = match lost.len() {
-        0 => return None,
-        few if few <= NAMES_SHOWN => String::new(),
-        many => format!(" and {} more", many - NAMES_SHOWN),
-    };
-    let shown = lost.into_iter().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+    if lost.is_empty() {
+        return None;
+    }
+    let names = some_of(lost.into_iter());
     // Those that the store has are signed.
     let is_stored = result
         .artifacts
@@ -513,7 +530,16 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
     } else {
         "keep such files with --artifacts DIR".to_owned()
     };
-    Some(format!("left behind: {shown}{more} ({how})"))
+    Some(format!("left behind: {names} ({how})"))
+}
+
+/// The first few names, and how many more there are.
+pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let shown = names.by_ref().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// Is somebody there who sees a question and can answer it.

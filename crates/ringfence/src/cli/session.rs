@@ -1,32 +1,38 @@
 //! `ringfence session` and `ringfence bridge`: the sessions of servers that run.
 
+mod create;
+mod exec;
+mod files;
 mod overlay;
 
+pub(super) use exec::run_script;
+
+use create::Create;
+use exec::Exec;
+use files::{Copy, List};
 use overlay::Consent;
 
 use super::{
-    Context, FAILED, fault,
+    Context,
     live::{self, Ask, namespace},
-    request::{self, STDIN},
-    run::{explain_end, unwritten},
+    request,
 };
 use crate::{
-    control::{self, Answered, Call, Piece, Request, Wish},
+    control::{self, Answered, Request},
     settings::{Layer, LogLevel},
-    terminal::{Raw, Terminal, neutral},
 };
 use clap::{Args, Subcommand};
-use ringfence_types::{
-    ErrorCode, ExecutionResult, Language, LimitsRequest, Namespace, RequestError, ScriptName, SessionId,
-    WorkspaceSource,
-};
+use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::Value;
 use std::{
-    io,
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use tokio::signal::unix::{SignalKind, signal};
+
+/// As a shell shows SIGINT.
+const INTERRUPTED: u8 = 130;
+/// A value that is given to a session has at most so many bytes.
+const VALUE_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct SessionArguments {
@@ -36,7 +42,7 @@ pub(super) struct SessionArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Start an interpreter that stays alive in a running server, and print its session's id
+    /// Start an interpreter that stays alive in a running server, and print its session's id alone
     Create(Box<Create>),
     /// Show the sessions of running servers
     List {
@@ -55,6 +61,10 @@ enum Action {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Copy a file to a session, or from one
+    Cp(Copy),
+    /// List the files of a session
+    Ls(List),
     /// Show what a session has done to a directory that it sees through an overlay
     Diff {
         /// What `session create` printed
@@ -72,7 +82,7 @@ enum Action {
         #[command(flatten)]
         ask: Ask,
     },
-    /// End a session with everything in it
+    /// End a session with everything in it; one that has ended already is no error
     Kill {
         /// What `session create` printed
         session: SessionId,
@@ -82,80 +92,12 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Create {
-    /// Language: python, node, typescript or shell
-    #[arg(short, long, value_name = "NAME", default_value = "python", value_parser = language)]
-    language: Language,
-    /// Namespace that it belongs to
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
-    namespace: Namespace,
-    /// Wall-clock limit of a call, in seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
-    /// The session ends when it was not used for so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    idle: Option<f64>,
-    /// Memory limit, as 256m or 1g
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<String>,
-    /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES")]
-    cpus: Option<f64>,
-    /// Processes and threads
-    #[arg(long, value_name = "COUNT")]
-    processes: Option<u32>,
-    /// Private disk, as 256m or 1g
-    #[arg(long, value_name = "SIZE")]
-    disk: Option<String>,
-    /// A variable for the session, whose environment is otherwise built from nothing
-    #[arg(long, value_name = "NAME=VALUE")]
-    env: Vec<String>,
-    /// A secret of the vault that the session gets as a variable of this name
-    #[arg(long, value_name = "NAME")]
-    secret: Vec<String>,
-    /// Directory of the host to work in, or `namespace`, or a name of `workspaces` in the configuration
-    #[arg(long, value_name = "DIR:ro|rw|overlay")]
-    workspace: Option<String>,
-    /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the next
-    #[arg(long, value_name = "NAME")]
-    package: Vec<String>,
-    #[command(flatten)]
-    ask: Ask,
-}
-
-#[derive(Debug, Args)]
-struct Exec {
-    /// What `session create` printed
-    session: SessionId,
-    /// Script to run, or `-` for standard input
-    #[arg(required_unless_present = "code")]
-    script: Option<PathBuf>,
-    /// The code itself
-    #[arg(short, long, value_name = "CODE", conflicts_with = "script")]
-    code: Option<String>,
-    /// A file that the code can read as its standard input
-    #[arg(long, value_name = "FILE")]
-    stdin: Option<PathBuf>,
-    /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
-    /// Pass control characters of the output through to a terminal
-    #[arg(long)]
-    raw: bool,
-    #[command(flatten)]
-    ask: Ask,
-    /// The code's own arguments
-    #[arg(last = true, value_name = "ARGS")]
-    args: Vec<String>,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct BridgeArguments {
     /// The session that gets the value
     session: SessionId,
     /// What the variable is called; with --from, also there
     key: String,
-    /// The value: JSON, or else text
+    /// The value: JSON, or else text; `-` for standard input
     #[arg(required_unless_present = "from")]
     value: Option<String>,
     /// Take the variable of this session
@@ -168,19 +110,14 @@ pub(super) struct BridgeArguments {
     ask: Ask,
 }
 
-fn language(name: &str) -> Result<Language, String> {
-    name.parse()
-}
-
 pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<ExitCode, RequestError> {
     match arguments.action {
-        Action::Create(create) => {
-            let ask = Ask { ..create.ask };
-            live::one(context, &ask, &create_request(*create)?)
-        }
+        Action::Create(create) => create::create(context, *create),
         Action::List { namespace, ask } => live::all(context, &ask, &Request::SessionList { namespace }),
-        Action::Exec(exec) => run_in(context, exec),
-        Action::Interrupt { session, ask } => ask_its_server(context, ask, &session, |session| {
+        Action::Exec(exec) => exec::exec(context, exec),
+        Action::Cp(copy) => files::copy(context, copy),
+        Action::Ls(list) => files::list(context, list),
+        Action::Interrupt { session, ask } => ask_its_server(context, &ask, &session, |session| {
             Request::SessionInterrupt { session }
         }),
         Action::Diff { session, ask } => overlay::diff(context, session, &ask),
@@ -189,7 +126,7 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             overlay::commit(context, session, consent, &ask)
         }
         Action::Kill { session, ask } => {
-            ask_its_server(context, ask, &session, |session| Request::SessionKill { session })
+            ask_its_server(context, &ask, &session, |session| Request::SessionKill { session })
         }
     }
 }
@@ -203,9 +140,18 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
         renamed,
         ask,
     } = arguments;
+    for name in [Some(&key), renamed.as_ref()].into_iter().flatten() {
+        EnvName::try_from(name.clone()).map_err(|reason| {
+            RequestError::invalid(format!("{reason}."), "Name a plain variable, as total or x2.")
+        })?;
+    }
+    let value = match value {
+        Some(text) if text == request::STDIN => Some(read_value()?),
+        text => text,
+    };
     // What is no JSON is meant as text.
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
-    ask_its_server(context, ask, &session, |to| Request::SessionBridge {
+    ask_its_server(context, &ask, &session, |to| Request::SessionBridge {
         from,
         to,
         name: key,
@@ -214,42 +160,22 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
     })
 }
 
-fn create_request(create: Create) -> Result<Request, RequestError> {
-    let size = |flag: &str, text: &Option<String>| {
-        let text = text.as_deref();
-        text.map(|text| request::mebibytes(flag, text)).transpose()
-    };
-    let env = request::variables(&create.env)?;
-    let wish = Wish {
-        namespace: create.namespace,
-        language: create.language,
-        env: env
-            .into_iter()
-            .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
-            .collect(),
-        secrets: create.secret,
-        limits: LimitsRequest {
-            max_ram_mb: size("--memory", &create.memory)?,
-            max_cpu_cores: create.cpus,
-            timeout_ms: create.timeout.map(request::milliseconds).transpose()?,
-            max_processes: create.processes,
-            max_output_bytes: None,
-            max_disk_mb: size("--disk", &create.disk)?,
-        },
-        idle_ms: create.idle.map(request::milliseconds).transpose()?,
-        workspace: match &create.workspace {
-            Some(workspace) => request::workspace_of(workspace)?,
-            None => WorkspaceSource::Private,
-        },
-        packages: create.package,
-    };
-    Ok(Request::SessionCreate { wish: Box::new(wish) })
+/// A text loses the end of its last line, as in a shell's `$(...)`.
+fn read_value() -> Result<String, RequestError> {
+    let bytes = request::read_input(Path::new(request::STDIN), VALUE_BYTES_MAX, "the value")?;
+    let mut text = String::from_utf8(bytes).map_err(|_| {
+        RequestError::invalid("the value is not UTF-8.", "Copy it to the session as a file, with `ringfence session cp`.")
+    })?;
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    Ok(text)
 }
 
 /// Of several servers only one has it.
 fn ask_its_server(
     context: &Context,
-    ask: Ask,
+    ask: &Ask,
     session: &SessionId,
     request: impl FnOnce(SessionId) -> Request,
 ) -> Result<ExitCode, RequestError> {
@@ -257,7 +183,7 @@ fn ask_its_server(
     let pid = live::wait(its_server(&state_dir, ask.server, session))?;
     let ask = Ask {
         server: Some(pid),
-        ..ask
+        json: ask.json,
     };
     live::one_of(context, &state_dir, &ask, &request(session.clone()))
 }
@@ -285,141 +211,4 @@ async fn its_server(state_dir: &Path, only: Option<u32>, session: &SessionId) ->
             "`ringfence session list` shows those there are.",
         )
     })
-}
-
-fn run_in(context: &Context, exec: Exec) -> Result<ExitCode, RequestError> {
-    let (code, name) = match (exec.code, &exec.script) {
-        (Some(code), _) => (code, None),
-        (None, Some(script)) => (request::read_script(script)?, request::script_name(script)),
-        (None, None) => (request::read_script(Path::new(STDIN))?, None),
-    };
-    let stdin = match &exec.stdin {
-        None => String::new(),
-        Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            RequestError::invalid(
-                format!("cannot read {}: {error}.", file.display()),
-                "Name a file of text.",
-            )
-        })?,
-    };
-    let call = Call {
-        session: exec.session,
-        code,
-        name,
-        args: exec.args,
-        stdin,
-        timeout_ms: exec.timeout.map(request::milliseconds).transpose()?,
-    };
-    let raw = if exec.raw {
-        Raw::AsWritten
-    } else {
-        Raw::Neutralised
-    };
-    perform(context, call, exec.ask.server, (!exec.ask.json).then_some(raw))
-}
-
-/// `run --session`: the same, with what `run` knows of a script.
-pub(super) fn run_script(
-    context: &Context,
-    session: SessionId,
-    (code, name): (String, Option<ScriptName>),
-    args: Vec<String>,
-    timeout_ms: Option<u64>,
-    shown: Option<Raw>,
-) -> Result<ExitCode, RequestError> {
-    let call = Call {
-        session,
-        code,
-        name,
-        args,
-        stdin: String::new(),
-        timeout_ms,
-    };
-    perform(context, call, None, shown)
-}
-
-/// `shown`: how its output is printed as it comes; none: one document is printed instead.
-fn perform(
-    context: &Context,
-    call: Call,
-    server: Option<u32>,
-    shown: Option<Raw>,
-) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
-    let followed = live::wait(follow(context.terminal, &state_dir, call, server, shown))?;
-    let Some(facts) = followed else {
-        return Ok(ExitCode::from(INTERRUPTED));
-    };
-    if shown.is_none() {
-        context
-            .terminal
-            .print_json(&facts)
-            .map_err(|error| fault("print", &error))?;
-    }
-    let result: ExecutionResult = serde_json::from_value(facts).map_err(|_| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            "the server's answer is not understood.",
-            "Use the `ringfence` command of the server's version.",
-        )
-    })?;
-    if shown.is_some() {
-        if let Some(value) = &result.result_repr {
-            context.terminal.dim(&format!("result: {}", neutral::text(value)));
-        }
-        explain_end(context.terminal, &result);
-        if let Some(end) = &result.session_ended {
-            context
-                .terminal
-                .dim(&format!("the session has ended with it: {}", neutral::line(end)));
-        }
-    }
-    Ok(ExitCode::from(u8::try_from(result.exit_code).unwrap_or(FAILED)))
-}
-
-/// As a shell shows SIGINT.
-const INTERRUPTED: u8 = 130;
-
-/// None: a signal came. The server interrupts the call when we hang up.
-async fn follow(
-    terminal: Terminal,
-    state_dir: &Path,
-    call: Call,
-    server: Option<u32>,
-    shown: Option<Raw>,
-) -> Result<Option<Value>, RequestError> {
-    let pid = its_server(state_dir, server, &call.session).await?;
-    let mut interrupted =
-        signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))?;
-    let (mut out, mut err) = terminal.guest(shown.unwrap_or(Raw::Neutralised));
-    let request = Request::SessionExec { call: Box::new(call) };
-    let mut lost: Option<io::Error> = None;
-    let following = control::follow_one(state_dir, pid, &request, async |piece: Piece| {
-        if shown.is_none() {
-            return true;
-        }
-        let written = if piece.is_stderr {
-            err.write(&piece.bytes).await
-        } else {
-            out.write(&piece.bytes).await
-        };
-        match written {
-            Ok(()) => true,
-            Err(error) => {
-                lost = Some(error);
-                false
-            }
-        }
-    });
-    let followed = tokio::select! {
-        followed = following => followed,
-        _ = interrupted.recv() => return Ok(None),
-    };
-    if let Some(error) = lost {
-        return Err(unwritten(&error));
-    }
-    for end in [out.end().await, err.end().await] {
-        end.map_err(|error| unwritten(&error))?;
-    }
-    Ok(Some(followed?.facts))
 }

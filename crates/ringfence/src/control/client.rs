@@ -1,22 +1,25 @@
 //! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
 
 use super::{
-    ANSWER_BYTES_MAX, own_uid,
+    ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX, own_uid,
     place::Place,
     wire::{Answer, Request},
 };
 use crate::shown::Shown;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{ErrorCode, RequestError};
-use std::{io, path::Path, time::Duration};
+use std::{io, path::Path, pin::pin, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     time::timeout,
 };
+use zeroize::Zeroizing;
 
 /// How long a connection may take; the kernel's queue of one that lives is never full for long.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// What asks, on a connection whose answer is awaited, that its call be interrupted.
+const INTERRUPT: &[u8] = b"\n";
 /// What an answer begins with in memory.
 const ANSWER_BYTES: usize = 8 << 10;
 
@@ -60,24 +63,38 @@ pub(crate) struct Piece {
 }
 
 /// Asks the server with this process number something that takes its time, and hands on the output that comes before the
-/// answer. `give`: false, nobody takes it any more.
+/// answer. `give`: false, nobody takes it any more. `interrupt`: when it is to end before its time; its end is waited for.
 pub(crate) async fn follow_one(
     state_dir: &Path,
     pid: u32,
     request: &Request,
     mut give: impl AsyncFnMut(Piece) -> bool,
+    interrupt: impl Future<Output = ()>,
 ) -> Result<Shown, RequestError> {
-    let Server { mut stream, .. } = find_one(state_dir, Some(pid)).await?;
+    let Server { stream, .. } = find_one(state_dir, Some(pid)).await?;
+    let (from, mut to) = stream.into_split();
     let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    let line = request.write().map_err(|error| failed(&error))?;
-    stream.write_all(&line).await.map_err(|error| failed(&error))?;
-    let mut lines = BufReader::new(stream.take(ANSWER_BYTES_MAX as u64 * 16));
+    to.write_all(&written(pid, request)?)
+        .await
+        .map_err(|error| failed(&error))?;
+    let mut lines = BufReader::new(from.take(ANSWER_BYTES_MAX as u64 * 16));
+    let mut interrupt = pin!(interrupt);
+    let mut is_interrupted = false;
     loop {
         let mut line = Vec::new();
         let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
-        one.read_until(b'\n', &mut line)
-            .await
-            .map_err(|error| failed(&error))?;
+        let mut reading = pin!(one.read_until(b'\n', &mut line));
+        let read = loop {
+            tokio::select! {
+                read = &mut reading => break read,
+                () = &mut interrupt, if !is_interrupted => {
+                    is_interrupted = true;
+                    // One that has answered meanwhile listens no more.
+                    drop(to.write_all(INTERRUPT).await);
+                }
+            }
+        };
+        read.map_err(|error| failed(&error))?;
         match serde_json::from_slice(&line) {
             Ok(Answer::Output { stderr, bytes }) => {
                 let bytes = STANDARD.decode(bytes).map_err(|error| failed(&error))?;
@@ -95,6 +112,21 @@ pub(crate) async fn follow_one(
             Err(_) => return Err(failed(&"it hung up")),
         }
     }
+}
+
+/// The request as its line, if that is not too long for a server.
+fn written(pid: u32, request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
+    let line = request.write().map_err(|error| unanswered(pid, &error))?;
+    if line.len() > REQUEST_BYTES_MAX {
+        return Err(RequestError::invalid(
+            format!(
+                "the request has {} bytes, and a server takes {REQUEST_BYTES_MAX}.",
+                line.len()
+            ),
+            "Send less at once.",
+        ));
+    }
+    Ok(line)
 }
 
 fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
@@ -170,8 +202,7 @@ fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
             "no server{which} runs on the state directory {}.",
             state_dir.display()
         ),
-        "Start one with `ringfence serve`, or name its directory with RINGFENCE_STATE_DIR; secrets that need no server are those of \
-         `vault.store: file`.",
+        "Start one with `ringfence serve`, or name its directory with RINGFENCE_STATE_DIR.",
     )
 }
 
@@ -185,7 +216,8 @@ async fn connect(place: &Place, pid: u32) -> io::Result<UnixStream> {
 
 async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, RequestError> {
     let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    let exchanged = timeout(request.patience(), exchange(stream, request)).await;
+    let line = written(pid, request)?;
+    let exchanged = timeout(PATIENCE, exchange(stream, &line)).await;
     let line = exchanged
         .map_err(|_| failed(&"its time was up"))?
         .map_err(|error| failed(&error))?;
@@ -196,8 +228,8 @@ async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, R
     }
 }
 
-async fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    let sent = stream.write_all(&request.write()?).await;
+async fn exchange(mut stream: UnixStream, line: &[u8]) -> io::Result<Vec<u8>> {
+    let sent = stream.write_all(line).await;
     let mut line = Vec::with_capacity(ANSWER_BYTES);
     let received = stream.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut line).await;
     // One that refuses may answer and hang up before it has read everything.

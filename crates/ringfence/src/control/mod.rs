@@ -12,16 +12,17 @@ mod place;
 mod server;
 mod sessions;
 mod wire;
+mod workspaces;
 
 pub(crate) use client::{Answered, Piece, ask_all, ask_one, expect_one, follow_one};
 pub(crate) use server::{Socket, open};
 pub(crate) use sessions::{Call, Wish};
-pub(crate) use wire::{Question, Request, Value};
+pub(crate) use wire::{Bytes, Question, Request, Value};
 
 use std::time::Duration;
 
-/// The longest request: a program, escaped.
-const REQUEST_BYTES_MAX: usize = 8 << 20;
+/// The longest request: a program, escaped, with its standard input or a file in base64.
+const REQUEST_BYTES_MAX: usize = 96 << 20;
 /// The longest answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Connections that are served at once; others wait in the kernel's queue.
@@ -30,8 +31,6 @@ const CONNECTIONS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(5);
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where it installs packages first; what it gives them is `packages.timeout_seconds`.
-const PATIENCE_WITH_PACKAGES: Duration = Duration::from_secs(3600);
 
 /// The user that this process acts as.
 fn own_uid() -> u32 {

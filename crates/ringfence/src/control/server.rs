@@ -24,6 +24,8 @@ use zeroize::Zeroizing;
 const CALLER: &str = "cli";
 /// Descriptors may be used up for a while; asking again at once would only take the processor, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What a request begins with in memory: a secret of the greatest length fits.
+const LINE_BYTES: usize = 1 << 20;
 /// A piece of an answer.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -107,6 +109,9 @@ async fn serve(mut stream: UnixStream, engine: &Engine) -> io::Result<()> {
         Ok(Request::SessionExec { call }) => {
             sessions::exec(engine, &Caller::new(CALLER), *call, &mut stream).await?
         }
+        Ok(Request::SessionCreate { wish }) => {
+            sessions::create(engine, &Caller::new(CALLER), *wish, &mut stream).await?
+        }
         Ok(request) => perform(engine, request).await,
         Err(error) => Err(error),
     };
@@ -139,13 +144,18 @@ async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestEr
     })
 }
 
-/// Up to the end of the line, the end of what is sent, or the limit. The buffer is made once: one that grows leaves copies
-/// behind.
+/// Up to the end of the line, the end of what is sent, or the limit. A buffer that is too small is wiped when a larger one
+/// has its contents: one that grows by itself leaves copies behind.
 async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut line = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES_MAX));
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES));
     while line.len() < REQUEST_BYTES_MAX && line.last() != Some(&b'\n') {
-        let room = (REQUEST_BYTES_MAX - line.len()) as u64;
-        if (&mut *stream).take(room).read_buf(&mut *line).await? == 0 {
+        if line.len() == line.capacity() {
+            let mut larger = Zeroizing::new(Vec::with_capacity((line.len() * 4).min(REQUEST_BYTES_MAX)));
+            larger.extend_from_slice(&line);
+            line = larger;
+        }
+        let room = line.capacity().min(REQUEST_BYTES_MAX) - line.len();
+        if (&mut *stream).take(room as u64).read_buf(&mut *line).await? == 0 {
             break;
         }
     }

@@ -2,13 +2,16 @@
 
 use super::{
     IDLE,
-    wire::{Answer, Request},
+    wire::{Answer, Bytes, Request},
+    workspaces,
 };
 use crate::shown::{self, Shown};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Caller, Engine, Gift, OutputStream, Stdin, Submission};
+use ringfence_engine::{
+    Caller, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission,
+};
 use ringfence_types::{
-    Argument, EnvName, EnvValue, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
+    Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
     ScriptName, SessionId, SessionRequest, WorkspaceSource, requirements,
 };
 use serde::{Deserialize, Serialize};
@@ -16,7 +19,10 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, io};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::UnixStream,
+    net::{
+        UnixStream,
+        unix::{ReadHalf, WriteHalf},
+    },
     time::timeout,
 };
 
@@ -40,10 +46,11 @@ pub(crate) struct Wish {
 pub(crate) struct Call {
     pub(crate) session: SessionId,
     pub(crate) code: String,
+    /// What its name or its first line says that it is written in.
+    pub(crate) language: Option<Language>,
     pub(crate) name: Option<ScriptName>,
     pub(crate) args: Vec<String>,
-    /// Text, for the program.
-    pub(crate) stdin: String,
+    pub(crate) stdin: Bytes,
     pub(crate) timeout_ms: Option<u64>,
 }
 
@@ -76,26 +83,36 @@ impl Wish {
 impl Call {
     fn request(self, engine: &Engine) -> Result<ExecuteRequest, RequestError> {
         let (namespace, language) = engine.whose(&self.session)?;
+        if let Some(other) = self.language.filter(|other| *other != language) {
+            return Err(RequestError::invalid(
+                format!(
+                    "the script is {other}, and the session {} speaks {language}.",
+                    self.session
+                ),
+                format!(
+                    "Make a session for it with `ringfence session create --language {other}`, or run it without one."
+                ),
+            ));
+        }
         let mut request = ExecuteRequest::new(language, self.code);
         request.namespace = namespace;
         request.session = Some(self.session);
         request.name = self.name;
         let words = self.args.into_iter().map(Argument::try_from);
         request.args = words.collect::<Result<_, _>>().map_err(invalid)?;
-        request.stdin = self.stdin.into_bytes();
+        request.stdin = self.stdin.0;
         request.limits.timeout_ms = self.timeout_ms;
         Ok(request)
     }
 }
 
-/// Everything but a call, which has an answer of several lines.
+/// Everything but a call and a creation, which have answers of several lines.
 pub(super) async fn perform(
     engine: &Engine,
     caller: &Caller,
     request: Request,
 ) -> Result<Shown, RequestError> {
     match request {
-        Request::SessionCreate { wish } => create(engine, caller, *wish).await,
         Request::SessionList { namespace } => list(engine, caller, namespace).await,
         Request::SessionInterrupt { session } => interrupt(engine, caller, &session).await,
         Request::SessionKill { session } => kill(engine, caller, &session).await,
@@ -118,16 +135,8 @@ pub(super) async fn perform(
             renamed,
             value,
         } => bridge(engine, caller, (from, to), (name, renamed), value).await,
-        other => Err(RequestError::invalid(
-            format!("`{}` is asked for in another way.", other.method()),
-            "Use the `ringfence` command of the server's version.",
-        )),
+        of_its_workspace => workspaces::perform(engine, caller, of_its_workspace).await,
     }
-}
-
-async fn create(engine: &Engine, caller: &Caller, wish: Wish) -> Result<Shown, RequestError> {
-    let session = engine.create_session(caller, wish.request()?).await?;
-    Ok(shown::session(&session))
 }
 
 async fn list(engine: &Engine, caller: &Caller, namespace: Option<Namespace>) -> Result<Shown, RequestError> {
@@ -152,13 +161,14 @@ async fn interrupt(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<S
     })
 }
 
+/// One that has ended is as good as killed; one that was never there is an error, as a mistyped name is.
 async fn kill(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Shown, RequestError> {
-    let (namespace, _) = engine.whose(id)?;
-    let killed = engine.terminate_session(caller, &namespace, id).await?;
-    Ok(Shown {
-        text: "ended\n".to_owned(),
-        facts: json!({"killed": killed, "existed": true}),
-    })
+    let killed = match engine.whose(id) {
+        Ok((namespace, _)) => engine.terminate_session(caller, &namespace, id).await?,
+        Err(error) if error.code == ErrorCode::SessionEnded => false,
+        Err(error) => return Err(error),
+    };
+    Ok(shown::terminated(Some(killed)))
 }
 
 async fn bridge(
@@ -187,7 +197,80 @@ async fn bridge(
     })
 }
 
-/// One call. Its output is written as it comes; a command that goes away interrupts it.
+/// A session, after the packages that it is to have. A command that goes away stops both.
+pub(super) async fn create(
+    engine: &Engine,
+    caller: &Caller,
+    wish: Wish,
+    stream: &mut UnixStream,
+) -> io::Result<Result<Shown, RequestError>> {
+    let request = match wish.request() {
+        Ok(request) => request,
+        Err(error) => return Ok(Err(error)),
+    };
+    let namespace = request.namespace.clone();
+    let (mut from, mut to) = stream.split();
+    if !request.packages.is_empty() {
+        // They are its own installation, whose lines the command shows.
+        let mut installation = engine.install(PackageWish {
+            caller: caller.clone(),
+            namespace: namespace.clone(),
+            language: request.language,
+            packages: request.packages.clone(),
+            session: None,
+        });
+        let canceller = installation.canceller();
+        loop {
+            tokio::select! {
+                notice = installation.next_notice() => match notice {
+                    None => break,
+                    Some(chunk) => write_piece(&mut to, &chunk).await?,
+                },
+                () = hung_up(&mut from) => {
+                    canceller.cancel();
+                    return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+                }
+            }
+        }
+        if let Err(error) = installation.finish().await {
+            return Ok(Err(error));
+        }
+    }
+    let made = tokio::select! {
+        made = engine.create_session(caller, request) => made,
+        () = hung_up(&mut from) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+    };
+    // One that has gone by now would not know of it.
+    if let Ok(session) = &made
+        && stream.try_read(&mut [0]).is_ok()
+    {
+        drop(
+            engine
+                .terminate_session(caller, &namespace, &session.session_id)
+                .await,
+        );
+        return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+    }
+    Ok(made.map(|session| shown::session(&session)))
+}
+
+/// The command has nothing more to say, or asks that what it waits for be interrupted: to whom a creation is the same.
+async fn hung_up(from: &mut ReadHalf<'_>) {
+    let mut nothing = [0];
+    drop(from.read(&mut nothing).await);
+}
+
+async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<()> {
+    let piece = Answer::Output {
+        stderr: chunk.stream != OutputStream::Stdout,
+        bytes: STANDARD.encode(&chunk.bytes),
+    };
+    let mut line = serde_json::to_vec(&piece)?;
+    line.push(b'\n');
+    timeout(IDLE, to.write_all(&line)).await?
+}
+
+/// One call. Its output is written as it comes; a byte of the command interrupts it, and so does one that goes away.
 pub(super) async fn exec(
     engine: &Engine,
     caller: &Caller,
@@ -208,29 +291,26 @@ pub(super) async fn exec(
     });
     let canceller = execution.canceller();
     let (mut from, mut to) = stream.split();
+    let mut is_followed = true;
     loop {
-        let mut nothing = [0];
+        let mut byte = [0];
         tokio::select! {
             chunk = execution.next_output() => match chunk {
                 None => break,
                 Some(chunk) => {
-                    let piece = Answer::Output {
-                        stderr: chunk.stream == OutputStream::Stderr,
-                        bytes: STANDARD.encode(&chunk.bytes),
-                    };
-                    let mut line = serde_json::to_vec(&piece)?;
-                    line.push(b'\n');
-                    let written = timeout(IDLE, to.write_all(&line)).await;
-                    if !matches!(written, Ok(Ok(()))) {
+                    if write_piece(&mut to, &chunk).await.is_err() {
                         canceller.cancel();
                         break;
                     }
                 }
             },
-            // It says nothing more: this is its end.
-            _ = from.read(&mut nothing) => {
+            read = from.read(&mut byte), if is_followed => {
                 canceller.cancel();
-                break;
+                // What it still has to say is wanted by one who has asked.
+                is_followed = false;
+                if !matches!(read, Ok(1)) {
+                    break;
+                }
             }
         }
     }

@@ -4,19 +4,16 @@
 //! nobody wipes; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use super::{
-    PATIENCE, PATIENCE_WITH_PACKAGES,
-    sessions::{Call, Wish},
-};
+use super::sessions::{Call, Wish};
 use crate::shown::{self, Shown};
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use ringfence_store::{
     audit::{Outcome, Query},
     vault::{SECRET_BYTES_MAX, SecretValue},
 };
-use ringfence_types::{LimitsRequest, Namespace, RequestError, SessionId};
+use ringfence_types::{LimitsRequest, Namespace, RequestError, SessionId, WorkspacePath};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::{fmt, time::Duration};
+use std::fmt;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Everything that a server can be asked.
@@ -80,6 +77,33 @@ pub(crate) enum Request {
         renamed: Option<String>,
         value: Option<serde_json::Value>,
     },
+    #[serde(rename = "session.snapshot")]
+    SessionSnapshot { session: SessionId, description: String },
+    /// Those of its workspace.
+    #[serde(rename = "session.snapshots")]
+    SessionSnapshots { session: SessionId },
+    #[serde(rename = "session.restore")]
+    SessionRestore { session: SessionId, snapshot: String },
+    /// None: the latest of its snapshots.
+    #[serde(rename = "session.compare")]
+    SessionCompare {
+        session: SessionId,
+        snapshot: Option<String>,
+    },
+    #[serde(rename = "session.put")]
+    SessionPut {
+        session: SessionId,
+        path: WorkspacePath,
+        bytes: Bytes,
+    },
+    #[serde(rename = "session.get")]
+    SessionGet { session: SessionId, path: WorkspacePath },
+    /// None: the workspace itself.
+    #[serde(rename = "session.files")]
+    SessionFiles {
+        session: SessionId,
+        path: Option<WorkspacePath>,
+    },
 }
 
 /// How every request begins.
@@ -114,14 +138,6 @@ impl Request {
         Ok(line)
     }
 
-    /// How long the answer may take.
-    pub(super) fn patience(&self) -> Duration {
-        match self {
-            Self::SessionCreate { wish } if !wish.packages.is_empty() => PATIENCE_WITH_PACKAGES,
-            _ => PATIENCE,
-        }
-    }
-
     /// The method's name.
     pub(super) fn method(&self) -> &'static str {
         match self {
@@ -144,6 +160,13 @@ impl Request {
             Self::SessionCommit { .. } => "session.commit",
             Self::SessionExec { .. } => "session.exec",
             Self::SessionBridge { .. } => "session.bridge",
+            Self::SessionSnapshot { .. } => "session.snapshot",
+            Self::SessionSnapshots { .. } => "session.snapshots",
+            Self::SessionRestore { .. } => "session.restore",
+            Self::SessionCompare { .. } => "session.compare",
+            Self::SessionPut { .. } => "session.put",
+            Self::SessionGet { .. } => "session.get",
+            Self::SessionFiles { .. } => "session.files",
         }
     }
 }
@@ -195,6 +218,23 @@ fn decode(text: &str) -> Result<Value, String> {
     SecretValue::new(text)
         .map(Value)
         .map_err(|error| error.to_string())
+}
+
+/// Any bytes on their way, in base64.
+#[derive(Debug)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(&self.0, &STANDARD))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        STANDARD.decode(&*text).map(Self).map_err(de::Error::custom)
+    }
 }
 
 /// What is asked of the audit record.
@@ -335,6 +375,28 @@ mod tests {
                 name: "x".to_owned(),
                 renamed: None,
                 value: Some(serde_json::json!([1, "two"])),
+            },
+            Request::SessionSnapshot {
+                session: session(),
+                description: "a \"word\"".to_owned(),
+            },
+            Request::SessionSnapshots { session: session() },
+            Request::SessionRestore {
+                session: session(),
+                snapshot: "x".to_owned(),
+            },
+            Request::SessionCompare {
+                session: session(),
+                snapshot: None,
+            },
+            Request::SessionPut {
+                session: session(),
+                path: "a/b".to_owned().try_into().unwrap(),
+                bytes: Bytes(vec![0, 255]),
+            },
+            Request::SessionFiles {
+                session: session(),
+                path: None,
             },
         ];
         for request in requests {

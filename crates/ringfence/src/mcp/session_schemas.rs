@@ -136,7 +136,8 @@ pub(super) fn one_session(offer: &Offer) -> Value {
 /// Output of `terminate_session`.
 pub(super) fn terminated() -> Value {
     record(json!({
-        "success": flag(), "killed": said("False: it had ended before.", flag()), "existed": flag(),
+        "success": flag(), "killed": said("False: it had ended before, or was never there.", flag()),
+        "existed": said("False: there is no such session in this namespace.", flag()),
     }))
 }
 

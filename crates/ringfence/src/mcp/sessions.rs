@@ -8,7 +8,7 @@ use super::{
 };
 use crate::shown;
 use ringfence_engine::Gift;
-use ringfence_types::{EnvName, Language, RequestError, SessionId, SessionRequest};
+use ringfence_types::{EnvName, ErrorCode, Language, RequestError, SessionId, SessionRequest};
 use serde_json::{Value, json};
 
 pub(super) const IDLE: Name = ("idle_timeout_seconds", &["idle_timeout"]);
@@ -80,17 +80,17 @@ impl Call<'_> {
     pub(super) async fn terminate_session(&self, arguments: Object) -> Answered {
         let (mut arguments, namespace) = self.open(arguments, &[SESSION])?;
         let id = session_id(&mut arguments, SESSION)?.ok_or_else(|| missing(SESSION))?;
-        let killed = self
+        let ended = self
             .engine()
             .terminate_session(self.caller(), &namespace, &id)
-            .await?;
-        let text = if killed {
-            "ended\n"
-        } else {
-            "it had ended before\n"
+            .await;
+        let killed = match ended {
+            Ok(killed) => Some(killed),
+            // Another namespace's is as little there as one that never was.
+            Err(error) if error.code == ErrorCode::NotFound => None,
+            Err(error) => return Err(error),
         };
-        let facts = json!({"success": true, "killed": killed, "existed": true});
-        Ok(Answer::plain(text.to_owned(), facts))
+        Ok(answer(shown::terminated(killed)))
     }
 
     pub(super) async fn interrupt_session(&self, arguments: Object) -> Answered {

@@ -3,7 +3,7 @@
 use super::Shown;
 use crate::moment;
 use ringfence_engine::{
-    Base, Changed, CommittedChanges, Difference, HeldChanges, Lay, SnapshotFacts, SnapshotMade,
+    Base, Changed, CommittedChanges, Difference, FileFacts, HeldChanges, Lay, SnapshotFacts, SnapshotMade,
     SnapshotRestored,
 };
 use serde_json::{Value, json};
@@ -28,6 +28,20 @@ pub(crate) fn snapshots(listed: &[SnapshotFacts]) -> Shown {
     Shown {
         text,
         facts: json!({"snapshots": listed.iter().map(snapshot).collect::<Vec<_>>()}),
+    }
+}
+
+/// What is in a workspace.
+pub(crate) fn files(files: &[FileFacts]) -> Shown {
+    let line = |one: &FileFacts| {
+        let end = if one.kind == "directory" { "/" } else { "" };
+        let modified = moment::write_milliseconds(u64::try_from(one.modified_unix_ms).unwrap_or(0));
+        let path = one.path.replace('\n', "\u{240a}");
+        format!("{} {:>12} {modified} {path}{end}\n", one.mode, one.size_bytes)
+    };
+    Shown {
+        text: files.iter().map(line).collect(),
+        facts: json!({"files": files}),
     }
 }
 

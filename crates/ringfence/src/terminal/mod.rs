@@ -85,6 +85,28 @@ impl Terminal {
         quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
     }
 
+    /// A stranger's value on stdout: all of it for a program, and so many harmless bytes for a person.
+    pub(crate) fn print_value(self, value: &str, bytes_max: usize) -> io::Result<()> {
+        if self.out == End::Program {
+            return self.print(value);
+        }
+        if value.len() <= bytes_max {
+            return self.print(&neutral::text(value));
+        }
+        let shown = &value[..value.floor_char_boundary(bytes_max)];
+        self.print(&neutral::text(shown))?;
+        self.print(&format!("\n[{} of {} bytes shown]\n", shown.len(), value.len()))
+    }
+
+    /// A file's bytes on stdout, as they are for a program and harmless for a person.
+    pub(crate) fn print_bytes(self, bytes: &[u8]) -> io::Result<()> {
+        if self.out == End::Person {
+            return self.print(&neutral::text(&String::from_utf8_lossy(bytes)));
+        }
+        let mut out = io::stdout().lock();
+        quiet(out.write_all(bytes).and_then(|()| out.flush()))
+    }
+
     /// One JSON document on stdout, laid out for a person when one is looking.
     pub(crate) fn print_json(self, document: &impl Serialize) -> io::Result<()> {
         let text = if self.out == End::Person {

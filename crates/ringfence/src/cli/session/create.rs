@@ -1,0 +1,135 @@
+//! `ringfence session create`: its id alone on standard output, so that a script can take it; what else there is to say on
+//! standard error.
+
+use crate::{
+    cli::{
+        Context, fault,
+        live::{self, Ask, namespace},
+        request,
+    },
+    control::{self, Piece, Request, Wish},
+    shown::Shown,
+    terminal::neutral,
+};
+use clap::Args;
+use ringfence_types::{Language, LimitsRequest, Namespace, RequestError, WorkspaceSource};
+use serde_json::json;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Language: python, node, typescript or shell
+    #[arg(short, long, value_name = "NAME", default_value = "python", value_parser = language)]
+    language: Language,
+    /// Namespace that it belongs to
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    namespace: Namespace,
+    /// Wall-clock limit of a call, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// The session ends when it was not used for so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    idle: Option<f64>,
+    /// Memory limit, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Processor cores; fractions are allowed
+    #[arg(long, value_name = "CORES")]
+    cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT")]
+    processes: Option<u32>,
+    /// Private disk, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
+    /// A variable for the session, whose environment is otherwise built from nothing
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// A secret of the vault that the session gets as a variable of this name
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
+    /// Directory of the host to work in, or `namespace`, or a name of `workspaces` in the configuration
+    #[arg(long, value_name = "DIR:ro|rw|overlay")]
+    workspace: Option<String>,
+    /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the next
+    #[arg(long, value_name = "NAME")]
+    package: Vec<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+fn language(name: &str) -> Result<Language, String> {
+    name.parse()
+}
+
+/// Ctrl-C hangs up, upon which the server stops what it has begun.
+pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, RequestError> {
+    let terminal = context.terminal;
+    let (server, json) = (create.ask.server, create.ask.json);
+    let request = request(create)?;
+    let state_dir = super::state_dir(context)?;
+    let made = live::wait(async {
+        let mut interrupted =
+            signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))?;
+        let pid = control::expect_one(&state_dir, server).await?;
+        let tell = async |notice: Piece| {
+            let text = String::from_utf8_lossy(&notice.bytes);
+            let lines = text.lines().filter(|line| !line.trim().is_empty());
+            lines.for_each(|line| terminal.dim(line));
+            true
+        };
+        let following = control::follow_one(&state_dir, pid, &request, tell, std::future::pending());
+        tokio::select! {
+            made = following => made.map(|shown| Some((pid, shown))),
+            _ = interrupted.recv() => Ok(None),
+        }
+    })?;
+    let Some((pid, Shown { text, mut facts })) = made else {
+        terminal.dim("interrupted; no session was made");
+        return Ok(ExitCode::from(super::INTERRUPTED));
+    };
+    let printed = if json {
+        facts["pid"] = json!(pid);
+        terminal.print_json(&facts)
+    } else {
+        let id = facts["session_id"].as_str().unwrap_or_default();
+        // The first line of the text is the same.
+        text.lines().skip(1).for_each(|line| terminal.dim(line));
+        terminal.print(&format!("{}\n", neutral::line(id)))
+    };
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(create: Create) -> Result<Request, RequestError> {
+    let size = |flag: &str, text: &Option<String>| {
+        let text = text.as_deref();
+        text.map(|text| request::mebibytes(flag, text)).transpose()
+    };
+    let env = request::variables(&create.env)?;
+    let wish = Wish {
+        namespace: create.namespace,
+        language: create.language,
+        env: env
+            .into_iter()
+            .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
+            .collect(),
+        secrets: create.secret,
+        limits: LimitsRequest {
+            max_ram_mb: size("--memory", &create.memory)?,
+            max_cpu_cores: create.cpus,
+            timeout_ms: create.timeout.map(request::milliseconds).transpose()?,
+            max_processes: create.processes,
+            max_output_bytes: None,
+            max_disk_mb: size("--disk", &create.disk)?,
+        },
+        idle_ms: create.idle.map(request::milliseconds).transpose()?,
+        workspace: match &create.workspace {
+            Some(workspace) => request::workspace_of(workspace)?,
+            None => WorkspaceSource::Private,
+        },
+        packages: create.package,
+    };
+    Ok(Request::SessionCreate { wish: Box::new(wish) })
+}

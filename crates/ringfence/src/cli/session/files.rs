@@ -1,0 +1,196 @@
+//! `ringfence session cp` and `session ls`: the files of a session, without a program that runs in it.
+
+use super::{its_server, state_dir};
+use crate::{
+    cli::{
+        Context, fault,
+        live::{self, Ask},
+        request::{self, STDIN},
+    },
+    control::{self, Bytes, Request},
+    terminal::neutral,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use clap::Args;
+use ringfence_engine::FILE_BYTES_MAX;
+use ringfence_types::{ErrorCode, RequestError, SessionId, WorkspacePath};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Copy {
+    /// File of the host, `-` for standard input, or ID:PATH for one of a session
+    from: String,
+    /// Where it goes: a file or directory of the host, `-` for standard output, or ID:PATH
+    to: String,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// What `session create` printed
+    session: SessionId,
+    /// Only what is below this directory
+    path: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// One end of a copy.
+enum End {
+    Host(PathBuf),
+    /// The path as it was typed, below the workspace.
+    Session(SessionId, String),
+}
+
+impl End {
+    fn of(text: &str) -> Self {
+        let named = text
+            .split_once(':')
+            .and_then(|(id, path)| Some((id.parse().ok()?, path)));
+        match named {
+            Some((id, path)) => Self::Session(id, below_workspace(path).to_owned()),
+            None => Self::Host(PathBuf::from(text)),
+        }
+    }
+}
+
+/// Inside, the workspace is `/workspace`, and may be called so.
+fn below_workspace(path: &str) -> &str {
+    match path.strip_prefix("/workspace") {
+        Some("") => "",
+        Some(rest) => rest.strip_prefix('/').unwrap_or(path),
+        None => path,
+    }
+}
+
+pub(super) fn copy(context: &Context, copy: Copy) -> Result<ExitCode, RequestError> {
+    match (End::of(&copy.from), End::of(&copy.to)) {
+        (End::Host(file), End::Session(session, path)) => put(context, &copy.ask, &file, session, &path),
+        (End::Session(session, path), End::Host(file)) => get(context, &copy.ask, session, &path, &file),
+        _ => Err(RequestError::invalid(
+            "one end of a copy is a file of a session, and the other is not.",
+            "Write ID:PATH for the session's, as in `ringfence session cp data.csv ID:data.csv`.",
+        )),
+    }
+}
+
+fn put(
+    context: &Context,
+    ask: &Ask,
+    file: &Path,
+    session: SessionId,
+    path: &str,
+) -> Result<ExitCode, RequestError> {
+    let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
+    let bytes = request::read_input(file, bytes_max, "the file")?;
+    let path = workspace_path(into_directory(path, file.file_name().and_then(|name| name.to_str())))?;
+    super::ask_its_server(context, ask, &session, |session| Request::SessionPut {
+        session,
+        path,
+        bytes: Bytes(bytes),
+    })
+}
+
+fn get(
+    context: &Context,
+    ask: &Ask,
+    session: SessionId,
+    path: &str,
+    file: &Path,
+) -> Result<ExitCode, RequestError> {
+    let path = workspace_path(path.to_owned())?;
+    let state_dir = state_dir(context)?;
+    let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+    let shown = live::wait(async {
+        let pid = its_server(&state_dir, ask.server, &session).await?;
+        let request = Request::SessionGet { session, path };
+        control::ask_one(&state_dir, Some(pid), &request).await?.answer
+    })?;
+    let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
+    let bytes = bytes.and_then(Result::ok).ok_or_else(|| {
+        RequestError::new(
+            ErrorCode::StoreFault,
+            "the server's answer is not understood.",
+            "Use the `ringfence` command of the server's version.",
+        )
+    })?;
+    let is_stdout = file == Path::new(STDIN);
+    let written = if is_stdout {
+        context.terminal.print_bytes(&bytes)
+    } else if file.is_dir() {
+        fs::write(file.join(&name), &bytes)
+    } else {
+        fs::write(file, &bytes)
+    };
+    written.map_err(|error| {
+        RequestError::invalid(
+            format!("cannot write {}: {error}.", file.display()),
+            "Name a file or a directory that can be written.",
+        )
+    })?;
+    if ask.json && !is_stdout {
+        let printed = context.terminal.print_json(&shown.facts["file"]);
+        printed.map_err(|error| fault("print", &error))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn list(context: &Context, list: List) -> Result<ExitCode, RequestError> {
+    let List { session, path, ask } = list;
+    let below = path.as_deref().map(below_workspace);
+    let below = below.filter(|path| !matches!(*path, "" | "."));
+    let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
+    super::ask_its_server(context, &ask, &session, |session| Request::SessionFiles {
+        session,
+        path,
+    })
+}
+
+/// What is copied into a directory keeps its name.
+fn into_directory(path: &str, name: Option<&str>) -> String {
+    match name {
+        Some(name) if path.is_empty() || path.ends_with('/') => format!("{path}{name}"),
+        _ => path.to_owned(),
+    }
+}
+
+fn workspace_path(path: String) -> Result<WorkspacePath, RequestError> {
+    WorkspacePath::try_from(path).map_err(|reason| {
+        RequestError::invalid(
+            format!("{}.", neutral::line(&reason)),
+            "Name a file below the session's workspace, as ID:data/in.csv.",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_with_the_name_of_a_session_is_in_it_and_any_other_on_the_host() {
+        let id = "0190b8f0-5c1e-7000-8000-00000000abcd";
+        let check = |text: &str, expect: Option<&str>| {
+            let path = match End::of(text) {
+                End::Session(_, path) => Some(path),
+                End::Host(_) => None,
+            };
+            assert_eq!(path.as_deref(), expect, "{text}");
+        };
+        check(&format!("{id}:a/b"), Some("a/b"));
+        check(&format!("{id}:/workspace/a"), Some("a"));
+        check(&format!("{id}:/workspaces/a"), Some("/workspaces/a"));
+        check(&format!("{id}:"), Some(""));
+        check("a:b", None);
+        check("a", None);
+        assert_eq!(into_directory("", Some("x.csv")), "x.csv");
+        assert_eq!(into_directory("data/", Some("x.csv")), "data/x.csv");
+        assert_eq!(into_directory("y.csv", Some("x.csv")), "y.csv");
+        assert!(workspace_path("../x".to_owned()).is_err());
+    }
+}
