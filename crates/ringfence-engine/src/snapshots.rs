@@ -175,6 +175,7 @@ impl Engine {
     ) -> Result<SnapshotRestored, RequestError> {
         let of = namespace.clone();
         let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
+        let is_own = into.is_none();
         let whose = match (into, &manifest.source) {
             (Some(session), _) => Whose::Session(session),
             (None, Source::Namespace) => Whose::Namespace,
@@ -197,6 +198,7 @@ impl Engine {
             ));
         }
         let of = namespace.clone();
+        let is_own = is_own && matches!(whose, Whose::Session(_));
         let restored = self.with_workspace(
             namespace,
             &whose,
@@ -206,7 +208,14 @@ impl Engine {
                 Source::Session(_) => store.restore_session(id, &of, opened.root()),
             },
         );
-        let restored = restored.await?;
+        let restored = restored.await.map_err(|mut error| {
+            if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
+                "Name another session of this namespace with `session_id`: the snapshot is restored into that one."
+                    .clone_into(&mut error.hint);
+            }
+            error
+        });
+        let restored = restored?;
         Ok(SnapshotRestored {
             written: restored.written,
             deleted: restored.deleted,

@@ -90,9 +90,13 @@ impl fmt::Display for Language {
 impl FromStr for Language {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        // `Python` and `python3.12` leave no doubt.
+        let lower = text.to_ascii_lowercase();
+        let stem = lower.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let stem = if stem == "nodejs" { "node" } else { stem };
         Self::NAMES
             .iter()
-            .find(|(name, _)| *name == text)
+            .find(|(name, _)| *name == stem)
             .map(|(_, language)| *language)
             .ok_or_else(|| {
                 format!(

@@ -111,6 +111,17 @@ pub enum WorkspaceMode {
     Overlay,
 }
 
+impl WorkspaceMode {
+    /// The word, as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ro => "ro",
+            Self::Rw => "rw",
+            Self::Overlay => "overlay",
+        }
+    }
+}
+
 /// A command-line word: no NUL, at most 128 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument(String);

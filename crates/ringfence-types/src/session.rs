@@ -123,6 +123,10 @@ pub struct Session {
     pub memory_bytes_max: u64,
     /// Wall time of a call that asks for none, in seconds.
     pub timeout_seconds: f64,
+    /// `private`, `namespace`, or `directory:` with how a directory of the host's is seen.
+    pub workspace: String,
+    /// What it was asked to have, and has.
+    pub packages: Vec<String>,
 }
 
 /// What a session does.

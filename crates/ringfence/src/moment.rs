@@ -51,6 +51,22 @@ pub(crate) fn write_milliseconds(unix_ms: u64) -> String {
     write(i64::try_from(unix_ms).unwrap_or(i64::MAX).saturating_mul(1000))
 }
 
+/// The time, in milliseconds of Unix time.
+pub(crate) fn now_milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A length of time, in the unit that says it shortest.
+pub(crate) fn span(milliseconds: u64) -> String {
+    match milliseconds / 1000 {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds @ 3600..86_400 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
 /// RFC 3339, to the second.
 pub(crate) fn write_seconds(unix_s: u64) -> String {
     let time = i64::try_from(unix_s)

@@ -59,12 +59,12 @@ pub(crate) fn session(session: &Session) -> Shown {
 }
 
 pub(crate) fn sessions(sessions: &[Session]) -> Shown {
-    let mut text: String = sessions.iter().map(session_line).collect();
-    if text.is_empty() {
-        text += "no sessions\n";
-    }
     Shown {
-        text,
+        text: if sessions.is_empty() {
+            "no sessions\n".to_owned()
+        } else {
+            session_table(sessions)
+        },
         facts: json!({"sessions": sessions}),
     }
 }
@@ -82,11 +82,60 @@ pub(crate) fn terminated(killed: Option<bool>) -> Shown {
     }
 }
 
-fn session_line(session: &Session) -> String {
-    let state = match session.state {
+fn session_table(sessions: &[Session]) -> String {
+    let now = moment::now_milliseconds();
+    let row = |cells: [&str; 9]| {
+        let [
+            id,
+            language,
+            state,
+            age,
+            idle,
+            calls,
+            memory,
+            workspace,
+            namespace,
+        ] = cells;
+        format!(
+            "{id:<36}  {language:<10}  {state:<5}  {age:>4}  {idle:>4}  {calls:>5}  {memory:>8}  {workspace:<17}  {namespace}\n"
+        )
+    };
+    let mut text = row([
+        "SESSION",
+        "LANGUAGE",
+        "STATE",
+        "AGE",
+        "IDLE",
+        "CALLS",
+        "MEMORY",
+        "WORKSPACE",
+        "NAMESPACE",
+    ]);
+    for session in sessions {
+        text += &row([
+            session.session_id.as_str(),
+            session.language.as_str(),
+            state(session),
+            &moment::span(now.saturating_sub(session.created_unix_ms)),
+            &moment::span(now.saturating_sub(session.used_unix_ms)),
+            &session.calls.to_string(),
+            &format!("{} MiB", session.memory_bytes_max >> 20),
+            &session.workspace,
+            &session.namespace,
+        ]);
+    }
+    text
+}
+
+fn state(session: &Session) -> &'static str {
+    match session.state {
         SessionState::Idle => "idle",
         SessionState::Busy => "busy",
-    };
+    }
+}
+
+fn session_line(session: &Session) -> String {
+    let state = state(session);
     format!(
         "{} {} {state}, {} calls, ends {} if it is not used, isolation {}\n",
         session.session_id,

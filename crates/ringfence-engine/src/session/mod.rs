@@ -362,6 +362,18 @@ impl Live {
             tier: self.isolation.tier.to_string(),
             memory_bytes_max: self.limits.memory_bytes,
             timeout_seconds: Duration::from_millis(self.limits.timeout_ms).as_secs_f64(),
+            // Where on the host it lies is not for every caller to know.
+            workspace: match &self.workspace {
+                WorkspaceSource::Private => "private".to_owned(),
+                WorkspaceSource::Namespace => "namespace".to_owned(),
+                WorkspaceSource::Listed(name) => name.to_string(),
+                WorkspaceSource::Host { mode, .. } => format!("directory:{}", mode.as_str()),
+            },
+            packages: self
+                .packages
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .names(),
         }
     }
 }

@@ -31,6 +31,11 @@ impl Shown {
             layers: provided.into_iter().collect(),
         }
     }
+
+    /// What was asked for, as it was asked for.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.set.iter().map(|one| one.as_str().to_owned()).collect()
+    }
 }
 
 /// Shows a session these packages beside those it has; whoever asks has its turn. What the installer said, where it was

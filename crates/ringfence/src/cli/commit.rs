@@ -146,7 +146,10 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
             say("the script has failed: nothing was written");
             false
         }
-        (Wish::Discard, _) => false,
+        (Wish::Discard, _) => {
+            say("discarded: nothing was written");
+            false
+        }
         (Wish::Ask, _) if let Err(error) = changes.check_shown() => {
             say(&format!("nothing was written: {}", error.message));
             false

@@ -9,6 +9,7 @@ mod commit;
 mod completions;
 mod config;
 mod doctor;
+mod hints;
 mod live;
 mod request;
 mod run;
@@ -26,7 +27,7 @@ use crate::{
 };
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringfence_types::{ErrorCode, RequestError};
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 /// Our own failure.
 const FAILED: u8 = 125;
@@ -87,11 +88,12 @@ pub fn main() -> ExitCode {
     }
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
-    let parsed = definition().try_get_matches();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = definition().try_get_matches_from(&words);
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, asks_for_json(&matches))));
     let (cli, json) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(terminal, &words, &error),
     };
     let Cli { command, config } = cli;
     let context = Context {
@@ -119,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Completions(arguments) => completions::completions(&context, &arguments),
     };
     done.unwrap_or_else(|error| {
+        let error = hints::in_commands(error);
         let told = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
         if !told {
             terminal.error(&error);
@@ -135,14 +138,34 @@ fn asks_for_json(matches: &ArgMatches) -> bool {
 }
 
 /// Help and version are answers; anything else is a command line that we do not understand.
-fn usage(error: &clap::Error) -> ExitCode {
-    // clap writes to the stream that fits, and a closed one is nobody's problem
-    drop(error.print());
-    if error.use_stderr() {
-        ExitCode::from(FAILED)
-    } else {
-        ExitCode::SUCCESS
+fn usage(terminal: Terminal, words: &[OsString], error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed stream is nobody's problem.
+        drop(error.print());
+        return ExitCode::SUCCESS;
     }
+    // What follows `--` is the script's.
+    let mut own = words.iter().take_while(|word| *word != "--");
+    let told = own.any(|word| word == "--json")
+        && terminal
+            .print_json(&serde_json::json!({"error": misunderstood(error)}))
+            .is_ok();
+    if !told {
+        drop(error.print());
+    }
+    ExitCode::from(FAILED)
+}
+
+/// The first paragraph says what is wrong, and the others what would be right.
+fn misunderstood(error: &clap::Error) -> RequestError {
+    let text = error.render().to_string();
+    let mut paragraphs = text
+        .split("\n\n")
+        .map(|lines| lines.split_whitespace().collect::<Vec<_>>().join(" "));
+    let message = paragraphs.next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let rest: Vec<String> = paragraphs.filter(|one| !one.is_empty()).collect();
+    RequestError::invalid(format!("{message}."), rest.join(" "))
 }
 
 /// What every command has.

@@ -221,6 +221,26 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     Ok((seconds * 1000.0).round() as u64)
 }
 
+/// One that is not listed is perhaps a directory, of which it was not said how it is to be seen.
+pub(super) fn explain_unlisted(mut error: RequestError, workspace: Option<&str>) -> RequestError {
+    if let Some(text) = workspace
+        && error.code == ErrorCode::NotFound
+        && Path::new(text).is_dir()
+        && error.message.contains(&format!("`{text}`"))
+    {
+        error.hint = how_to_name(text);
+    }
+    error
+}
+
+fn how_to_name(text: &str) -> String {
+    if Path::new(text).is_dir() {
+        format!("For the directory, write --workspace {text}:overlay, or {text}:ro or {text}:rw.")
+    } else {
+        "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.".to_owned()
+    }
+}
+
 pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> {
     let invalid = |what: String| {
         RequestError::invalid(
@@ -230,7 +250,9 @@ pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> 
     };
     let Some((directory, mode)) = text.rsplit_once(':') else {
         let named = text.parse();
-        return named.map_err(|reason| invalid(format!("--workspace {text}: {reason}.")));
+        return named.map_err(|reason| {
+            RequestError::invalid(format!("--workspace {text}: {reason}."), how_to_name(text))
+        });
     };
     let mode = match mode {
         "ro" => WorkspaceMode::Ro,

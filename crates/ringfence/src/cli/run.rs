@@ -113,10 +113,12 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
         return in_session(context, session, arguments);
     }
     let json = arguments.json;
+    let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
     let floor = prepared.as_ref().ok().map(|job| job.settings.tier);
     let done = prepared.and_then(|job| job.perform(context.terminal));
     done.or_else(|error| {
+        let error = super::hints::in_commands(request::explain_unlisted(error, workspace.as_deref()));
         if json {
             context
                 .terminal

@@ -125,9 +125,9 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             let consent = if yes { Consent::Given } else { Consent::Asked };
             overlay::commit(context, session, consent, &ask)
         }
-        Action::Kill { session, ask } => {
-            ask_its_server(context, &ask, &session, |session| Request::SessionKill { session })
-        }
+        Action::Kill { session, ask } => ask_its_server(context, &ask, &session, |session| {
+            Request::SessionKill { session }
+        }),
     }
 }
 
@@ -164,7 +164,10 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
 fn read_value() -> Result<String, RequestError> {
     let bytes = request::read_input(Path::new(request::STDIN), VALUE_BYTES_MAX, "the value")?;
     let mut text = String::from_utf8(bytes).map_err(|_| {
-        RequestError::invalid("the value is not UTF-8.", "Copy it to the session as a file, with `ringfence session cp`.")
+        RequestError::invalid(
+            "the value is not UTF-8.",
+            "Copy it to the session as a file, with `ringfence session cp`.",
+        )
     })?;
     if text.ends_with('\n') {
         text.pop();
@@ -194,7 +197,11 @@ fn state_dir(context: &Context) -> Result<PathBuf, RequestError> {
 }
 
 /// The process number of the server that has this session; the only one there is says best why it has none.
-async fn its_server(state_dir: &Path, only: Option<u32>, session: &SessionId) -> Result<u32, RequestError> {
+pub(super) async fn its_server(
+    state_dir: &Path,
+    only: Option<u32>,
+    session: &SessionId,
+) -> Result<u32, RequestError> {
     let answers = control::ask_all(state_dir, only, &Request::SessionList { namespace: None }).await?;
     let has_it = |answered: &&Answered| {
         let facts = answered.answer.as_ref().map(|shown| &shown.facts["sessions"]);

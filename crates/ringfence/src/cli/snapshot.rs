@@ -1,8 +1,13 @@
 //! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user; servers that
-//! run wait meanwhile, and see the result.
+//! run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
 
-use super::{Context, fault, live::namespace};
+use super::{
+    Context, fault,
+    live::{self, namespace},
+    session::its_server,
+};
 use crate::{
+    control::{self, Request},
     log::{self, Log},
     settings::{Layer, LogLevel},
     shown::{self, Shown},
@@ -10,7 +15,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Caller, Engine, Whose};
-use ringfence_types::{Namespace, RequestError};
+use ringfence_types::{Namespace, RequestError, SessionId};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -22,7 +27,7 @@ pub(super) struct SnapshotArguments {
 
 #[derive(Debug, Subcommand)]
 enum SnapshotAction {
-    /// Save the workspace of a namespace
+    /// Save the workspace of a namespace, or of a session
     Create {
         /// What it is, for whoever looks for it later
         #[arg(default_value = "")]
@@ -59,8 +64,11 @@ enum SnapshotAction {
 #[derive(Debug, Args)]
 struct Of {
     /// Namespace whose workspace is meant
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace, conflicts_with = "session")]
     namespace: Namespace,
+    /// The workspace of this session of a running server; a snapshot of any other of its namespace can be restored to it
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -69,17 +77,22 @@ struct Of {
 pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     Log::begin(config.log);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fault("start", &error))?;
     let action = arguments.action;
-    let (is_difference, json) = match &action {
-        SnapshotAction::Diff { of, .. } => (true, of.json),
+    let (is_difference, of) = match &action {
+        SnapshotAction::Diff { of, .. } => (true, of),
         SnapshotAction::Create { of, .. }
         | SnapshotAction::List(of)
         | SnapshotAction::Restore { of, .. }
-        | SnapshotAction::Delete { of, .. } => (false, of.json),
+        | SnapshotAction::Delete { of, .. } => (false, of),
     };
-    let shown = runtime.block_on(async {
+    let (json, session) = (of.json, of.session.clone());
+    let shown = live::wait(async {
+        if let Some(session) = session {
+            let state_dir = &config.engine.state_dir;
+            let pid = its_server(state_dir, None, &session).await?;
+            let request = of_session(session, action)?;
+            return control::ask_one(state_dir, Some(pid), &request).await?.answer;
+        }
         let engine = Engine::open(config.engine)?;
         log::redact_with(engine.log_redactor());
         let done = perform(&engine, action).await;
@@ -96,6 +109,27 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
     };
     printed.map_err(|error| fault("print", &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn of_session(session: SessionId, action: SnapshotAction) -> Result<Request, RequestError> {
+    Ok(match action {
+        SnapshotAction::Create { description, .. } => Request::SessionSnapshot { session, description },
+        SnapshotAction::List(_) => Request::SessionSnapshots { session },
+        SnapshotAction::Restore { id, .. } => Request::SessionRestore {
+            session,
+            snapshot: id,
+        },
+        SnapshotAction::Diff { id, .. } => Request::SessionCompare {
+            session,
+            snapshot: id,
+        },
+        SnapshotAction::Delete { .. } => {
+            return Err(RequestError::invalid(
+                "a snapshot is its namespace's, also that of a session.",
+                "Give --namespace, or neither.",
+            ));
+        }
+    })
 }
 
 async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Shown, RequestError> {

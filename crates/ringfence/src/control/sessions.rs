@@ -7,9 +7,7 @@ use super::{
 };
 use crate::shown::{self, Shown};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{
-    Caller, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission,
-};
+use ringfence_engine::{Caller, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission};
 use ringfence_types::{
     Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
     ScriptName, SessionId, SessionRequest, WorkspaceSource, requirements,

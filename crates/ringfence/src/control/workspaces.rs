@@ -16,10 +16,7 @@ pub(super) async fn perform(
     request: Request,
 ) -> Result<Shown, RequestError> {
     match request {
-        Request::SessionSnapshot {
-            session,
-            description,
-        } => {
+        Request::SessionSnapshot { session, description } => {
             let (namespace, whose) = of(engine, session)?;
             let made = engine.create_snapshot(caller, &namespace, &whose, description);
             Ok(shown::snapshot_made(&made.await?))
@@ -63,7 +60,9 @@ pub(super) async fn perform(
         }
         Request::SessionFiles { session, path } => {
             let (namespace, whose) = of(engine, session)?;
-            let files = engine.list_files(caller, &namespace, &whose, path.as_ref()).await?;
+            let files = engine
+                .list_files(caller, &namespace, &whose, path.as_ref())
+                .await?;
             Ok(shown::files(&files))
         }
         other => Err(RequestError::invalid(

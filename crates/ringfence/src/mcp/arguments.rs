@@ -117,9 +117,9 @@ impl Arguments {
     pub(super) fn number(&mut self, name: Name) -> Result<Option<f64>, RequestError> {
         match self.take(name)? {
             None => Ok(None),
-            Some((name, value)) => match value.as_f64() {
-                Some(number) if value.is_number() => Ok(Some(number)),
-                _ => Err(self.wrong(name, "a number", &value)),
+            Some((name, value)) => match read_number(value) {
+                Ok(number) => Ok(number.as_f64()),
+                Err(value) => Err(self.wrong(name, "a number, as 5", &value)),
             },
         }
     }
@@ -135,6 +135,9 @@ impl Arguments {
         let Some((name, value)) = self.take(name)? else {
             return Ok(None);
         };
+        let value = read_number(value)
+            .map(Value::Number)
+            .unwrap_or_else(|value| value);
         let from_float = || {
             value
                 .as_f64()
@@ -143,7 +146,7 @@ impl Arguments {
         };
         match value.as_u64().or_else(from_float) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.wrong(name, "a whole number that is not negative", &value)),
+            None => Err(self.wrong(name, "a whole number that is not negative, as 512", &value)),
         }
     }
 
@@ -152,6 +155,16 @@ impl Arguments {
             None => Ok(None),
             Some((_, Value::Array(items))) => Ok(Some(items)),
             Some((name, other)) => Err(self.wrong(name, "a list", &other)),
+        }
+    }
+
+    /// A list of texts, or one text, which is meant as a list of it alone.
+    pub(super) fn one_or_more(&mut self, name: Name) -> Result<Vec<Value>, RequestError> {
+        match self.take(name)? {
+            None => Ok(Vec::new()),
+            Some((_, Value::Array(items))) => Ok(items),
+            Some((_, one @ Value::String(_))) => Ok(vec![one]),
+            Some((name, other)) => Err(self.wrong(name, "a list, as [\"numpy\"]", &other)),
         }
     }
 
@@ -181,6 +194,15 @@ impl Arguments {
 
     fn wrong(&self, name: &str, expected: &str, found: &Value) -> RequestError {
         wrong_type(&format!("{}{name}", self.prefix), expected, found)
+    }
+}
+
+/// A number, or a text that is one and nothing else.
+fn read_number(value: Value) -> Result<serde_json::Number, Value> {
+    match value {
+        Value::Number(number) => Ok(number),
+        Value::String(text) => text.parse().map_err(|_| Value::String(text)),
+        other => Err(other),
     }
 }
 

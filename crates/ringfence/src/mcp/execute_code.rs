@@ -254,7 +254,7 @@ pub(super) fn packages(
         Value::String(text) => Ok(text),
         other => Err(wrong_type("packages[]", "a string", &other)),
     };
-    let items = arguments.list(PACKAGES)?.unwrap_or_default();
+    let items = arguments.one_or_more(PACKAGES)?;
     let texts: Vec<String> = items.into_iter().map(text).collect::<Result<_, _>>()?;
     requirements(language, &texts)
 }
@@ -480,6 +480,15 @@ const SHOWN_BYTES_MAX: usize = 32 << 10;
 fn text(result: &ExecutionResult) -> String {
     let mut text = headline(result);
     text += &format!("\nexecution_id: {}", result.execution_id);
+    match &result.session_ended {
+        Some(end) => {
+            text += &format!("\nthe session has ended: {end}; make another with create_session");
+        }
+        None if result.session_id.is_some() && !result.success => {
+            text += "\nthe session and its state are kept";
+        }
+        None => {}
+    }
     for (name, stream, total) in [
         ("stdout", &result.stdout, result.stdout_bytes),
         ("stderr", &result.stderr, result.stderr_bytes),

@@ -109,6 +109,8 @@ pub(super) fn session() -> Value {
         "tier": string(),
         "memory_bytes_max": whole(),
         "timeout_seconds": number(),
+        "workspace": said("private, namespace, or directory: with ro, rw or overlay.", string()),
+        "packages": list(string()),
     })
 }
 

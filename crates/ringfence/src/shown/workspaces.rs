@@ -157,6 +157,16 @@ fn changes(difference: &Difference) -> String {
     if difference.truncated {
         text += "and more\n";
     }
+    if !difference.is_empty() {
+        let flagged = groups.iter().flat_map(|(_, changed)| changed.iter());
+        text += &format!(
+            "{} changed, {} added, {} deleted; {} flagged\n",
+            difference.changed.len(),
+            difference.added.len(),
+            difference.deleted.len(),
+            flagged.filter(|one| !one.risks.is_empty()).count()
+        );
+    }
     text
 }
 

@@ -25,13 +25,13 @@ pub(super) struct Create {
     /// Namespace that it belongs to
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
     namespace: Namespace,
-    /// Wall-clock limit of a call, in seconds
+    /// Wall-clock limit of a call, in seconds [default: 60]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
-    /// The session ends when it was not used for so many seconds
+    /// The session ends when it was not used for so many seconds [default: 900]
     #[arg(long, value_name = "SECONDS")]
     idle: Option<f64>,
-    /// Memory limit, as 256m or 1g
+    /// Memory limit, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Processor cores; fractions are allowed
@@ -40,7 +40,7 @@ pub(super) struct Create {
     /// Processes and threads
     #[arg(long, value_name = "COUNT")]
     processes: Option<u32>,
-    /// Private disk, as 256m or 1g
+    /// Private disk, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     disk: Option<String>,
     /// A variable for the session, whose environment is otherwise built from nothing
@@ -49,7 +49,8 @@ pub(super) struct Create {
     /// A secret of the vault that the session gets as a variable of this name
     #[arg(long, value_name = "NAME")]
     secret: Vec<String>,
-    /// Directory of the host to work in, or `namespace`, or a name of `workspaces` in the configuration
+    /// Directory of the host to work in; or `private`, empty and gone with the session, which is the default; or `namespace`, the
+    /// one that is kept for the namespace; or a name of `workspaces` in the configuration
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     workspace: Option<String>,
     /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the next
@@ -66,8 +67,8 @@ fn language(name: &str) -> Result<Language, String> {
 /// Ctrl-C hangs up, upon which the server stops what it has begun.
 pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
-    let (server, json) = (create.ask.server, create.ask.json);
-    let request = request(create)?;
+    let (server, json, workspace) = (create.ask.server, create.ask.json, create.workspace.clone());
+    let wish = wish(create)?;
     let state_dir = super::state_dir(context)?;
     let made = live::wait(async {
         let mut interrupted =
@@ -79,12 +80,13 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
             lines.for_each(|line| terminal.dim(line));
             true
         };
-        let following = control::follow_one(&state_dir, pid, &request, tell, std::future::pending());
+        let following = control::follow_one(&state_dir, pid, &wish, tell, std::future::pending());
         tokio::select! {
             made = following => made.map(|shown| Some((pid, shown))),
             _ = interrupted.recv() => Ok(None),
         }
-    })?;
+    });
+    let made = made.map_err(|error| request::explain_unlisted(error, workspace.as_deref()))?;
     let Some((pid, Shown { text, mut facts })) = made else {
         terminal.dim("interrupted; no session was made");
         return Ok(ExitCode::from(super::INTERRUPTED));
@@ -102,7 +104,7 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(create: Create) -> Result<Request, RequestError> {
+fn wish(create: Create) -> Result<Request, RequestError> {
     let size = |flag: &str, text: &Option<String>| {
         let text = text.as_deref();
         text.map(|text| request::mebibytes(flag, text)).transpose()

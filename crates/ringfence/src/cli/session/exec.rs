@@ -72,10 +72,15 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
         Some(code) => (code, None),
         None => (request::read_script(script)?, request::script_name(script)),
     };
-    let language = if is_code { None } else { request::language_of(script, &code) };
-    let stdin = exec.stdin.as_deref().map(|file| {
-        request::read_input(file, STDIN_BYTES_MAX, "the code's standard input")
-    });
+    let language = if is_code {
+        None
+    } else {
+        request::language_of(script, &code)
+    };
+    let stdin = exec
+        .stdin
+        .as_deref()
+        .map(|file| request::read_input(file, STDIN_BYTES_MAX, "the code's standard input"));
     let call = Call {
         session: exec.session,
         code,
@@ -151,7 +156,9 @@ fn perform(
     };
     let result = understood(&facts)?;
     match shown {
-        None => terminal.print_json(&facts).map_err(|error| fault("print", &error))?,
+        None => terminal
+            .print_json(&facts)
+            .map_err(|error| fault("print", &error))?,
         Some(_) => conclude(terminal, &result, is_interrupted)?,
     }
     Ok(ExitCode::from(if is_interrupted {
@@ -172,11 +179,7 @@ fn understood(facts: &Value) -> Result<ExecutionResult, RequestError> {
 }
 
 /// What its output has not said.
-fn conclude(
-    terminal: Terminal,
-    result: &ExecutionResult,
-    is_interrupted: bool,
-) -> Result<(), RequestError> {
+fn conclude(terminal: Terminal, result: &ExecutionResult, is_interrupted: bool) -> Result<(), RequestError> {
     // The value of a shell's call is its status.
     let value = result.result_repr.as_deref();
     if let Some(value) = value.filter(|_| result.language != Language::Shell) {
@@ -196,12 +199,16 @@ fn conclude(
     if !result.artifacts.is_empty() {
         let names = some_of(result.artifacts.iter().map(|artifact| artifact.name.as_str()));
         let id = &result.execution_id;
-        terminal.dim(&format!("artifacts: {names} (get them with `ringfence artifacts {id} --out DIR`)"));
+        terminal.dim(&format!(
+            "artifacts: {names} (get them with `ringfence artifacts {id} --out DIR`)"
+        ));
     }
     match &result.session_ended {
         Some(end) => {
             let end = neutral::line(end);
-            terminal.dim(&format!("the session has ended: {end}; make another with `ringfence session create`"));
+            terminal.dim(&format!(
+                "the session has ended: {end}; make another with `ringfence session create`"
+            ));
         }
         None if is_interrupted => terminal.dim("interrupted; the session is kept"),
         None if result.exit.kind == ExitKind::Timeout => terminal.dim("the session and its state are kept"),
@@ -228,8 +235,7 @@ async fn follow(
     shown: Option<Raw>,
 ) -> Result<Followed, RequestError> {
     let pid = its_server(state_dir, server, &call.session).await?;
-    let listen =
-        || signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error));
+    let listen = || signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error));
     let (mut once, twice) = (listen()?, listen()?);
     let (mut out, mut err) = terminal.guest(shown.unwrap_or(Raw::Neutralised));
     let request = Request::SessionExec { call: Box::new(call) };
@@ -255,7 +261,11 @@ async fn follow(
         followed = control::follow_one(state_dir, pid, &request, give, interrupt) => followed,
         () = abandoned(twice) => return Ok(Followed::Abandoned),
     };
-    for end in [lost.map_or(Ok(()), Err), out.end().await, ignore_lost(err.end().await)] {
+    for end in [
+        lost.map_or(Ok(()), Err),
+        out.end().await,
+        ignore_lost(err.end().await),
+    ] {
         match end {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Followed::ReaderLeft),
             end => end.map_err(|error| unwritten(&error))?,

@@ -88,7 +88,10 @@ fn put(
 ) -> Result<ExitCode, RequestError> {
     let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
     let bytes = request::read_input(file, bytes_max, "the file")?;
-    let path = workspace_path(into_directory(path, file.file_name().and_then(|name| name.to_str())))?;
+    let path = workspace_path(into_directory(
+        path,
+        file.file_name().and_then(|name| name.to_str()),
+    ))?;
     super::ask_its_server(context, ask, &session, |session| Request::SessionPut {
         session,
         path,

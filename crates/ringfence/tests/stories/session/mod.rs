@@ -1,6 +1,7 @@
 //! Sessions through the tools: what stays between calls, how calls take turns, how a session ends, what it cannot do.
 
 mod attacks;
+mod commands;
 mod ends;
 mod secrets;
 mod state;

@@ -143,7 +143,6 @@ fn a_session_of_another_namespace_is_not_there() {
         ("execute_code", json!({"code": "1"})),
         ("execute_code", json!({"code": "1", "language": "python"})),
         ("execute_code", json!({"code": "1", "language": "shell"})),
-        ("terminate_session", json!({})),
         ("interrupt_session", json!({})),
         (
             "install_package",
@@ -171,6 +170,11 @@ fn a_session_of_another_namespace_is_not_there() {
         assert_eq!(say(&theirs), of_nobody, "{tool}");
         assert_eq!(say(&ended), of_nobody, "{tool}: one that has ended");
     }
+    let mut end = |id: &str| server.facts("terminate_session", json!({"session_id": id}));
+    let nobodys = end(&random);
+    assert_eq!(nobodys["existed"], false, "{nobodys}");
+    assert_eq!(end(&theirs), nobodys);
+    assert_eq!(end(&ended), nobodys);
     for (from, to) in [(&theirs, &own), (&own, &theirs), (&random, &own), (&own, &random)] {
         let arguments = json!({"from_session": from, "to_session": to, "name": "x"});
         let refused = server.facts("bridge_data", arguments);

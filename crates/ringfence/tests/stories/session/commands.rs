@@ -1,0 +1,432 @@
+//! Sessions from the command line: what stands on which stream, what Ctrl-C does, files and saved workspaces of a session.
+
+use super::{PATIENCE, arguments};
+use crate::client::{Server, TempDir, ringfence, within};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{Read, Write},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+fn said(words: &[&str]) -> Output {
+    ringfence(words).output().unwrap()
+}
+
+#[track_caller]
+fn done(words: &[&str]) -> (String, String) {
+    let output = said(words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[track_caller]
+fn created(words: &[&str]) -> String {
+    done(&[&["session", "create"], words].concat())
+        .0
+        .trim_end()
+        .to_owned()
+}
+
+/// With these bytes as its standard input.
+fn fed(words: &[&str], input: &[u8]) -> Output {
+    let mut child = piped(words).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let bytes = input.to_owned();
+    let feeding = std::thread::spawn(move || drop(stdin.write_all(&bytes)));
+    let output = child.wait_with_output().unwrap();
+    feeding.join().unwrap();
+    output
+}
+
+fn piped(words: &[&str]) -> Command {
+    let mut command = ringfence(words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Until it has written this.
+fn await_output(child: &mut Child, words: &str) -> String {
+    let mut seen = Vec::new();
+    let out = child.stdout.as_mut().unwrap();
+    while !String::from_utf8_lossy(&seen).contains(words) {
+        let mut byte = [0];
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "it has ended: {seen:?}");
+        seen.push(byte[0]);
+    }
+    String::from_utf8(seen).unwrap()
+}
+
+fn ctrl_c(child: &Child) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+}
+
+#[test]
+fn the_id_of_a_new_session_stands_alone_on_standard_output() {
+    let mut server = Server::start();
+    let (out, err) = done(&["session", "create", "--language", "shell"]);
+    let id = out.trim_end();
+    assert_eq!((id.len(), out.len()), (36, 37), "{out:?}");
+    assert!(err.contains("shell"), "{err}");
+    let (out, _) = done(&["session", "exec", id, "-c", "echo $((6 * 7))"]);
+    assert_eq!(out, "42\n");
+    let told = server.call("create_session", json!({}));
+    let text = told["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("session_id: "), "{text}");
+}
+
+#[test]
+fn the_value_of_a_call_is_printed_where_it_can_be_taken() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let (out, _) = done(&["session", "exec", id, "-c", "x = 20\nprint('a', end='')\nx + 1"]);
+    assert_eq!(out, "a\n21\n");
+    let (_, err) = done(&[
+        "session",
+        "exec",
+        id,
+        "-c",
+        "open('new.txt', 'w').write('x') and None",
+    ]);
+    assert!(
+        err.contains("artifacts: new.txt (get them with `ringfence artifacts "),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let code =
+        "x = 5\nprint('begun', flush=True)\ntry:\n    while True: pass\nfinally:\n    print('and ended')";
+    for json in [false, true] {
+        let words = ["session", "exec", id, "-c", code, "--json"];
+        let mut child = piped(&words[..if json { 6 } else { 5 }]).spawn().unwrap();
+        let begun = if json {
+            let listed = || {
+                let (out, _) = done(&["session", "list", "--json"]);
+                let listed: Value = serde_json::from_str(&out).unwrap();
+                listed["servers"][0]["sessions"][0]["state"] == "busy"
+            };
+            assert!(within(PATIENCE, listed));
+            String::new()
+        } else {
+            await_output(&mut child, "begun")
+        };
+        ctrl_c(&child);
+        let ended = child.wait_with_output().unwrap();
+        let out = begun + &String::from_utf8_lossy(&ended.stdout);
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{out}{err}");
+        if json {
+            let document: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!(document["error"]["type"], "KeyboardInterrupt", "{document}");
+            assert!(
+                document["stdout"].as_str().unwrap().contains("and ended"),
+                "{document}"
+            );
+        } else {
+            assert!(out.contains("and ended"), "{out}{err}");
+            assert!(err.contains("KeyboardInterrupt"), "{err}");
+            assert!(err.contains("interrupted; the session is kept"), "{err}");
+        }
+    }
+    assert_eq!(done(&["session", "exec", id, "-c", "x"]).0, "5\n");
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_at_once() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)";
+    let mut child = piped(&["session", "exec", id, "-c", code]).spawn().unwrap();
+    await_output(&mut child, "begun");
+    let begun = Instant::now();
+    // One after the other, as two signals at once are one.
+    assert!(within(PATIENCE, || {
+        ctrl_c(&child);
+        child.try_wait().unwrap().is_some()
+    }));
+    assert!(
+        begun.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+}
+
+#[test]
+fn a_reader_who_has_enough_is_no_error() {
+    let _server = Server::start();
+    let id = &created(&["--language", "shell"]);
+    let mut child = piped(&["session", "exec", id, "-c", "yes"]).spawn().unwrap();
+    await_output(&mut child, "y\n");
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(141), "{ended:?}");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
+#[test]
+fn a_call_reads_bytes_of_any_kind_and_is_told_when_they_are_too_many() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let code = "import sys, hashlib\nhashlib.sha256(sys.stdin.buffer.read()).hexdigest()";
+    let count = "import sys\nlen(sys.stdin.buffer.read())";
+    let bytes: Vec<u8> = (0..9 << 20_u32)
+        .map(|at: u32| at.to_le_bytes()[0] ^ at.to_le_bytes()[2])
+        .collect();
+    let given = fed(&["session", "exec", id, "--stdin", "-", "-c", code], &bytes);
+    let expect = ringfence_digest(&bytes);
+    assert_eq!(
+        String::from_utf8_lossy(&given.stdout),
+        format!("'{expect}'\n"),
+        "{given:?}"
+    );
+    let place = TempDir::new("stdin");
+    let large = place.0.join("large");
+    fs::File::create(&large).unwrap().set_len((64 << 20) + 1).unwrap();
+    let refused = said(&[
+        "session",
+        "exec",
+        id,
+        "--stdin",
+        large.to_str().unwrap(),
+        "-c",
+        count,
+    ]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("more than 64 MiB"),
+        "{refused:?}"
+    );
+    // What is not asked for is not read.
+    let mut child = piped(&["session", "exec", id, "-c", count])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let kept_open = child.stdin.take();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"0\n");
+    drop(kept_open);
+    let script = place.file("count.py", count);
+    let ran = fed(&["run", &script, "--session", id], b"\xff\x00in");
+    assert_eq!(ran.stdout, b"4\n", "{ran:?}");
+}
+
+/// By a program that this project did not write.
+fn ringfence_digest(bytes: &[u8]) -> String {
+    let mut child = Command::new("sha256sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
+}
+
+#[test]
+fn a_script_of_another_language_is_refused_by_its_name() {
+    let _server = Server::start();
+    let id = &created(&["--language", "node"]);
+    let place = TempDir::new("language");
+    for (name, language) in [("x.ts", "typescript"), ("x.py", "python"), ("x.sh", "shell")] {
+        let script = place.file(name, "1");
+        for words in [
+            ["run", &script, "--session", id],
+            ["session", "exec", id, &script],
+        ] {
+            let refused = said(&words);
+            let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(125), "{err}");
+            assert!(err.contains(&format!("the script is {language}")), "{err}");
+        }
+    }
+    let script = place.file("x.mjs", "console.log(6 * 7)");
+    assert_eq!(done(&["run", &script, "--session", id]).0, "42\n");
+    let refused = said(&["run", &script, "--session", id, "--allow", "example.com"]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+}
+
+#[test]
+fn a_session_is_ended_twice_without_complaint_and_one_that_never_was_is_an_error() {
+    let mut server = Server::start();
+    let id = &created(&[]);
+    assert_eq!(done(&["session", "kill", id]).0, "ended\n");
+    assert_eq!(done(&["session", "kill", id]).0, "it had ended before\n");
+    let nobody = "0190b8f0-5c1e-7000-8000-00000000abcd";
+    let refused = said(&["session", "kill", nobody]);
+    let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(125), "{err}");
+    assert!(
+        err.contains("`ringfence session list`") && !err.contains("list_sessions"),
+        "{err}"
+    );
+    let told = server.facts("terminate_session", json!({"session_id": id}));
+    assert_eq!((&told["killed"], &told["existed"]), (&json!(false), &json!(true)));
+    let told = server.facts("terminate_session", json!({"session_id": nobody}));
+    assert_eq!(
+        (&told["killed"], &told["existed"]),
+        (&json!(false), &json!(false))
+    );
+}
+
+#[test]
+fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let place = TempDir::new("copies");
+    let own = place.file("in.bin", "one\n");
+    done(&["session", "cp", &own, &format!("{id}:data/")]);
+    assert!(done(&["session", "ls", id]).0.contains("data/in.bin"));
+    assert_eq!(
+        done(&["session", "cp", &format!("{id}:/workspace/data/in.bin"), "-"]).0,
+        "one\n"
+    );
+    let (out, _) = done(&["snapshot", "create", "first", "--session", id, "--json"]);
+    let made: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(made["of"], json!(id), "{made}");
+    let snapshot = made["snapshot_id"].as_str().unwrap();
+    done(&[
+        "session",
+        "exec",
+        id,
+        "-c",
+        "open('data/in.bin', 'w').write('two')\nopen('more', 'w')",
+    ]);
+    let (out, _) = done(&["snapshot", "diff", "--session", id]);
+    assert!(
+        out.contains("changed data/in.bin") && out.contains("1 changed, 1 added, 0 deleted; 0 flagged"),
+        "{out}"
+    );
+    assert!(done(&["snapshot", "list", "--session", id]).0.contains(snapshot));
+    done(&["snapshot", "restore", snapshot, "--session", id]);
+    let copied = place.0.join("out.bin");
+    done(&[
+        "session",
+        "cp",
+        &format!("{id}:data/in.bin"),
+        copied.to_str().unwrap(),
+    ]);
+    assert_eq!(fs::read(&copied).unwrap(), b"one\n");
+    let missing = said(&["session", "cp", &format!("{id}:more"), "-"]);
+    assert_eq!(missing.status.code(), Some(125), "{missing:?}");
+    let climbing = said(&["session", "cp", &own, &format!("{id}:../in.bin")]);
+    assert_eq!(climbing.status.code(), Some(125), "{climbing:?}");
+    // It outlives its session, and goes into another.
+    done(&["session", "kill", id]);
+    let gone = said(&["snapshot", "restore", snapshot]);
+    assert!(
+        String::from_utf8_lossy(&gone.stderr).contains("`--session`"),
+        "{gone:?}"
+    );
+    let other = &created(&[]);
+    done(&["snapshot", "restore", snapshot, "--session", other]);
+    assert_eq!(
+        done(&["session", "cp", &format!("{other}:data/in.bin"), "-"]).0,
+        "one\n"
+    );
+}
+
+#[test]
+fn a_value_comes_from_standard_input_and_a_bad_name_is_explained() {
+    let _server = Server::start();
+    let id = &created(&[]);
+    let given = fed(&["bridge", id, "x", "-"], b"[1, 2]\n");
+    assert!(given.status.success(), "{given:?}");
+    let given = fed(&["bridge", id, "y", "-"], b"a text\n");
+    assert!(given.status.success(), "{given:?}");
+    assert_eq!(
+        done(&["session", "exec", id, "-c", "[x, y]"]).0,
+        "[[1, 2], 'a text']\n"
+    );
+    let refused = said(&["bridge", id, "bad name", "12"]);
+    let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        err.contains("Name a plain variable") && !err.contains("--help"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_list_says_how_old_sessions_are_and_what_they_work_in() {
+    let mut server = Server::start();
+    let id = &created(&["--workspace", "namespace"]);
+    let (out, _) = done(&["session", "list"]);
+    let mut lines = out.lines();
+    assert!(lines.next().unwrap().starts_with("SESSION"), "{out}");
+    let line = lines.next().unwrap();
+    assert!(
+        line.starts_with(id) && line.contains("namespace") && line.ends_with("default"),
+        "{out}"
+    );
+    let listed = server.listed(id);
+    assert_eq!(
+        (&listed["workspace"], &listed["packages"]),
+        (&json!("namespace"), &json!([]))
+    );
+}
+
+#[test]
+fn a_mistyped_command_line_is_json_where_json_is_wanted() {
+    for words in [
+        &["session", "create", "--languag", "x", "--json"][..],
+        &["session", "exec", "--json"],
+        &["run", "x.py", "--json", "--no-such-flag"],
+    ] {
+        let refused = said(words);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        let document: Value =
+            serde_json::from_slice(&refused.stdout).unwrap_or_else(|error| panic!("{error}: {refused:?}"));
+        assert_eq!(document["error"]["code"], "invalid_argument", "{document}");
+        assert!(refused.stderr.is_empty(), "{refused:?}");
+    }
+    // After `--` it is the script's word.
+    let refused = said(&["run", "x.py", "--no-such-flag", "--", "--json"]);
+    assert!(
+        refused.stdout.is_empty() && !refused.stderr.is_empty(),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn the_text_of_a_call_says_what_became_of_its_session() {
+    let mut server = Server::start();
+    let mut text = |code: &str, language: &str, more: Value| {
+        let id = server.create(json!({"language": language}));
+        let said = server.call("execute_code", arguments(&id, code, more));
+        said["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let kept = "the session and its state are kept";
+    let exited = text("import os; os._exit(1)", "python", json!({}));
+    assert!(
+        exited.contains("the session has ended: exited; make another with create_session"),
+        "{exited}"
+    );
+    let strict = text("set -e; false", "shell", json!({}));
+    assert!(strict.contains("the session has ended: exited"), "{strict}");
+    let late = text("while True: pass", "python", json!({"timeout_seconds": 0.5}));
+    assert!(late.contains(kept), "{late}");
+    assert!(!text("1", "python", json!({})).contains(kept));
+}
+
+#[test]
+fn a_directory_without_a_mode_is_explained_and_no_server_is_not_about_secrets() {
+    let place = TempDir::new("modes");
+    fs::create_dir(place.0.join("proj")).unwrap();
+    place.file("x.py", "1");
+    let refused = ringfence(&["run", "x.py", "--workspace", "proj"])
+        .current_dir(&place.0)
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("proj:overlay"),
+        "{refused:?}"
+    );
+    let none = said(&["session", "list"]);
+    let err = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(err.contains("no server runs") && !err.contains("vault"), "{err}");
+}
