@@ -112,6 +112,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_name_is_meant_in_any_case_and_with_a_version() {
+        let check = |text: &str, expect: Option<Language>| {
+            assert_eq!(text.parse().ok(), expect, "{text}");
+        };
+        check("Python", Some(Language::Python));
+        check("python3", Some(Language::Python));
+        check("python3.12", Some(Language::Python));
+        check("nodejs", Some(Language::Node));
+        check("JavaScript", Some(Language::Node));
+        check("", None);
+        check("3", None);
+        check("pythonic", None);
+        check(" python", None);
+    }
+
+    #[test]
     fn a_shebang_names_the_language() {
         let check =
             |line: &str, expect: Option<Language>| assert_eq!(Language::from_shebang(line), expect, "{line}");

@@ -117,9 +117,9 @@ impl Arguments {
     pub(super) fn number(&mut self, name: Name) -> Result<Option<f64>, RequestError> {
         match self.take(name)? {
             None => Ok(None),
-            Some((name, value)) => match read_number(value) {
-                Ok(number) => Ok(number.as_f64()),
-                Err(value) => Err(self.wrong(name, "a number, as 5", &value)),
+            Some((name, value)) => match value.as_f64() {
+                Some(number) if value.is_number() => Ok(Some(number)),
+                _ => Err(self.wrong(name, "a number without quotes, as 5", &value)),
             },
         }
     }
@@ -135,9 +135,6 @@ impl Arguments {
         let Some((name, value)) = self.take(name)? else {
             return Ok(None);
         };
-        let value = read_number(value)
-            .map(Value::Number)
-            .unwrap_or_else(|value| value);
         let from_float = || {
             value
                 .as_f64()
@@ -146,7 +143,11 @@ impl Arguments {
         };
         match value.as_u64().or_else(from_float) {
             Some(number) => Ok(Some(number)),
-            None => Err(self.wrong(name, "a whole number that is not negative, as 512", &value)),
+            None => Err(self.wrong(
+                name,
+                "a whole number without quotes that is not negative, as 512",
+                &value,
+            )),
         }
     }
 
@@ -194,15 +195,6 @@ impl Arguments {
 
     fn wrong(&self, name: &str, expected: &str, found: &Value) -> RequestError {
         wrong_type(&format!("{}{name}", self.prefix), expected, found)
-    }
-}
-
-/// A number, or a text that is one and nothing else.
-fn read_number(value: Value) -> Result<serde_json::Number, Value> {
-    match value {
-        Value::Number(number) => Ok(number),
-        Value::String(text) => text.parse().map_err(|_| Value::String(text)),
-        other => Err(other),
     }
 }
 
@@ -283,6 +275,10 @@ mod tests {
             assert!(whole(bad.clone()).is_err(), "{bad}");
         }
         assert!(open(json!({"name": 1})).unwrap().text(("name", &[])).is_err());
+        let texts = |value: Value| open(json!({"size": value})).unwrap().one_or_more(SIZE);
+        assert_eq!(texts(json!("numpy")).unwrap(), [json!("numpy")]);
+        assert_eq!(texts(json!(["a", "b"])).unwrap(), [json!("a"), json!("b")]);
+        assert!(texts(json!(1)).unwrap_err().message.contains("[\"numpy\"]"));
     }
 
     #[test]

@@ -36,7 +36,12 @@ impl Call<'_> {
             .engine()
             .put_file(self.caller(), &namespace, &whose, &path, bytes);
         let facts = put.await?;
-        let text = format!("{} has {} bytes now\n", facts.path, facts.size_bytes);
+        let text = format!(
+            "{} has {} bytes now\n{}",
+            facts.path,
+            facts.size_bytes,
+            where_it_is(&whose)
+        );
         let sha256 = facts.sha256;
         let structured = json!({"success": true, "path": facts.path, "files": 1, "size_bytes": facts.size_bytes, "sha256": sha256});
         Ok(Answer::plain(text, structured))
@@ -139,6 +144,14 @@ impl Call<'_> {
             text += "there is nothing\n";
         }
         Ok(Answer::plain(text, json!({"success": true, "files": files})))
+    }
+}
+
+/// A program without a session has a workspace of its own.
+fn where_it_is(whose: &Whose) -> &'static str {
+    match whose {
+        Whose::Namespace => "programs see it with workspace: \"namespace\" of execute_code\n",
+        Whose::Session(_) => "",
     }
 }
 

@@ -106,7 +106,8 @@ const ABOUT_RUN_SANDBOX_CODE: &str = "Run a complete Python program in a fresh s
     kept. Use it for a short step of work on files; execute_code has every option.";
 const ABOUT_PUT_FILE: &str = "Write one file into a workspace without running a program: the one that is kept for the \
     namespace, or a session's. Directories above it are made; a plain file in its place is replaced. With archive, a directory \
-    that comes as a tar archive. Use it to give programs their input, or to edit what they made.";
+    that comes as a tar archive. Use it to give programs their input, or to edit what they made. A program finds what was put without \
+    session_id only if its execute_code says workspace: \"namespace\".";
 const ABOUT_GET_FILE: &str = "Read one file of a workspace without running a program: the one that is kept for the namespace, \
     or a session's. Text comes as text, anything else as base64, at most 4 MiB. With archive, a directory comes as a tar \
     archive. Use it to look at what a program left; large files are better looked at by a program.";

@@ -23,6 +23,13 @@ fn done(words: &[&str]) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
+/// A server that commands can reach.
+fn listening() -> Server {
+    let server = Server::start();
+    assert!(within(PATIENCE, || said(&["session", "list"]).status.success()));
+    server
+}
+
 #[track_caller]
 fn created(words: &[&str]) -> String {
     done(&[&["session", "create"], words].concat())
@@ -67,7 +74,7 @@ fn ctrl_c(child: &Child) {
 
 #[test]
 fn the_id_of_a_new_session_stands_alone_on_standard_output() {
-    let mut server = Server::start();
+    let mut server = listening();
     let (out, err) = done(&["session", "create", "--language", "shell"]);
     let id = out.trim_end();
     assert_eq!((id.len(), out.len()), (36, 37), "{out:?}");
@@ -81,7 +88,7 @@ fn the_id_of_a_new_session_stands_alone_on_standard_output() {
 
 #[test]
 fn the_value_of_a_call_is_printed_where_it_can_be_taken() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let (out, _) = done(&["session", "exec", id, "-c", "x = 20\nprint('a', end='')\nx + 1"]);
     assert_eq!(out, "a\n21\n");
@@ -100,7 +107,7 @@ fn the_value_of_a_call_is_printed_where_it_can_be_taken() {
 
 #[test]
 fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let code =
         "x = 5\nprint('begun', flush=True)\ntry:\n    while True: pass\nfinally:\n    print('and ended')";
@@ -141,7 +148,7 @@ fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
 
 #[test]
 fn a_second_ctrl_c_leaves_at_once() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)";
     let mut child = piped(&["session", "exec", id, "-c", code]).spawn().unwrap();
@@ -162,7 +169,7 @@ fn a_second_ctrl_c_leaves_at_once() {
 
 #[test]
 fn a_reader_who_has_enough_is_no_error() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&["--language", "shell"]);
     let mut child = piped(&["session", "exec", id, "-c", "yes"]).spawn().unwrap();
     await_output(&mut child, "y\n");
@@ -174,7 +181,7 @@ fn a_reader_who_has_enough_is_no_error() {
 
 #[test]
 fn a_call_reads_bytes_of_any_kind_and_is_told_when_they_are_too_many() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let code = "import sys, hashlib\nhashlib.sha256(sys.stdin.buffer.read()).hexdigest()";
     let count = "import sys\nlen(sys.stdin.buffer.read())";
@@ -230,7 +237,7 @@ fn ringfence_digest(bytes: &[u8]) -> String {
 
 #[test]
 fn a_script_of_another_language_is_refused_by_its_name() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&["--language", "node"]);
     let place = TempDir::new("language");
     for (name, language) in [("x.ts", "typescript"), ("x.py", "python"), ("x.sh", "shell")] {
@@ -253,7 +260,7 @@ fn a_script_of_another_language_is_refused_by_its_name() {
 
 #[test]
 fn a_session_is_ended_twice_without_complaint_and_one_that_never_was_is_an_error() {
-    let mut server = Server::start();
+    let mut server = listening();
     let id = &created(&[]);
     assert_eq!(done(&["session", "kill", id]).0, "ended\n");
     assert_eq!(done(&["session", "kill", id]).0, "it had ended before\n");
@@ -276,7 +283,7 @@ fn a_session_is_ended_twice_without_complaint_and_one_that_never_was_is_an_error
 
 #[test]
 fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let place = TempDir::new("copies");
     let own = place.file("in.bin", "one\n");
@@ -333,7 +340,7 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
 
 #[test]
 fn a_value_comes_from_standard_input_and_a_bad_name_is_explained() {
-    let _server = Server::start();
+    let _server = listening();
     let id = &created(&[]);
     let given = fed(&["bridge", id, "x", "-"], b"[1, 2]\n");
     assert!(given.status.success(), "{given:?}");
@@ -353,7 +360,7 @@ fn a_value_comes_from_standard_input_and_a_bad_name_is_explained() {
 
 #[test]
 fn a_list_says_how_old_sessions_are_and_what_they_work_in() {
-    let mut server = Server::start();
+    let mut server = listening();
     let id = &created(&["--workspace", "namespace"]);
     let (out, _) = done(&["session", "list"]);
     let mut lines = out.lines();
@@ -394,7 +401,7 @@ fn a_mistyped_command_line_is_json_where_json_is_wanted() {
 
 #[test]
 fn the_text_of_a_call_says_what_became_of_its_session() {
-    let mut server = Server::start();
+    let mut server = listening();
     let mut text = |code: &str, language: &str, more: Value| {
         let id = server.create(json!({"language": language}));
         let said = server.call("execute_code", arguments(&id, code, more));
