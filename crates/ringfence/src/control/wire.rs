@@ -315,14 +315,56 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_method_is_read_as_it_is_written() {
-        let namespace = Namespace::default_name;
+    fn of_a_session() -> Vec<Request> {
         let session = || {
             "0190b8f0-5c1e-7000-8000-00000000abcd"
                 .parse::<SessionId>()
                 .unwrap()
         };
+        vec![
+            Request::SessionList { namespace: None },
+            Request::SessionKill { session: session() },
+            Request::SessionInterrupt { session: session() },
+            Request::SessionDiff { session: session() },
+            Request::SessionCommit {
+                session: session(),
+                token: "00ff".to_owned(),
+            },
+            Request::SessionBridge {
+                from: None,
+                to: session(),
+                name: "x".to_owned(),
+                renamed: None,
+                value: Some(serde_json::json!([1, "two"])),
+            },
+            Request::SessionSnapshot {
+                session: session(),
+                description: "a \"word\"".to_owned(),
+            },
+            Request::SessionSnapshots { session: session() },
+            Request::SessionRestore {
+                session: session(),
+                snapshot: "x".to_owned(),
+            },
+            Request::SessionCompare {
+                session: session(),
+                snapshot: None,
+            },
+            Request::SessionPut {
+                session: session(),
+                path: "a/b".to_owned().try_into().unwrap(),
+                bytes: Bytes(vec![0, 255]),
+            },
+            Request::SessionFiles {
+                session: session(),
+                path: None,
+            },
+        ]
+    }
+
+    #[test]
+    fn every_method_is_read_as_it_is_written() {
+        let namespace = Namespace::default_name;
         let limits = LimitsRequest {
             max_cpu_cores: Some(0.5),
             ..LimitsRequest::default()
@@ -361,45 +403,8 @@ mod tests {
                 key: "K".to_owned(),
             },
             Request::Audit { query },
-            Request::SessionList { namespace: None },
-            Request::SessionKill { session: session() },
-            Request::SessionInterrupt { session: session() },
-            Request::SessionDiff { session: session() },
-            Request::SessionCommit {
-                session: session(),
-                token: "00ff".to_owned(),
-            },
-            Request::SessionBridge {
-                from: None,
-                to: session(),
-                name: "x".to_owned(),
-                renamed: None,
-                value: Some(serde_json::json!([1, "two"])),
-            },
-            Request::SessionSnapshot {
-                session: session(),
-                description: "a \"word\"".to_owned(),
-            },
-            Request::SessionSnapshots { session: session() },
-            Request::SessionRestore {
-                session: session(),
-                snapshot: "x".to_owned(),
-            },
-            Request::SessionCompare {
-                session: session(),
-                snapshot: None,
-            },
-            Request::SessionPut {
-                session: session(),
-                path: "a/b".to_owned().try_into().unwrap(),
-                bytes: Bytes(vec![0, 255]),
-            },
-            Request::SessionFiles {
-                session: session(),
-                path: None,
-            },
         ];
-        for request in requests {
+        for request in requests.into_iter().chain(of_a_session()) {
             let line = request.write().unwrap();
             let read = Request::read(&line).unwrap();
             assert_eq!(*read.write().unwrap(), *line);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, lchown},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// An index with `hello 1.0`, which needs `greet`.
@@ -267,6 +267,48 @@ fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
     let refused: Value = serde_json::from_slice(&refused.unwrap().stdout).unwrap();
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
     drop(server);
+}
+
+#[test]
+fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
+    let index = hello();
+    let _server = server(&index);
+    let patience = std::time::Duration::from_secs(60);
+    let listed = || ringfence(&["session", "list", "--json"]).output().unwrap();
+    assert!(client::within(patience, || listed().status.success()));
+    index.hold(Some(".whl"));
+    let child = ringfence(&["session", "create", "--package", "hello"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let child = child.unwrap();
+    assert!(client::within(patience, || index.count(".whl") == 1));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{err}");
+    assert!(ended.stdout.is_empty(), "{ended:?}");
+    assert!(
+        err.contains("installing") && err.contains("no session was made"),
+        "{err}"
+    );
+    // The installation is over although its index is still held.
+    let is_idle = || {
+        let queue = ringfence(&["queue", "status", "--json"]).output().unwrap();
+        let queue: Value = serde_json::from_slice(&queue.stdout).unwrap();
+        queue["servers"][0]["running"] == 0
+    };
+    assert!(client::within(std::time::Duration::from_secs(10), is_idle));
+    index.hold(None);
+    let made = ringfence(&["session", "create", "--package", "hello"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let listed: Value = serde_json::from_slice(&listed().stdout).unwrap();
+    let sessions = listed["servers"][0]["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 1, "{listed}");
+    assert_eq!(sessions[0]["packages"], json!(["hello"]));
 }
 
 /// The module that is imported ahead is the installer itself, which every interpreter here has.

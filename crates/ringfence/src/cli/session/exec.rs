@@ -139,7 +139,7 @@ fn perform(
 ) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let state_dir = state_dir(context)?;
-    let (is_interrupted, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
+    let (by, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
         Followed::ReaderLeft => return Ok(ExitCode::from(READER_LEFT)),
         Followed::Abandoned => {
             terminal.dim("interrupted, without waiting for its end");
@@ -153,17 +153,17 @@ fn perform(
             }
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Followed::Interrupted(Ok(facts)) => (true, facts),
-        Followed::Ended(facts) => (false, facts),
+        Followed::Interrupted(Ok(facts)) => (EndedBy::CtrlC, facts),
+        Followed::Ended(facts) => (EndedBy::Itself, facts),
     };
     let result = understood(&facts)?;
     match shown {
         None => terminal
             .print_json(&facts)
             .map_err(|error| fault("print", &error))?,
-        Some(_) => conclude(terminal, &result, is_interrupted)?,
+        Some(_) => conclude(terminal, &result, by)?,
     }
-    Ok(ExitCode::from(if is_interrupted {
+    Ok(ExitCode::from(if by == EndedBy::CtrlC {
         INTERRUPTED
     } else {
         u8::try_from(result.exit_code).unwrap_or(FAILED)
@@ -181,7 +181,7 @@ fn understood(facts: &Value) -> Result<ExecutionResult, RequestError> {
 }
 
 /// What its output has not said.
-fn conclude(terminal: Terminal, result: &ExecutionResult, is_interrupted: bool) -> Result<(), RequestError> {
+fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result<(), RequestError> {
     // The value of a shell's call is its status.
     let value = result.result_repr.as_deref();
     if let Some(value) = value.filter(|_| result.language != Language::Shell) {
@@ -212,11 +212,18 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, is_interrupted: bool) 
                 "the session has ended: {end}; make another with `ringfence session create`"
             ));
         }
-        None if is_interrupted => terminal.dim("interrupted; the session is kept"),
+        None if by == EndedBy::CtrlC => terminal.dim("interrupted; the session is kept"),
         None if result.exit.kind == ExitKind::Timeout => terminal.dim("the session and its state are kept"),
         None => {}
     }
     Ok(())
+}
+
+/// Whose wish the end of a call was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndedBy {
+    Itself,
+    CtrlC,
 }
 
 /// How following a call ended.

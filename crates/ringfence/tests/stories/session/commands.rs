@@ -167,6 +167,31 @@ fn a_second_ctrl_c_leaves_at_once() {
 }
 
 #[test]
+fn ctrl_c_of_a_call_that_waits_does_not_reach_the_one_that_runs() {
+    let mut server = listening();
+    let id = &created(&[]);
+    let first = "print('begun', flush=True)\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n'whole'";
+    let mut running = piped(&["session", "exec", id, "-c", first]).spawn().unwrap();
+    await_output(&mut running, "begun");
+    let waiting = piped(&["session", "exec", id, "-c", "x = 1"]).spawn().unwrap();
+    assert!(within(PATIENCE, || server.listed(id)["waiting"] == 1));
+    ctrl_c(&waiting);
+    let left = waiting.wait_with_output().unwrap();
+    assert_eq!(left.status.code(), Some(130), "{left:?}");
+    assert!(within(PATIENCE, || server.listed(id)["waiting"] == 0));
+    assert!(running.try_wait().unwrap().is_none());
+    ctrl_c(&running);
+    let ended = running.wait_with_output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&ended.stderr).contains("KeyboardInterrupt"),
+        "{ended:?}"
+    );
+    // Nothing is left of the one that waited.
+    let (out, _) = done(&["session", "exec", id, "-c", "'x' in globals()"]);
+    assert_eq!(out, "False\n");
+}
+
+#[test]
 fn a_reader_who_has_enough_is_no_error() {
     let _server = listening();
     let id = &created(&["--language", "shell"]);
@@ -322,6 +347,18 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
     assert_eq!(missing.status.code(), Some(125), "{missing:?}");
     let climbing = said(&["session", "cp", &own, &format!("{id}:../in.bin")]);
     assert_eq!(climbing.status.code(), Some(125), "{climbing:?}");
+    done(&[
+        "session",
+        "exec",
+        id,
+        "-c",
+        "import os; os.symlink('/etc/passwd', 'link')",
+    ]);
+    let followed = said(&["session", "cp", &format!("{id}:link"), "-"]);
+    assert!(
+        !followed.status.success() && followed.stdout.is_empty(),
+        "{followed:?}"
+    );
     // It outlives its session, and goes into another.
     done(&["session", "kill", id]);
     let gone = said(&["snapshot", "restore", snapshot]);
