@@ -75,6 +75,16 @@ fn ttl(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn vault(context: &Context, arguments: VaultArguments) -> Result<ExitCode, RequestError> {
+    perform(context, arguments).map_err(|mut error| {
+        // There is no server: a secret that is not there is no error.
+        if error.code == ErrorCode::NotFound {
+            error.hint += " Secrets that need no server are those of `vault.store: file`.";
+        }
+        error
+    })
+}
+
+fn perform(context: &Context, arguments: VaultArguments) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     Log::begin(config.log);
     let (record, state_dir) = (&config.engine.record, &config.engine.state_dir);
