@@ -141,17 +141,17 @@ fn a_shells_errors_are_of_the_call() {
 fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
     let mut live = shell();
     live.call("x=5");
+    // Begun is what bash waits for already: as it begins to wait, an interrupt may take it up for good (docs/adr/0004).
+    let waits = "{ until read -r at < /proc/$$/wchan; [ \"$at\" = do_wait ]; do :; done; touch begun; } &";
     for code in [
         "touch begun; while :; do :; done; echo never",
-        "touch begun; sleep 1000; echo never",
-        "touch begun; cat /dev/zero > /dev/null; echo never",
-        "f() { touch begun; while :; do sleep 0.01; done; }; f; echo never",
-        // Before the subshell has begun bash may lose an interrupt that ends it, and go on with the line.
-        "(touch begun; while :; do :; done); echo never",
-        // Once it waits: just before, bash may lose the interrupt, or be taken up with it for good (docs/adr/0004).
-        "sleep 1000 & { until read -r at < /proc/$$/wchan; [ \"$at\" = do_wait ]; do :; done; touch begun; } & wait; echo never",
+        &format!("{waits} sleep 1000; echo never"),
+        &format!("{waits} cat /dev/zero > /dev/null; echo never"),
+        &format!("f() {{ while :; do sleep 0.1; done; }}; {waits} f; echo never"),
+        &format!("{waits} (while :; do :; done); echo never"),
+        &format!("sleep 1000 & {waits} wait; echo never"),
         "touch begun; eval 'while :; do :; done'; echo never",
-        "trap 'echo heard' INT; touch begun; sleep 1000; trap - INT; while :; do :; done",
+        &format!("trap 'echo heard' INT; {waits} sleep 1000; trap - INT; while :; do :; done"),
     ] {
         let said = live.interrupted(code);
         assert!(
