@@ -126,6 +126,19 @@ fn python_awaits_on_one_loop_that_goes_on_between_calls() {
 }
 
 #[test]
+fn commands_of_ipython_come_with_their_cure() {
+    let mut live = python();
+    for code in ["%matplotlib inline", "x = 1\n!pip install x"] {
+        let error = live.call(code).answer.report.error.unwrap();
+        assert!(
+            error.message.contains("IPython") && error.traceback.contains("IPython"),
+            "{error:?}"
+        );
+    }
+    assert!(!live.call("x = 1 !").stderr.contains("IPython"));
+}
+
+#[test]
 fn python_errors_are_of_the_call_and_leave_the_state() {
     let mut live = python();
     live.call("x = 5\ndef f():\n    return {}['k']");
@@ -166,14 +179,6 @@ fn python_errors_are_of_the_call_and_leave_the_state() {
         Some(2),
         "call-3|broken",
     );
-    for code in ["%matplotlib inline", "x = 1\n!pip install x"] {
-        let error = live.call(code).answer.report.error.unwrap();
-        assert!(
-            error.message.contains("IPython") && error.traceback.contains("IPython"),
-            "{error:?}"
-        );
-    }
-    assert!(!live.call("x = 1 !").stderr.contains("IPython"));
     // Of a kind that changes with the version.
     assert!(live.call("a\0b").stderr.contains("null bytes"));
     check(
