@@ -171,7 +171,10 @@
   };
   // A listener of the process would be taken away before `breakOnSigint` begins and put back after it has ended, and an
   // interrupt that came in between would be the end of Node.js. After it has ended nobody listens until this one does anew.
+  const { noDeprecation } = process;
+  process.noDeprecation = true;
   const heard = new (process.binding('signal_wrap').Signal)();
+  process.noDeprecation = noDeprecation;
   heard.unref();
   heard.onsignal = () => {
     if (runs(call)) fail(interrupted());
