@@ -104,9 +104,8 @@ impl Before {
     }
 
     /// A directory of the host's, as it is now.
-    pub(crate) fn look(&mut self, directory: &Path) -> io::Result<()> {
-        self.changes.stamps = Seen::of(File::open(directory)?.as_fd()).stamps;
-        Ok(())
+    pub(crate) fn look(&mut self, directory: BorrowedFd<'_>) {
+        self.changes.stamps = Seen::of(directory).stamps;
     }
 }
 

@@ -122,9 +122,8 @@ async fn run(
     // (egress: lease of a way out)
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
-    let before = look_before(&grant, &workspace)?;
-    let overlaid = workspace.shared.as_ref().filter(|_| holds_changes);
-    let lower = overlay::lower_of(overlaid).await?;
+    let before = look_before(&grant, &workspace);
+    let lower = overlay::lower_of(Some(&workspace).filter(|_| holds_changes)).await?;
     let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
     let brought = Brought {
         lease: &lease,
@@ -391,7 +390,7 @@ pub(crate) fn kept_bytes(grant: &Grant) -> u64 {
     }
 }
 
-fn look_before(grant: &Grant, workspace: &Lent) -> Result<Before, RequestError> {
+fn look_before(grant: &Grant, workspace: &Lent) -> Before {
     let request = grant.request();
     let mut before = Before::inputs(
         request
@@ -399,15 +398,10 @@ fn look_before(grant: &Grant, workspace: &Lent) -> Result<Before, RequestError> 
             .iter()
             .map(|file| (&file.path, file.bytes.as_slice())),
     );
-    if let Some(directory) = workspace.lies_below() {
-        before.look(directory).map_err(|error| {
-            RequestError::invalid(
-                format!("the workspace {} cannot be read: {error}.", directory.display()),
-                "Name a directory that the server may read.",
-            )
-        })?;
+    if let Some(root) = workspace.lies_below() {
+        before.look(root);
     }
-    Ok(before)
+    before
 }
 
 #[expect(

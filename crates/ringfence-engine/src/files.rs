@@ -7,7 +7,7 @@ use crate::{
     record::Note,
     secrets, session,
     store::fault,
-    workspaces::{Turn, Wanted},
+    workspaces::{self, Lent, Turn, Wanted},
 };
 use ringfence_jail::{files_max, harvest};
 use ringfence_redact::Redactor;
@@ -23,7 +23,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
-    fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
@@ -91,7 +90,7 @@ pub(crate) struct Opened {
 struct Held {
     wish: Use,
     session: Option<session::Turn>,
-    workspace: Option<Turn>,
+    lent: Lent,
 }
 
 impl Drop for Held {
@@ -112,7 +111,7 @@ impl Opened {
     /// Where nothing else is on the way that keeps it within its limit, whoever adds to it does so alone; none: a private
     /// workspace is a file system of its own size.
     pub(crate) fn one_by_one(&self) -> Option<impl Drop + '_> {
-        self.held.workspace.as_ref().map(Turn::one_by_one)
+        self.held.lent.turn().map(Turn::one_by_one)
     }
 
     /// Writes a file.
@@ -147,51 +146,41 @@ pub(crate) async fn open(
         Wanted::Shared
     };
     let Whose::Session(id) = whose else {
-        let turn = house.workspaces.turn(house, namespace, wanted).await?;
+        let lent = workspaces::lend_to(house, namespace, &WorkspaceSource::Namespace, wanted).await?;
         return Ok(Opened {
-            root: reopened(directory(turn.directory())?).await?,
+            root: reopened(lent.open(None)?).await?,
             redactor: secrets::redactor_of_all(house, namespace, &[]).await?,
             source: Source::Namespace,
             held: Held {
                 wish,
                 session: None,
-                workspace: Some(turn),
+                lent,
             },
         });
     };
     let live = house.sessions.find(namespace, id)?;
     let session = live.turn_soon().await?;
-    let mut source = Source::Session(id.to_string());
     // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
     let redactor = secrets::redactor_of_all(house, namespace, &live.lease.secrets).await?;
-    let mut workspace = None;
-    let root = match &live.workspace {
-        WorkspaceSource::Host {
-            directory: shared,
-            mode,
-        } => {
-            check_shared(*mode, wish)?;
-            // By its own path: what the session sees of it has other owners.
-            directory(shared)?
-        }
-        WorkspaceSource::Namespace => {
-            source = Source::Namespace;
-            let turn = workspace.insert(house.workspaces.turn(house, namespace, wanted).await?);
-            reopened(directory(turn.directory())?).await?
-        }
-        WorkspaceSource::Private | WorkspaceSource::Listed(_) => {
-            let door = live.doors.changes.try_clone();
-            reopened(door.map_err(|error| fault(error.to_string()))?).await?
-        }
-    };
+    if let WorkspaceSource::Host { mode, .. } = live.workspace {
+        check_shared(mode, wish)?;
+    }
+    let lent = workspaces::lend_to(house, namespace, &live.workspace, wanted).await?;
+    let mut root = lent.open(Some(&live.doors))?;
+    if !matches!(live.workspace, WorkspaceSource::Host { .. }) {
+        root = reopened(root).await?;
+    }
     Ok(Opened {
         root,
         redactor,
-        source,
+        source: match live.workspace {
+            WorkspaceSource::Namespace => Source::Namespace,
+            _ => Source::Session(id.to_string()),
+        },
         held: Held {
             wish,
             session: Some(session),
-            workspace,
+            lent,
         },
     })
 }
@@ -224,11 +213,6 @@ async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
     tokio::task::spawn_blocking(reopen)
         .await
         .map_err(|error| fault(error.to_string()))
-}
-
-fn directory(path: &Path) -> Result<OwnedFd, RequestError> {
-    let opened = File::open(path).map(OwnedFd::from);
-    opened.map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
 }
 
 impl Engine {
@@ -464,7 +448,7 @@ pub(crate) fn refusal(error: &TreeError) -> RequestError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, File};
 
     #[test]
     fn what_is_replaced_makes_room_and_every_name_counts() {

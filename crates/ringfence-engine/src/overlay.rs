@@ -8,8 +8,8 @@ use crate::{
     record::Note,
     session::Turn,
     store::fault,
+    workspaces::Lent,
 };
-use ringfence_jail::HostWorkspace;
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
@@ -20,7 +20,6 @@ use serde::Serialize;
 use serde_json::json;
 use std::{
     fmt,
-    fs::File,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     sync::Arc,
@@ -35,18 +34,6 @@ const NAMED_MAX: usize = 20;
 pub(crate) struct Lower {
     directory: PathBuf,
     opened: OwnedFd,
-}
-
-impl Lower {
-    pub(crate) fn open(directory: PathBuf) -> Result<Self, RequestError> {
-        let opened = File::open(&directory).map(OwnedFd::from).map_err(|error| {
-            RequestError::invalid(
-                format!("the workspace {} cannot be read: {error}.", directory.display()),
-                "Name a directory that the server may read.",
-            )
-        })?;
-        Ok(Self { directory, opened })
-    }
 }
 
 /// Who has made the changes.
@@ -276,12 +263,17 @@ pub(crate) async fn of_session(
 
 /// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
 /// afterwards is refused before anything starts.
-pub(crate) async fn lower_of(shared: Option<&HostWorkspace>) -> Result<Option<Arc<Lower>>, RequestError> {
-    let overlay = shared.filter(|shared| shared.mode == WorkspaceMode::Overlay);
-    let Some(shared) = overlay else {
+pub(crate) async fn lower_of(lent: Option<&Lent>) -> Result<Option<Arc<Lower>>, RequestError> {
+    let shared = lent.and_then(|lent| Some((lent, lent.shared.as_ref()?)));
+    let overlay = shared.filter(|(_, shared)| shared.mode == WorkspaceMode::Overlay);
+    let Some((lent, shared)) = overlay else {
         return Ok(None);
     };
-    let lower = Lower::open(shared.directory.clone())?;
+    let directory = shared.directory.path.clone();
+    let lower = Lower {
+        opened: lent.open(None)?,
+        directory: directory.clone(),
+    };
     let look = move || tree::walk(lower.opened.as_fd(), WALK).map(|_| lower);
     let looked = tokio::task::spawn_blocking(look).await;
     let looked = looked.map_err(|error| fault(error.to_string()))?;
@@ -289,7 +281,7 @@ pub(crate) async fn lower_of(shared: Option<&HostWorkspace>) -> Result<Option<Ar
         RequestError::invalid(
             format!(
                 "the changes to an overlay of {} could not be told: {error}.",
-                shared.directory.display()
+                directory.display()
             ),
             "Name a directory further down, or share this one `ro`.",
         )

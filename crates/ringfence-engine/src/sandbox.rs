@@ -84,7 +84,7 @@ pub(crate) fn plan(
     };
     if let (Tier::Landlock, Some(shared)) = (house.settings.tier, &host_workspace) {
         // There is no root in which it could be shown elsewhere.
-        layout.workspace.clone_from(&shared.directory);
+        layout.workspace.clone_from(&shared.directory.path);
     }
     house.native.plan(JailSpec {
         tier: house.settings.tier,

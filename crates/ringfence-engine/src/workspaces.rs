@@ -1,14 +1,17 @@
 //! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator may have
 //! listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it alone.
 
-use crate::{engine::House, policy::Grant, runtimes, store::fault};
-use ringfence_jail::{HostWorkspace, Quota};
-use ringfence_store::make_own_directory;
+use crate::{backend::Doors, engine::House, policy::Grant, runtimes, store::fault};
+use ringfence_jail::{HostWorkspace, Pinned, Quota};
+use ringfence_store::{make_own_directory, snapshots::SnapshotError};
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions, TryLockError},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -45,7 +48,8 @@ pub(crate) enum Wanted {
 /// A turn at one workspace of a namespace, among the tasks of this server and among the servers of this user.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    directory: PathBuf,
+    directory: Pinned,
+    root: OwnedFd,
     own: Own,
     /// Unlocked when it is closed; no program inherits it.
     _others: File,
@@ -58,11 +62,6 @@ enum Own {
 }
 
 impl Turn {
-    /// The workspace.
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Keeps out the others who would do the same, for whoever looks at how full it is and then writes.
     pub(crate) fn one_by_one(&self) -> MutexGuard<'_, ()> {
         let lock: &OneByOne = match &self.own {
@@ -77,7 +76,9 @@ impl Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
     pub(crate) shared: Option<HostWorkspace>,
-    _turn: Option<Turn>,
+    /// The one descriptor by which the server reads and writes that directory, and finds it again.
+    root: Option<OwnedFd>,
+    turn: Option<Turn>,
 }
 
 impl Lent {
@@ -88,20 +89,37 @@ impl Lent {
             .is_some_and(|shared| shared.mode == WorkspaceMode::Rw)
     }
 
+    /// The directory itself rather than what the sandbox sees of it, where its files have other owners.
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        let own = self.turn.as_ref().map(|turn| &turn.root);
+        own.or(self.root.as_ref()).map(AsFd::as_fd)
+    }
+
+    /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's own.
+    pub(crate) fn open(&self, private: Option<&Doors>) -> Result<OwnedFd, RequestError> {
+        let root = self.root().or(private.map(|doors| doors.changes.as_fd()));
+        let root = root.ok_or_else(|| fault("there is no workspace".to_owned()))?;
+        root.try_clone_to_owned()
+            .map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
+    }
+
     /// The directory as the run finds it, where its changes are to be told from what was there.
-    pub(crate) fn lies_below(&self) -> Option<&Path> {
-        let shared = self
-            .shared
-            .as_ref()
-            .filter(|shared| shared.mode != WorkspaceMode::Overlay)?;
-        Some(&shared.directory)
+    pub(crate) fn lies_below(&self) -> Option<BorrowedFd<'_>> {
+        let overlaid = |shared: &HostWorkspace| shared.mode == WorkspaceMode::Overlay;
+        self.root()
+            .filter(|_| !self.shared.as_ref().is_some_and(overlaid))
+    }
+
+    /// Its turn, where others share the workspace.
+    pub(crate) fn turn(&self) -> Option<&Turn> {
+        self.turn.as_ref()
     }
 }
 
 /// The directory behind a granted request's workspace, for as long as the run lasts.
 pub(crate) async fn lend(house: &House, grant: &Grant) -> Result<Lent, RequestError> {
     let request = grant.request();
-    lend_to(house, &request.namespace, &request.workspace).await
+    lend_to(house, &request.namespace, &request.workspace, Wanted::Shared).await
 }
 
 /// The same for whoever is no request.
@@ -109,8 +127,9 @@ pub(crate) async fn lend_to(
     house: &House,
     namespace: &Namespace,
     source: &WorkspaceSource,
+    wanted: Wanted,
 ) -> Result<Lent, RequestError> {
-    let (shared, turn) = match source {
+    let (shared, root, turn) = match source {
         WorkspaceSource::Private => return Ok(Lent::default()),
         WorkspaceSource::Listed(name) => {
             // Policy has put the directory in the name's place.
@@ -118,27 +137,29 @@ pub(crate) async fn lend_to(
         }
         WorkspaceSource::Host { directory, mode } => {
             check_programs(house, directory, *mode)?;
+            let (directory, root) = open_host(&house.private, directory)?;
             let shared = HostWorkspace {
-                directory: directory.clone(),
+                directory,
                 mode: *mode,
                 quota: Quota::Growth,
             };
-            (shared, None)
+            (shared, Some(root), None)
         }
         WorkspaceSource::Namespace => {
-            let turn = house.workspaces.turn(house, namespace, Wanted::Shared).await?;
+            let turn = house.workspaces.turn(house, namespace, wanted).await?;
             let shared = HostWorkspace {
                 directory: turn.directory.clone(),
                 mode: WorkspaceMode::Rw,
                 quota: Quota::Total,
             };
-            (shared, Some(turn))
+            (shared, None, Some(turn))
         }
     };
     check_tier(house, &shared)?;
     Ok(Lent {
         shared: Some(shared),
-        _turn: turn,
+        root,
+        turn,
     })
 }
 
@@ -166,6 +187,36 @@ pub(crate) fn check_programs(
             language.runs_as()
         ),
     ))
+}
+
+/// Opens a directory of the host's. Its path had no link in it when the operator named it; one that is there now was laid by
+/// a program that may write above.
+fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd), RequestError> {
+    let refuse = |what: &str| {
+        Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{} cannot be a workspace: {what}.", directory.display()),
+            "Name a project directory by its real path, with no program's workspace above it.",
+        ))
+    };
+    let opened = Pinned::open(directory).map_err(|error| {
+        RequestError::invalid(
+            format!("the workspace {} cannot be opened: {error}.", directory.display()),
+            "Name a directory that the server may read.",
+        )
+    })?;
+    let Some((pinned, root)) = opened else {
+        return refuse("a link leads there");
+    };
+    // Whatever name it has been mounted by.
+    if private
+        .iter()
+        .flat_map(|own| own.ancestors())
+        .any(|own| pinned.is_at(own))
+    {
+        return refuse("the server keeps its record and its keys there");
+    }
+    Ok((pinned, root))
 }
 
 /// Without a root of its own a program meets the directory as it is: nothing lies over it, and its owner is who they are.
@@ -226,9 +277,13 @@ impl Workspaces {
                 Err(TryLockError::Error(error)) => return Err(unusable(namespace, &error)),
             }
         }
-        resume(house, &directory).await?;
+        let opened = Pinned::open(&directory).map_err(|error| unusable(namespace, &error))?;
+        let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
+        let (directory, root) = opened.ok_or_else(linked)?;
+        let root = resume(house, root).await?;
         Ok(Turn {
             directory,
+            root,
             own,
             _others: file,
         })
@@ -250,6 +305,7 @@ impl Workspaces {
             return Err(std::io::Error::other(many));
         }
         ringfence_store::take_back_own_directory(&directory)?;
+        let directory = directory.canonicalize()?;
         let lock = self.directory.join(format!(".{namespace}.lock"));
         let file = OpenOptions::new()
             .create(true)
@@ -262,17 +318,17 @@ impl Workspaces {
 }
 
 /// Nobody sees a workspace whose restore was interrupted before that has been brought to its end.
-async fn resume(house: &House, directory: &Path) -> Result<(), RequestError> {
-    let (snapshots, directory) = (house.snapshots.clone(), directory.to_owned());
+async fn resume(house: &House, root: OwnedFd) -> Result<OwnedFd, RequestError> {
+    let snapshots = house.snapshots.clone();
     let resumed = tokio::task::spawn_blocking(move || {
-        let root = File::open(&directory).map_err(|error| error.to_string())?;
-        snapshots.resume(root.as_fd()).map_err(|error| error.to_string())
+        let resumed = snapshots.resume(root.as_fd())?;
+        Ok::<_, SnapshotError>((root, resumed))
     });
     match resumed.await.map_err(|error| fault(error.to_string()))? {
-        Ok(None) => Ok(()),
-        Ok(Some(resumed)) => {
+        Ok((root, None)) => Ok(root),
+        Ok((root, Some(resumed))) => {
             tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
-            Ok(())
+            Ok(root)
         }
         Err(error) => Err(fault(format!(
             "an interrupted restore cannot be completed: {error}"

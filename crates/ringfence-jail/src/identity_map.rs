@@ -2,6 +2,7 @@
 
 use crate::{
     Plan, Program,
+    enter::own_root::clone_tree,
     plan::{INSIDE_ID, Identity, Tree},
     wire::{self, Failure, Order},
 };
@@ -49,7 +50,7 @@ pub(crate) fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
     let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
     numbered
         .map(|(number, tree)| {
-            let mapped = map_tree(tree, base + std::process::id());
+            let mapped = map_tree(plan, tree, base + std::process::id());
             let name = || format!("map the owner of {}", tree.source.display());
             mapped
                 .map(|opened| (number, opened))
@@ -58,9 +59,9 @@ pub(crate) fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
         .collect()
 }
 
-fn map_tree(tree: &Tree, id: u32) -> io::Result<OwnedFd> {
-    let (uid, gid) = file::owner(&tree.source)?;
-    let opened = mount::clone_tree(file::current_directory(), &tree.source)?;
+fn map_tree(plan: &Plan, tree: &Tree, id: u32) -> io::Result<OwnedFd> {
+    let opened = clone_tree(plan, tree)?;
+    let (uid, gid) = file::owner(opened.as_fd())?;
     mount::map_ids(opened.as_fd(), id_mapping(uid, gid, id)?.as_fd())?;
     Ok(opened)
 }

@@ -1,7 +1,7 @@
 //! What the engine asks of the jail: a place, which knows nothing of any request, and the claim by which one request
 //! takes it. A place is made for the claim, or ahead of it.
 
-use crate::{LayerName, Layout, Quota};
+use crate::{LayerName, Layout, Pinned, Quota};
 use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -32,8 +32,8 @@ pub struct JailSpec {
 /// A directory of the host's behind the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostWorkspace {
-    /// Canonical path.
-    pub directory: PathBuf,
+    /// Which, as the server has opened it.
+    pub directory: Pinned,
     /// What the program may do with it.
     pub mode: WorkspaceMode,
     /// What its limit counts, where it may be written.

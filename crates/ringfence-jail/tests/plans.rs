@@ -7,7 +7,7 @@
 )]
 
 use ringfence_jail::{
-    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Network, Part, PlanError, Program, Quota, Run,
+    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Network, Part, Pinned, PlanError, Program, Quota, Run,
     cgroup::Parent,
     host::{Node, SystemPath},
     plan,
@@ -154,7 +154,10 @@ fn plans_are_golden() {
     ] {
         let with_workspace = JailSpec {
             host_workspace: Some(HostWorkspace {
-                directory: directory.clone(),
+                directory: Pinned {
+                    path: directory.clone(),
+                    identity: (1, 2),
+                },
                 mode,
                 quota: Quota::Growth,
             }),

@@ -54,6 +54,31 @@ pub fn open_directory(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> 
     Ok(rustix::fs::openat(base, path, flags, Mode::empty())?)
 }
 
+/// Opens a directory as a handle only, whatever links lead there.
+pub fn open_handle(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens a directory for listing by a path of the host that has no link in it (`openat2`).
+pub fn open_listing_unlinked(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let unlinked = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(
+        rustix::fs::CWD,
+        path,
+        flags,
+        Mode::empty(),
+        unlinked,
+    )?)
+}
+
+/// Device and inode of what is open.
+pub fn identity(open: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(open)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 /// Opens a directory for listing.
 pub fn open_listing(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -238,9 +263,9 @@ fn kind_of(mode: u32, device: u64) -> Kind {
     }
 }
 
-/// Owner of a path (links followed).
-pub fn owner(path: &Path) -> io::Result<(u32, u32)> {
-    let stat = rustix::fs::stat(path)?;
+/// Owner of what is open.
+pub fn owner(open: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let stat = rustix::fs::fstat(open)?;
     Ok((stat.st_uid, stat.st_gid))
 }
 

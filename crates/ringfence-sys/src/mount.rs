@@ -54,11 +54,13 @@ impl Attributes {
     }
 }
 
-/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`). Recursive, because a
-/// non-recursive copy of a tree with locked mounts is refused in a user namespace.
+/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`); an empty path means `directory`
+/// itself. Recursive, because a non-recursive copy of a tree with locked mounts is refused in a user namespace.
 pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    let flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
     Ok(rustix::mount::open_tree(directory, path, flags)?)
 }
 

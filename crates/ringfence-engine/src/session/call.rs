@@ -19,14 +19,13 @@ use crate::{
     report::{self, About},
     store,
     streams::Wires,
-    workspaces::{self, Lent},
+    workspaces::{self, Lent, Wanted},
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
 use ringfence_types::{ErrorCode, Language, RequestError, WorkspaceSource};
 use std::{
-    fs::File,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -52,7 +51,7 @@ pub(crate) async fn call(
     let turn = place.turn(cancelled.clone()).await?;
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     // Nobody puts another state in the workspace's place while a call runs.
-    let lent = workspaces::lend_to(house, &live.namespace, &live.workspace).await?;
+    let lent = workspaces::lend_to(house, &live.namespace, &live.workspace, Wanted::Shared).await?;
     clock.phases.queued_ms = clock.lap();
     let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let sendable = prepare::call(house, grant.request(), number).await?;
@@ -178,18 +177,13 @@ async fn put_files(live: &Arc<Live>, lent: &Lent, grant: &Grant) -> Result<(), R
     if grant.request().files.is_empty() {
         return Ok(());
     }
-    let root = match (&live.workspace, lent.lies_below()) {
-        (WorkspaceSource::Private, _) => live.doors.changes.try_clone(),
-        // By its own path: what the session sees of it has other owners.
-        (_, Some(directory)) if lent.stays() => File::open(directory).map(OwnedFd::from),
-        _ => {
-            return Err(RequestError::invalid(
-                "no files can be put into a workspace that is read-only or an overlay.",
-                "Have the program write them, or use a session with a private workspace.",
-            ));
-        }
-    };
-    let root = root.map_err(|error| store::fault(format!("the workspace cannot be opened: {error}")))?;
+    if lent.shared.is_some() && !lent.stays() {
+        return Err(RequestError::invalid(
+            "no files can be put into a workspace that is read-only or an overlay.",
+            "Have the program write them, or use a session with a private workspace.",
+        ));
+    }
+    let root = lent.open(Some(&live.doors))?;
     let (live, files) = (live.clone(), grant.request().files.clone());
     let put = move || {
         for file in &files {

@@ -131,7 +131,7 @@ async fn make(
     let prepared = prepare::session();
     // Its turn at the workspace ends here; each call takes one of its own.
     let lent = workspaces::lend(house, &grant).await?;
-    let lower = overlay::lower_of(lent.shared.as_ref()).await?;
+    let lower = overlay::lower_of(Some(&lent)).await?;
     let packages = execute::packages_of(house, opened, &grant, None, cancelled.clone()).await?;
     let brought = Brought {
         lease: &lease,

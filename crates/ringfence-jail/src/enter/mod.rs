@@ -1,7 +1,7 @@
 //! Walks into the jail: performs a plan in the process that becomes pid 1, step by step and in order. The first step
 //! that the kernel refuses ends the run; nothing of the program has been executed then.
 
-mod own_root;
+pub(crate) mod own_root;
 
 use crate::{
     Part, Program,
@@ -21,7 +21,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
     path::{Path, PathBuf},
@@ -133,7 +133,7 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
 /// keep from signalling the program) once it has started the program.
 pub(crate) fn filter(plan: &Plan) -> Step<()> {
     let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
-    if plan.shares_directory {
+    if plan.shared.is_some() {
         let more = step("seccomp filters", seccomp::of_shared_directories())?;
         step("seccomp", ringfence_sys::seccomp::install(&more))?;
     }
@@ -200,6 +200,11 @@ fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
 }
 
 fn rules(plan: &Plan) -> Step<Rules> {
+    // Held until the rules are made of it.
+    let workspace = match plan.tier {
+        Tier::Full => None,
+        Tier::Landlock => Some(open_inside(plan, &plan.layout.workspace)?),
+    };
     let rules: Vec<(PathBuf, Right)> = plan
         .landlock
         .iter()
@@ -210,7 +215,13 @@ fn rules(plan: &Plan) -> Step<Rules> {
                 PathRight::Keep => Right::Keep,
                 PathRight::Device => Right::Device,
             };
-            (path.clone(), right)
+            let path = match &workspace {
+                Some(open) if *path == plan.layout.workspace => {
+                    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
+                }
+                _ => path.clone(),
+            };
+            (path, right)
         })
         .collect();
     let tcp = match plan.tier {
@@ -231,7 +242,7 @@ pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload:
     if claim.files.is_empty() {
         return Ok(());
     }
-    let workspace = open(&plan.layout.workspace)?;
+    let workspace = open_inside(plan, &plan.layout.workspace)?;
     for (path, part) in &claim.files {
         let name = || format!("write file {}", path.display());
         let mut above = PathBuf::new();
@@ -266,12 +277,20 @@ fn open_doors(plan: &Plan) -> Step<Doors> {
         file::open_listing(file::current_directory(), Path::new("/proc")),
     )?;
     Ok(Doors {
-        changes: Some(open(&plan.changes)?),
+        changes: Some(open_inside(plan, &plan.changes)?),
         output: Some(open(&plan.layout.output)?),
         proc: Some(proc),
         disk: None,
         layers: None,
     })
+}
+
+/// A directory of the program's. Without a root of its own that may be one of the host's, under its own path.
+fn open_inside(plan: &Plan, path: &Path) -> Step<OwnedFd> {
+    match plan.shared_at(path).filter(|_| plan.tier == Tier::Landlock) {
+        Some(shared) => step(format!("open {}", path.display()), shared.again()),
+        None => open(path),
+    }
 }
 
 fn open(path: &Path) -> Step<OwnedFd> {

@@ -4,7 +4,7 @@ use super::{Handed, Step, own_clocks, own_host, step, take_identity};
 use crate::{
     Plan, Program,
     plan::{
-        self,
+        self, Tree,
         root::{self, Shown},
     },
 };
@@ -14,7 +14,7 @@ use ringfence_sys::{
     process::{self, NamespaceKind},
 };
 use std::{
-    io::Write,
+    io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -74,7 +74,7 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
             let name = || format!("open tree {}", tree.source.display());
             let opened = match handed.mapped_trees.iter().find(|(mapped, _)| *mapped == number) {
                 Some((_, mapped)) => step(name(), mapped.try_clone())?,
-                None => step(name(), mount::clone_tree(file::current_directory(), &tree.source))?,
+                None => step(name(), clone_tree(plan, tree))?,
             };
             let attributes = Attributes {
                 read_only: !tree.writable,
@@ -88,6 +88,14 @@ fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
             Ok(opened)
         })
         .collect()
+}
+
+/// A copy of a tree as this process sees it.
+pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
+    match plan.shared_at(&tree.source) {
+        Some(shared) => mount::clone_tree(shared.again()?.as_fd(), Path::new("")),
+        None => mount::clone_tree(file::current_directory(), &tree.source),
+    }
 }
 
 fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Built> {
@@ -175,10 +183,10 @@ fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let tree = trees
         .get(number)
-        .ok_or_else(|| std::io::Error::other("no such tree"))?;
+        .ok_or_else(|| io::Error::other("no such tree"))?;
     mount::attach(tree.as_fd(), root, inside(path))
 }
 
@@ -188,18 +196,18 @@ fn attach_beneath(
     number: usize,
     root: BorrowedFd<'_>,
     path: &Path,
-) -> std::io::Result<OwnedFd> {
+) -> io::Result<OwnedFd> {
     attach(trees, number, root, path)?;
     file::open_directory(root, inside(path))
 }
 
-fn keep_writable(root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+fn keep_writable(root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let same = mount::clone_tree(root, inside(path))?;
     mount::attach(same.as_fd(), root, inside(path))
 }
 
 /// The lower tree is attached only while the overlay opens it.
-fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -> std::io::Result<()> {
+fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let place = inside(Path::new(root::OVERLAY_LOWER));
     attach(trees, lower, root, place)?;
     let options = [
@@ -213,7 +221,7 @@ fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -
     mount::attach(made.as_fd(), root, inside(path))
 }
 
-fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
+fn pseudo_terminals(root: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = Attributes {
         read_only: false,
         no_devices: false,
@@ -230,7 +238,7 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> std::io::Result<()> {
     mount::attach(made.as_fd(), root, Path::new("dev/pts"))
 }
 
-fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> std::io::Result<()> {
+fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> io::Result<()> {
     let attributes = Attributes {
         read_only: true,
         no_devices: true,
@@ -241,7 +249,7 @@ fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> std::io::
 }
 
 /// Hides every name that is neither a process nor shown: directories behind an empty one, files behind `/dev/null`.
-fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> std::io::Result<()> {
+fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> io::Result<()> {
     let proc = file::open_listing(root, Path::new("proc"))?;
     for (name, kind) in file::list_kinds(proc.as_fd(), PROC_ENTRIES_MAX)? {
         let bytes = name.as_os_str().as_encoded_bytes();

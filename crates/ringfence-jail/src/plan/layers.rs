@@ -37,7 +37,7 @@ impl Plan {
         };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
-        let network = match (full, self.shares_directory) {
+        let network = match (full, self.shared.is_some()) {
             (false, _) => ", no sockets",
             (true, true) => ", no unix sockets, no set-id bits",
             (true, false) => "",

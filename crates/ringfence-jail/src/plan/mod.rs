@@ -7,7 +7,7 @@ pub(crate) mod root;
 mod text;
 
 use crate::{
-    Host, JailSpec, Layout, Network, Program, Quota, cgroup,
+    Host, JailSpec, Layout, Network, Pinned, Program, Quota, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
@@ -43,9 +43,9 @@ pub struct Plan {
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
     pub seccomp: seccomp::Profile,
-    /// A directory of the host is shown: sockets with names are refused, because of those in it, and set-id bits, because
-    /// of the programs that are left in it.
-    pub shares_directory: bool,
+    /// A directory of the host that is shown: sockets with names are refused, because of those in it, and set-id bits,
+    /// because of the programs that are left in it.
+    pub shared: Option<Pinned>,
     /// `setrlimit`, of what is the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Where the cgroup is made.
@@ -58,6 +58,13 @@ pub struct Plan {
     pub quota: Option<Quota>,
     /// The program.
     pub program: Program,
+}
+
+impl Plan {
+    /// The directory of the host that is shown, where that is what the path leads to.
+    pub(crate) fn shared_at(&self, path: &Path) -> Option<&Pinned> {
+        self.shared.as_ref().filter(|shared| shared.path == path)
+    }
 }
 
 /// Who a sandbox is on the host.
@@ -189,7 +196,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
-        shares_directory: shared.is_some(),
+        shared: shared.map(|shared| shared.directory.clone()),
         quota: shared
             .filter(|shared| shared.mode == WorkspaceMode::Rw)
             .map(|shared| shared.quota),

@@ -359,7 +359,7 @@ impl Root {
             return;
         };
         let tree = Tree {
-            source: directory.clone(),
+            source: directory.path.clone(),
             writable: *mode == WorkspaceMode::Rw,
             devices: false,
             map_owner: matches!(identity, Identity::Own { .. }),

@@ -22,7 +22,7 @@ impl fmt::Display for Plan {
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        let unix = if self.shares_directory {
+        let unix = if self.shared.is_some() {
             ", no unix sockets, no set-id bits"
         } else {
             ""

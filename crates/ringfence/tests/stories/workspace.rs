@@ -193,6 +193,63 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,23\n");
 }
 
+/// A program that may write above another workspace puts a link in its place.
+///
+/// claim: [WS-2]
+#[test]
+fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
+    let dir = TempDir::new("swapped");
+    let root = dir.0.display();
+    dir.file("outside/canary", "canary");
+    for name in ["rw", "ro", "draft", "held"] {
+        dir.file(&format!("above/{name}/mine"), "mine");
+    }
+    let config = dir.file(
+        "config.yaml",
+        &format!(
+            "workspaces:\n  above: {{path: {root}/above, mode: rw}}\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
+             ro: {{path: {root}/above/ro, mode: ro}}\n  draft: {{path: {root}/above/draft, mode: overlay}}\n  \
+             held: {{path: {root}/above/held, mode: rw}}\n"
+        ),
+    );
+    let mut server = Server::start_with(&["--config", &config]);
+    let run = |server: &mut Server, workspace: &str, code: &str| {
+        let call = json!({"code": code, "language": "shell", "workspace": workspace});
+        server.call("execute_code", call)["structuredContent"].clone()
+    };
+    for name in ["rw", "ro", "draft"] {
+        assert_eq!(run(&mut server, name, "cat mine")["stdout"], "mine", "{name}");
+    }
+    let made = server.facts(
+        "create_session",
+        json!({"language": "shell", "workspace": "held"}),
+    );
+    let held = made["session_id"].clone();
+    let put = json!({"session_id": held, "path": "put", "text": "x"});
+    assert_eq!(server.facts("put_file", put.clone())["success"], true);
+    let swap = format!("for d in rw ro draft held; do mv $d $d.old && ln -s {root}/outside $d; done");
+    assert_eq!(run(&mut server, "above", &swap)["success"], true);
+    for name in ["rw", "ro", "draft"] {
+        let entered = run(&mut server, name, "cat canary; echo x > entered");
+        assert_eq!(entered["code"], "policy_denied", "{name}: {entered}");
+    }
+    let work = json!({"session_id": held, "code": "cat mine", "files": [{"path": "sent", "text": "x"}]});
+    for (tool, arguments) in [
+        ("put_file", put),
+        ("get_file", json!({"session_id": held, "path": "canary"})),
+        ("list_files", json!({"session_id": held})),
+        ("create_session", json!({"language": "shell", "workspace": "rw"})),
+        ("execute_code", work),
+    ] {
+        assert_eq!(server.facts(tool, arguments)["code"], "policy_denied", "{tool}");
+    }
+    let names: Vec<_> = fs::read_dir(dir.0.join("outside")).unwrap().flatten().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    // A directory of its own is as good as any other that it may write.
+    run(&mut server, "above", "rm rw; mkdir rw; echo new > rw/mine");
+    assert_eq!(run(&mut server, "rw", "cat mine")["stdout"], "new\n");
+}
+
 #[test]
 fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
     let dir = TempDir::new("unlisted");
