@@ -9,7 +9,7 @@ use crate::{
 use ringfence_store::{
     audit::{Action, Outcome},
     tree::{
-        self, DEPTH_MAX,
+        self, DEPTH_MAX, TreeError,
         archive::{self, ArchiveError, Limits},
     },
 };
@@ -74,14 +74,17 @@ impl Engine {
         });
         let note = |outcome, details| self.note_file(caller, namespace, Action::FilePut, outcome, details);
         note(Outcome::Pending, details.clone()).await?;
-        let most = self.limits_of(namespace).0.disk_bytes;
         let put = self.with_directory(namespace, whose, Use::Write, move |opened| {
-            let alone = opened.one_by_one();
-            let limits = match alone {
-                Some(_) => within(files::room(opened.root(), most).map_err(ArchiveError::Tree)?),
-                None => LIMITS,
+            let failed = |error| TreeError::Io {
+                step: "lock",
+                path: ".".into(),
+                error,
             };
-            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), limits)
+            let _alone = opened
+                .one_by_one()
+                .map_err(|error| ArchiveError::Tree(failed(error)))?;
+            let room = opened.room.left(opened.root()).map_err(ArchiveError::Tree)?;
+            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room))
         });
         let put = put.await;
         let outcome = match &put {
@@ -199,7 +202,7 @@ fn shown(below: Option<&WorkspacePath>) -> String {
 /// What a caller may know of it.
 fn refusal(error: &ArchiveError) -> RequestError {
     let hint = match error {
-        ArchiveError::Tree(tree::TreeError::Io { error: io, .. })
+        ArchiveError::Tree(TreeError::Io { error: io, .. })
             if io.kind() == std::io::ErrorKind::FileTooLarge =>
         {
             return RequestError::invalid(
@@ -213,7 +216,7 @@ fn refusal(error: &ArchiveError) -> RequestError {
             "Pack plain files and directories only, each once, with names as data/in.csv: no links, no `..`, no leading `/`."
         }
         ArchiveError::TooMany { .. } | ArchiveError::TooLarge { .. } => {
-            "Send it in pieces, remove something from the workspace, or have the operator raise limits.disk_mb."
+            "Send it in pieces, or remove something. The limit is the workspace's: `limits.disk_mb`, and of a session's own no more than half of its memory."
         }
     };
     RequestError::new(ErrorCode::InvalidArgument, format!("{error}."), hint)

@@ -4,12 +4,14 @@
 use crate::{
     engine::{Caller, Engine, House},
     events::now_ms,
+    policy,
     record::Note,
+    room::{Room, Taken},
     secrets, session,
     store::fault,
-    workspaces::{self, Lent, Turn, Wanted},
+    workspaces::{self, Lent, Turn, Wanted, Writing},
 };
-use ringfence_jail::{files_max, harvest};
+use ringfence_jail::harvest;
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
@@ -17,14 +19,14 @@ use ringfence_store::{
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
 use ringfence_types::{
-    ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
+    ErrorCode, Limits, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
     sync::Arc,
 };
 
@@ -38,12 +40,6 @@ const LIST_BOUNDS: ListBounds = ListBounds {
     },
     hashed_bytes: 256 << 20,
 };
-/// What is added up to find out how full a workspace is.
-const COUNT_BOUNDS: Bounds = Bounds {
-    entries: 1 << 20,
-    depth: 256,
-};
-
 /// What is opened again before it is looked at.
 const REOPENED: harvest::Bounds = harvest::Bounds {
     entries: 1 << 20,
@@ -83,6 +79,8 @@ pub(crate) struct Opened {
     pub(crate) redactor: Redactor,
     /// Whose it is, for a snapshot.
     pub(crate) source: Source,
+    /// How much it may have.
+    pub(crate) room: Room,
     held: Held,
 }
 
@@ -108,19 +106,17 @@ impl Opened {
         self.root.as_fd()
     }
 
-    /// Where nothing else is on the way that keeps it within its limit, whoever adds to it does so alone; none: a private
-    /// workspace is a file system of its own size.
-    pub(crate) fn one_by_one(&self) -> Option<impl Drop + '_> {
-        self.held.lent.turn().map(Turn::one_by_one)
+    /// Where others share it, whoever adds to it does so alone; none: a private workspace is its session's.
+    pub(crate) fn one_by_one(&self) -> io::Result<Option<Writing<'_>>> {
+        self.held.lent.turn().map(Turn::one_by_one).transpose()
     }
 
     /// Writes a file.
-    fn put(&self, path: &WorkspacePath, bytes: &[u8], disk_bytes: u64) -> Result<(), TreeError> {
-        let alone = self.one_by_one();
-        if alone.is_some() {
-            check_room(self.root(), path, bytes.len() as u64, disk_bytes)?;
-        }
-        tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX)
+    fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
+        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
+        self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
+        let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
+        put.map_err(|error| refusal(&error))
     }
 }
 
@@ -151,6 +147,11 @@ pub(crate) async fn open(
             root: reopened(lent.open(None)?).await?,
             redactor: secrets::redactor_of_all(house, namespace, &[]).await?,
             source: Source::Namespace,
+            room: Room::of(
+                &WorkspaceSource::Namespace,
+                &usual_limits(house, namespace),
+                Taken::default(),
+            ),
             held: Held {
                 wish,
                 session: None,
@@ -177,6 +178,7 @@ pub(crate) async fn open(
             WorkspaceSource::Namespace => Source::Namespace,
             _ => Source::Session(id.to_string()),
         },
+        room: live.room(),
         held: Held {
             wish,
             session: Some(session),
@@ -235,11 +237,10 @@ impl Engine {
             details.clone(),
         )
         .await?;
-        let room = self.limits_of(namespace).0.disk_bytes;
         let put = self.in_workspace(namespace, whose, Use::Write, {
             let path = path.clone();
             move |opened| {
-                opened.put(&path, &bytes, room)?;
+                opened.put(&path, &bytes)?;
                 Ok(FileFacts {
                     path: path.to_string(),
                     kind: "file",
@@ -268,7 +269,8 @@ impl Engine {
     ) -> Result<(FileFacts, Vec<u8>), RequestError> {
         let wanted = path.clone();
         let read = self.in_workspace(namespace, whose, Use::Read, move |opened| {
-            let got = tree::get(opened.root(), &wanted, bytes_max.min(FILE_BYTES_MAX))?;
+            let most = bytes_max.min(FILE_BYTES_MAX);
+            let got = tree::get(opened.root(), &wanted, most).map_err(|error| unread(&error))?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
             let mut facts = facts(&got.entry, Some(digest), opened);
@@ -298,7 +300,8 @@ impl Engine {
         self.note_call(caller, namespace.as_str(), "list_files").await?;
         let below = below.cloned();
         let listed = self.in_workspace(namespace, whose, Use::Read, move |opened| {
-            let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS)?;
+            let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS);
+            let listed = listed.map_err(|error| refusal(&error))?;
             Ok(listed
                 .iter()
                 .map(|one| facts(&one.entry, one.sha256, opened))
@@ -313,10 +316,10 @@ impl Engine {
         namespace: &Namespace,
         whose: &Whose,
         wish: Use,
-        act: impl FnOnce(&Opened) -> Result<T, TreeError> + Send + 'static,
+        act: impl FnOnce(&Opened) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let opened = open(self.house(), namespace, whose, wish).await?;
-        let act = move || act(&opened).map_err(|error| clean(refusal(&error), &opened.redactor));
+        let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         let done = tokio::task::spawn_blocking(act).await;
         done.map_err(|error| fault(error.to_string()))?
     }
@@ -347,40 +350,6 @@ pub(crate) fn of(whose: &Whose) -> &str {
         Whose::Namespace => "namespace",
         Whose::Session(id) => id.as_str(),
     }
-}
-
-/// Is there room for a file of so many bytes in a workspace that may have `most`. What it replaces makes room, and a smaller
-/// file in the place of a larger one is welcome however full it is.
-fn check_room(root: BorrowedFd<'_>, path: &WorkspacePath, bytes: u64, most: u64) -> Result<(), TreeError> {
-    const BLOCK: u64 = 512;
-    let entries = tree::walk(root, COUNT_BOUNDS)?;
-    let taken: u64 = entries.iter().map(|entry| entry.blocks * BLOCK).sum();
-    let replaced = entries
-        .iter()
-        .find(|entry| entry.path == Path::new(path.as_str()));
-    let freed = replaced.map_or(0, |entry| entry.blocks * BLOCK);
-    if bytes > freed && taken.saturating_sub(freed).saturating_add(bytes) > most {
-        return Err(TreeError::TooLarge {
-            path: ".".into(),
-            bytes_max: most,
-        });
-    }
-    let made = Path::new(path.as_str()).components().count();
-    let entries_max = usize::try_from(files_max(most)).unwrap_or(usize::MAX);
-    if replaced.is_none() && entries.len().saturating_add(made) > entries_max {
-        return Err(TreeError::TooMany { entries_max });
-    }
-    Ok(())
-}
-
-/// What is left of the bytes that a workspace may have.
-pub(crate) fn room(root: BorrowedFd<'_>, most: u64) -> Result<u64, TreeError> {
-    const BLOCK: u64 = 512;
-    let taken: u64 = tree::walk(root, COUNT_BOUNDS)?
-        .iter()
-        .map(|entry| entry.blocks * BLOCK)
-        .sum();
-    Ok(most.saturating_sub(taken))
 }
 
 fn facts(entry: &tree::Entry, sha256: Option<[u8; 32]>, opened: &Opened) -> FileFacts {
@@ -433,51 +402,45 @@ pub(crate) fn refusal(error: &TreeError) -> RequestError {
             ErrorCode::InvalidArgument,
             "Name a directory further down, or remove some files.",
         ),
-        TreeError::TooLarge { .. } => new(
-            ErrorCode::InvalidArgument,
-            "Remove something, use smaller pieces, or have the operator raise limits.disk_mb.",
-        ),
+        TreeError::TooLarge { .. } => new(ErrorCode::InvalidArgument, "Use smaller pieces."),
         TreeError::Stale(_) => new(
             ErrorCode::Busy,
             "It has changed since it was looked at; nothing was written. Look again.",
         ),
+        TreeError::Io { error: io, .. } if is_full(io) => new(ErrorCode::PolicyDenied, FULL),
         TreeError::Io { .. } => fault(error.to_string()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::{self, File};
-
-    #[test]
-    fn what_is_replaced_makes_room_and_every_name_counts() {
-        let root = std::env::temp_dir().join(format!("ringfence-room-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
-        fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
-        let open = File::open(&root).unwrap();
-        let check = |path: &str, bytes, most| {
-            let path = WorkspacePath::try_from(path.to_owned()).unwrap();
-            check_room(open.as_fd(), &path, bytes, most)
-        };
-        let full = 2 << 20;
-        assert!(matches!(check("other", 1, full), Err(TreeError::TooLarge { .. })));
-        assert!(matches!(
-            check("large", 4 << 20, full),
-            Err(TreeError::TooLarge { .. })
-        ));
-        check("large", 2 << 20, full).unwrap();
-        check("large", (2 << 20) + 1, full).unwrap();
-        check("other", 1 << 20, 5 << 20).unwrap();
-        for number in 0..files_max(5 << 20) - 2 {
-            fs::write(root.join(number.to_string()), "").unwrap();
+/// What is too large to be given in one answer, or is no file.
+fn unread(error: &TreeError) -> RequestError {
+    let refused = refusal(error);
+    let hint = match error {
+        TreeError::TooLarge { .. } => {
+            "One answer has no more. Let a program make it an artifact (a file in $RINGFENCE_OUTPUT_DIR), or read it in parts."
         }
-        check("last", 1, 5 << 20).unwrap();
-        assert!(matches!(
-            check("in/one", 1, 5 << 20),
-            Err(TreeError::TooMany { .. })
-        ));
-        check("0", 1, 5 << 20).unwrap();
-        fs::remove_dir_all(root).unwrap();
+        TreeError::Refused { what, .. } if *what == tree::NO_FILE => {
+            "Only plain files are read; of a directory `archive: true` gives all."
+        }
+        _ => return refused,
+    };
+    RequestError {
+        hint: hint.into(),
+        ..refused
     }
+}
+
+/// Of a disk that is full, whatever is left of the limit.
+pub(crate) const FULL: &str = "The disk of the workspace is full: what is replaced takes room until the new is whole. Remove something, or ask for more `max_disk_mb`.";
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// What a namespace's programs have that ask for nothing.
+fn usual_limits(house: &House, namespace: &Namespace) -> Limits {
+    policy::limits_of(&house.policy(), house.narrowed(namespace).as_ref()).0
 }

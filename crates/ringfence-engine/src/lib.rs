@@ -21,6 +21,7 @@ mod prepare;
 mod queue;
 mod record;
 mod report;
+mod room;
 mod runtimes;
 mod sandbox;
 mod secrets;

@@ -204,14 +204,8 @@ impl Engine {
 
     /// Default and greatest limits of a namespace.
     pub fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
-        let policy = self.house().policy();
-        match self.house().narrowed(namespace) {
-            None => (policy.defaults.clone(), policy.caps.clone()),
-            Some(most) => {
-                let caps = policy::least(&most, &policy.caps);
-                (policy::least(&policy.defaults, &caps), caps)
-            }
-        }
+        let house = self.house();
+        policy::limits_of(&house.policy(), house.narrowed(namespace).as_ref())
     }
 
     /// Narrows what a namespace may have; nothing widens it again but the operator, with [`Engine::restore_limits`].

@@ -40,13 +40,8 @@ pub(crate) fn decide(
         policy.packages.check(&request.packages)?;
     }
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
-    let limits = match narrowed {
-        None => limits(&policy.defaults, &policy.caps, &request.limits)?,
-        Some(most) => {
-            let most = least(most, &policy.caps);
-            limits(&least(&policy.defaults, &most), &most, &request.limits)?
-        }
-    };
+    let (usual, most) = limits_of(policy, narrowed);
+    let limits = limits(&usual, &most, &request.limits)?;
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
     if files > limits.disk_bytes.min(limits.memory_bytes / 2) {
         return Err(RequestError::invalid(
@@ -140,7 +135,7 @@ fn listed(
 }
 
 /// Directories whose content is the machine itself rather than somebody's work.
-const NEVER_A_WORKSPACE: [&str; 4] = ["/", "/root", "/usr", "/var"];
+const NEVER_A_WORKSPACE: [&str; 5] = ["/", "/home", "/root", "/usr", "/var"];
 /// Nor anything below these.
 const NEVER_BELOW: [&str; 9] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
@@ -214,6 +209,17 @@ pub(crate) fn narrow(
         None => policy.caps.clone(),
     };
     limits(&now, &now, wish)
+}
+
+/// What a namespace's programs have that ask for nothing, and the most that they may ask for.
+pub(crate) fn limits_of(policy: &PolicySettings, narrowed: Option<&Limits>) -> (Limits, Limits) {
+    match narrowed {
+        None => (policy.defaults.clone(), policy.caps.clone()),
+        Some(most) => {
+            let caps = least(most, &policy.caps);
+            (least(&policy.defaults, &caps), caps)
+        }
+    }
 }
 
 /// The smaller of each.
@@ -520,6 +526,7 @@ mod tests {
             "/",
             "/etc",
             "/etc/ssh",
+            "/home",
             "/home/alice",
             "/home/alice/.ssh/keys",
             "relative",

@@ -183,39 +183,35 @@ impl Engine {
                 Whose::Session(SessionId::try_from(session.clone()).map_err(fault)?)
             }
         };
-        // What was allowed when it was saved may be more than is allowed now.
-        let room = self.limits_of(namespace).0.disk_bytes;
         let sizes = manifest.entries.iter().map(|entry| match &entry.kind {
             SnapshotKind::File(content) => content.data.iter().map(|(_, length)| length).sum(),
             SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
         });
         let needed: u64 = sizes.sum();
-        if needed > room {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
-                format!("the snapshot has {needed} bytes, and a workspace of `{namespace}` may have {room}."),
-                "Have the operator raise limits.disk_mb, or read single files from the snapshot.",
-            ));
-        }
-        let of = namespace.clone();
         let is_own = is_own && matches!(whose, Whose::Session(_));
-        let restored = self.with_workspace(
-            namespace,
-            &whose,
-            Use::Replace,
-            move |store, opened| match opened.source {
-                Source::Namespace => store.restore(id, &of, opened.root()),
-                Source::Session(_) => store.restore_session(id, &of, opened.root()),
-            },
-        );
-        let restored = restored.await.map_err(|mut error| {
+        let opened = files::open(self.house(), namespace, &whose, Use::Replace).await;
+        let opened = opened.map_err(|mut error| {
             if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
                 "Name another session of this namespace with `session_id`: the snapshot is restored into that one."
                     .clone_into(&mut error.hint);
             }
             error
+        })?;
+        // What was allowed when it was saved may be more than is allowed now.
+        opened.room.check_alone(needed)?;
+        let (of, redactor) = (namespace.clone(), opened.redactor.clone());
+        let restored = self.with_snapshots(move |store| {
+            let _alone = opened.one_by_one().map_err(|error| SnapshotError::Io {
+                step: "lock",
+                path: ".".into(),
+                error,
+            })?;
+            match opened.source {
+                Source::Namespace => store.restore(id, &of, opened.root()),
+                Source::Session(_) => store.restore_session(id, &of, opened.root()),
+            }
         });
-        let restored = restored?;
+        let restored = restored.await.map_err(|error| files::clean(error, &redactor))?;
         Ok(SnapshotRestored {
             written: restored.written,
             deleted: restored.deleted,
@@ -255,8 +251,7 @@ impl Engine {
             )
         };
         note(Outcome::Pending).await?;
-        let of = namespace.clone();
-        let deleted = self.with_snapshots(move |store| store.delete(id, &of)).await;
+        let deleted = self.delete(namespace, id).await;
         note(if deleted.is_ok() {
             Outcome::Ok
         } else {
@@ -264,6 +259,26 @@ impl Engine {
         })
         .await?;
         deleted
+    }
+
+    /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or given
+    /// up because it cannot be.
+    async fn delete(&self, namespace: &Namespace, id: SnapshotId) -> Result<(), RequestError> {
+        let of = namespace.clone();
+        let deleted = self.with_snapshots(move |store| match store.delete(id, &of) {
+            Err(SnapshotError::InUse(_)) => Ok(false),
+            deleted => deleted.map(|()| true),
+        });
+        if deleted.await? {
+            return Ok(());
+        }
+        let opened = files::open(self.house(), namespace, &Whose::Namespace, Use::Replace).await?;
+        let of = namespace.clone();
+        self.with_snapshots(move |store| {
+            store.settle(opened.root())?;
+            store.delete(id, &of)
+        })
+        .await
     }
 
     /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
@@ -384,7 +399,7 @@ fn left_out(left: &LeftOut) -> String {
 }
 
 /// What a caller may know of it.
-fn refusal(error: &SnapshotError) -> RequestError {
+pub(crate) fn refusal(error: &SnapshotError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match error {
         SnapshotError::NotFound(_) => no_snapshot(),
@@ -416,6 +431,14 @@ fn refusal(error: &SnapshotError) -> RequestError {
             ErrorCode::StoreFault,
             "It is not given out; the operator can delete it with `ringfence snapshot delete`.",
         ),
+        SnapshotError::Unfinished { .. } => new(
+            ErrorCode::StoreFault,
+            "Restore another snapshot with `restore_state_snapshot`, or delete this one; the workspace is usable again then.",
+        ),
+        // Paths of the store are absolute.
+        SnapshotError::Io { path, .. } if error.is_no_space() && path.is_relative() => {
+            new(ErrorCode::PolicyDenied, files::FULL)
+        }
         SnapshotError::Io { .. } | SnapshotError::Unusable { .. } => fault(error.to_string()),
     }
 }

@@ -1,7 +1,7 @@
 //! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator may have
 //! listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it alone.
 
-use crate::{backend::Doors, engine::House, policy::Grant, runtimes, store::fault};
+use crate::{backend::Doors, engine::House, policy::Grant, room::Taken, runtimes, snapshots, store::fault};
 use ringfence_jail::{HostWorkspace, Pinned, Quota};
 use ringfence_store::{make_own_directory, snapshots::SnapshotError};
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
@@ -53,6 +53,15 @@ pub(crate) struct Turn {
     own: Own,
     /// Unlocked when it is closed; no program inherits it.
     _others: File,
+    /// Locked by whoever writes there from outside.
+    writing: PathBuf,
+}
+
+/// Held by whoever writes into a workspace from outside, alone among all servers. A sandbox that looks how full the workspace
+/// is does not count what is half written.
+pub(crate) struct Writing<'a> {
+    _own: MutexGuard<'a, ()>,
+    _others: File,
 }
 
 #[derive(Debug)]
@@ -63,12 +72,18 @@ enum Own {
 
 impl Turn {
     /// Keeps out the others who would do the same, for whoever looks at how full it is and then writes.
-    pub(crate) fn one_by_one(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn one_by_one(&self) -> std::io::Result<Writing<'_>> {
         let lock: &OneByOne = match &self.own {
             Own::Shared(own) => own,
             Own::Alone(own) => own,
         };
-        lock.lock().unwrap_or_else(PoisonError::into_inner)
+        let own = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = open_lock(&self.writing)?;
+        others.lock()?;
+        Ok(Writing {
+            _own: own,
+            _others: others,
+        })
     }
 }
 
@@ -110,6 +125,19 @@ impl Lent {
             .filter(|_| !self.shared.as_ref().is_some_and(overlaid))
     }
 
+    /// What lies in a directory of the host's that may be written, by which is known what comes to it.
+    pub(crate) async fn found(&self) -> Result<Taken, RequestError> {
+        let (Some(root), true) = (&self.root, self.stays()) else {
+            return Ok(Taken::default());
+        };
+        let root = root.try_clone().map_err(|error| fault(error.to_string()))?;
+        let found = tokio::task::spawn_blocking(move || Taken::of(root.as_fd())).await;
+        // What cannot be counted now cannot be counted later either: nothing is put there from outside.
+        Ok(found
+            .map_err(|error| fault(error.to_string()))?
+            .unwrap_or_default())
+    }
+
     /// Its turn, where others share the workspace.
     pub(crate) fn turn(&self) -> Option<&Turn> {
         self.turn.as_ref()
@@ -142,6 +170,7 @@ pub(crate) async fn lend_to(
                 directory,
                 mode: *mode,
                 quota: Quota::Growth,
+                writing: None,
             };
             (shared, Some(root), None)
         }
@@ -151,6 +180,7 @@ pub(crate) async fn lend_to(
                 directory: turn.directory.clone(),
                 mode: WorkspaceMode::Rw,
                 quota: Quota::Total,
+                writing: Some(turn.writing.clone()),
             };
             (shared, None, Some(turn))
         }
@@ -262,7 +292,7 @@ impl Workspaces {
         let own = tokio::time::timeout(PATIENCE, own)
             .await
             .map_err(|_| busy(namespace))?;
-        let (directory, file) = self
+        let (directory, file, writing) = self
             .make(namespace)
             .map_err(|error| unusable(namespace, &error))?;
         loop {
@@ -280,12 +310,17 @@ impl Workspaces {
         let opened = Pinned::open(&directory).map_err(|error| unusable(namespace, &error))?;
         let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
         let (directory, root) = opened.ok_or_else(linked)?;
-        let root = resume(house, root).await?;
+        let root = match wanted {
+            Wanted::Shared => resume(house, root).await?,
+            // Whoever puts another state there begins with that.
+            Wanted::Alone => root,
+        };
         Ok(Turn {
             directory,
             root,
             own,
             _others: file,
+            writing,
         })
     }
 
@@ -297,31 +332,36 @@ impl Workspaces {
     }
 
     /// The directory, and the file by which processes tell each other who has it. No namespace begins with a dot.
-    fn make(&self, namespace: &Namespace) -> std::io::Result<(PathBuf, File)> {
+    fn make(&self, namespace: &Namespace) -> std::io::Result<(PathBuf, File, PathBuf)> {
         let directory = self.directory.join(namespace.as_str());
         make_own_directory(&self.directory)?;
-        if !directory.exists() && fs::read_dir(&self.directory)?.count() >= 2 * NAMESPACES_MAX {
+        if !directory.exists() && fs::read_dir(&self.directory)?.count() >= 3 * NAMESPACES_MAX {
             let many = format!("{NAMESPACES_MAX} namespaces have a workspace");
             return Err(std::io::Error::other(many));
         }
         ringfence_store::take_back_own_directory(&directory)?;
         let directory = directory.canonicalize()?;
-        let lock = self.directory.join(format!(".{namespace}.lock"));
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(lock)?;
-        Ok((directory, file))
+        let file = open_lock(&self.directory.join(format!(".{namespace}.lock")))?;
+        let writing = self.directory.join(format!(".{namespace}.writing"));
+        open_lock(&writing)?;
+        Ok((directory, file, writing))
     }
+}
+
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Nobody sees a workspace whose restore was interrupted before that has been brought to its end.
 async fn resume(house: &House, root: OwnedFd) -> Result<OwnedFd, RequestError> {
-    let snapshots = house.snapshots.clone();
+    let store = house.snapshots.clone();
     let resumed = tokio::task::spawn_blocking(move || {
-        let resumed = snapshots.resume(root.as_fd())?;
+        let resumed = store.resume(root.as_fd())?;
         Ok::<_, SnapshotError>((root, resumed))
     });
     match resumed.await.map_err(|error| fault(error.to_string()))? {
@@ -330,9 +370,7 @@ async fn resume(house: &House, root: OwnedFd) -> Result<OwnedFd, RequestError> {
             tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
             Ok(root)
         }
-        Err(error) => Err(fault(format!(
-            "an interrupted restore cannot be completed: {error}"
-        ))),
+        Err(error) => Err(snapshots::refusal(&error)),
     }
 }
 

@@ -11,7 +11,7 @@ use ringfence_types::{Limits, Tier};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
-    fs::File,
+    fs::{File, TryLockError},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -51,6 +51,8 @@ const SLACK_BYTES: u64 = 1 << 20;
 const LEVELS_OPEN_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 100_000;
 const MAPS_BYTES_MAX: u64 = 8 << 20;
+/// How long the server may be writing before what is too much is the program's all the same.
+const EXCUSED_MAX: Duration = Duration::from_secs(60);
 
 /// What lies in a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,10 @@ pub(crate) struct Watch {
     walk_took: Duration,
     /// When it was last asked whether the tree is still.
     asked: Instant,
+    /// Locked by the server while it writes there, where it does.
+    writing: Option<File>,
+    /// Since when that has been the excuse.
+    excused: Option<Instant>,
     next: Instant,
 }
 
@@ -93,7 +99,12 @@ pub(crate) struct Holders<'a> {
 
 impl Watch {
     /// `None`: there is more in it than a run may begin with.
-    pub(crate) fn begin(directory: &OwnedFd, quota: Quota, limits: &Limits) -> io::Result<Option<Self>> {
+    pub(crate) fn begin(
+        directory: &OwnedFd,
+        quota: Quota,
+        limits: &Limits,
+        writing: Option<&Path>,
+    ) -> io::Result<Option<Self>> {
         // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let each
         // run add what it gets away with.
         let begun = Instant::now();
@@ -132,6 +143,8 @@ impl Watch {
             used: None,
             walked: now,
             asked: now,
+            writing: writing.map(File::open).transpose()?,
+            excused: None,
             walk_took: begun.elapsed(),
             next: now + LOOK_MIN,
         }))
@@ -177,13 +190,43 @@ impl Watch {
         // Before the walk: what comes meanwhile is seen by the next.
         self.filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         self.now = usage(self.directory.as_fd(), Unlistable::Counted);
-        if let Some(holders) = holders {
-            self.now.bytes += holders.nameless_bytes();
+        let nameless = holders.map_or(0, |holders| holders.nameless_bytes());
+        self.now.bytes += nameless;
+        let is_passed = self.now.is_more_than(self.allowed) && !self.is_excused(nameless);
+        if !self.now.is_more_than(self.allowed) {
+            self.excused = None;
         }
         self.walked = Instant::now();
         self.walk_took = begun.elapsed();
         self.next = self.walked + LOOK_MIN;
-        self.now.is_more_than(self.allowed)
+        is_passed
+    }
+
+    /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a while.
+    /// It may have ended since the look: then another, during which it waits, decides.
+    fn is_excused(&mut self, nameless: u64) -> bool {
+        let Some(writing) = &self.writing else {
+            return false;
+        };
+        match writing.try_lock_shared() {
+            Ok(()) => {
+                self.now = usage(self.directory.as_fd(), Unlistable::Counted);
+                self.now.bytes += nameless;
+                // Closing it unlocks it, too; a failure leaves the server waiting until then.
+                drop(writing.unlock());
+                !self.now.is_more_than(self.allowed)
+            }
+            Err(TryLockError::WouldBlock) => {
+                let since = *self.excused.get_or_insert_with(Instant::now);
+                let twice = Usage {
+                    bytes: self.allowed.bytes.saturating_mul(2),
+                    entries: self.allowed.entries.saturating_mul(2),
+                    hidden: self.allowed.hidden,
+                };
+                since.elapsed() < EXCUSED_MAX && !self.now.is_more_than(twice)
+            }
+            Err(TryLockError::Error(_)) => false,
+        }
     }
 
     /// What counts as this run's at the last look.
@@ -383,7 +426,11 @@ mod tests {
         let scratch = Scratch::new("both");
         fs::write(scratch.0.join("old"), vec![7; 3 << 20]).unwrap();
         let open = scratch.open();
-        let begin = |quota| Watch::begin(&open, quota, &limits(2 << 20)).unwrap().unwrap();
+        let begin = |quota| {
+            Watch::begin(&open, quota, &limits(2 << 20), None)
+                .unwrap()
+                .unwrap()
+        };
         let (mut growth, mut total) = (begin(Quota::Growth), begin(Quota::Total));
         assert!(!growth.walk(None) && !total.walk(None), "nothing has come");
         assert!(growth.bytes() == 0 && total.bytes() >= 3 << 20);
@@ -393,11 +440,39 @@ mod tests {
         fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
         assert!(growth.walk(None));
         assert!(
-            Watch::begin(&open, Quota::Total, &limits(2 << 20))
+            Watch::begin(&open, Quota::Total, &limits(2 << 20), None)
                 .unwrap()
                 .is_none(),
             "three times the limit is no beginning"
         );
+    }
+
+    #[test]
+    fn what_the_server_writes_is_borne_up_to_twice_the_limit_while_it_writes() {
+        let scratch = Scratch::new("writing");
+        let held = Scratch::new("writing-lock");
+        let path = held.0.join("lock");
+        let lock = File::create(&path).unwrap();
+        let open = scratch.open();
+        let begun = Watch::begin(&open, Quota::Total, &limits(2 << 20), Some(&path));
+        let mut watch = begun.unwrap().unwrap();
+        fs::write(scratch.0.join("draft"), vec![7; 3 << 20]).unwrap();
+        lock.lock().unwrap();
+        assert!(!watch.walk(None), "it is being written");
+        watch.excused = Some(Instant::now().checked_sub(EXCUSED_MAX).unwrap());
+        assert!(watch.walk(None), "for too long");
+        watch.excused = None;
+        fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
+        assert!(watch.walk(None), "more than anything that is written");
+        fs::remove_file(scratch.0.join("more")).unwrap();
+        assert!(!watch.walk(None));
+        lock.unlock().unwrap();
+        assert!(watch.walk(None), "it was written, and is too much");
+        lock.lock().unwrap();
+        lock.unlock().unwrap();
+        fs::remove_file(scratch.0.join("draft")).unwrap();
+        assert!(!watch.walk(None));
+        assert_eq!(watch.excused, None);
     }
 
     #[test]
@@ -430,7 +505,7 @@ mod tests {
         nest(&scratch, 300);
         let found = usage(scratch.open().as_fd(), Unlistable::Opened);
         assert_eq!((found.entries, found.hidden), (2 * 300 + 1, 0));
-        let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20));
+        let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20), None);
         assert!(
             begun.unwrap().is_some(),
             "it is no hiding place, and may be used again"
@@ -447,7 +522,7 @@ mod tests {
                 pids: pids.iter().map(PathBuf::from).collect(),
             })
         };
-        let mut watch = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20))
+        let mut watch = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20), None)
             .unwrap()
             .unwrap();
         // Whether it was looked at, so long after the last time; the file system is as full as it is by now.

@@ -38,6 +38,8 @@ pub struct HostWorkspace {
     pub mode: WorkspaceMode,
     /// What its limit counts, where it may be written.
     pub quota: Quota,
+    /// A file that is locked while the server writes there: what is half written is not the program's.
+    pub writing: Option<PathBuf>,
 }
 
 /// What network a place has.

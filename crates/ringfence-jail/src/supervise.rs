@@ -391,7 +391,7 @@ impl<'a> Sandbox<'a> {
         let Some((quota, directory)) = self.plan.quota.zip(self.doors.get(&Door::Changes)) else {
             return Ok(true);
         };
-        let watch = Watch::begin(directory, quota, &claim.limits);
+        let watch = Watch::begin(directory, quota, &claim.limits, self.plan.writing.as_deref());
         self.quota = watch.map_err(|error| Failure::new("look into the workspace", &error))?;
         Ok(self.quota.is_some())
     }

@@ -160,6 +160,7 @@ fn plans_are_golden() {
                 },
                 mode,
                 quota: Quota::Growth,
+                writing: None,
             }),
             ..spec(Tier::Full)
         };

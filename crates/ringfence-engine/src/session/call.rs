@@ -55,7 +55,7 @@ pub(crate) async fn call(
     clock.phases.queued_ms = clock.lap();
     let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let sendable = prepare::call(house, grant.request(), number).await?;
-    put_files(&live, &lent, &grant).await?;
+    let lent = put_files(&live, lent, &grant).await?;
     let (who, hears) = (
         (opened.caller(), Some(opened.id())),
         (live_output.clone(), cancelled.clone()),
@@ -173,9 +173,9 @@ fn word(live: &Live, number: u64, grant: &Grant, sendable: &Sendable) -> Result<
 }
 
 /// Before the call, which finds them in the workspace.
-async fn put_files(live: &Arc<Live>, lent: &Lent, grant: &Grant) -> Result<(), RequestError> {
+async fn put_files(live: &Arc<Live>, lent: Lent, grant: &Grant) -> Result<Lent, RequestError> {
     if grant.request().files.is_empty() {
-        return Ok(());
+        return Ok(lent);
     }
     if lent.shared.is_some() && !lent.stays() {
         return Err(RequestError::invalid(
@@ -186,18 +186,20 @@ async fn put_files(live: &Arc<Live>, lent: &Lent, grant: &Grant) -> Result<(), R
     let root = lent.open(Some(&live.doors))?;
     let (live, files) = (live.clone(), grant.request().files.clone());
     let put = move || {
+        let alone = lent.turn().map(workspaces::Turn::one_by_one).transpose();
+        let alone = alone.map_err(|error| store::fault(error.to_string()))?;
+        let sizes: Vec<_> = files
+            .iter()
+            .map(|file| (&file.path, file.bytes.len() as u64))
+            .collect();
+        live.room().check(root.as_fd(), &sizes)?;
         for file in &files {
-            tree::put(
-                root.as_fd(),
-                &file.path,
-                &file.bytes,
-                None,
-                live.limits.disk_bytes,
-            )
-            .map_err(|error| files::refusal(&error))?;
+            let put = tree::put(root.as_fd(), &file.path, &file.bytes, None, files::FILE_BYTES_MAX);
+            put.map_err(|error| files::refusal(&error))?;
         }
         live.look_again();
-        Ok(())
+        drop(alone);
+        Ok(lent)
     };
     tokio::task::spawn_blocking(put)
         .await

@@ -138,6 +138,7 @@ async fn make(
         prepared: &prepared,
         packages: packages.as_ref(),
     };
+    let found = lent.found().await?;
     let (started, isolation) = execute::start(house, (layout, &lent), &grant, &brought, cancelled).await?;
     drop(lent);
     let mut parts = started.into_parts();
@@ -154,6 +155,7 @@ async fn make(
         workspace: grant.request().workspace.clone(),
         lower,
         limits,
+        found,
         isolation,
         before: Mutex::new(Before::look_behind(&doors)),
         doors,

@@ -19,6 +19,7 @@ use crate::{
     events::EventKind,
     overlay::Lower,
     record::Note,
+    room::{Room, Taken},
     secrets::SecretLease,
 };
 use life::Job;
@@ -92,6 +93,8 @@ pub(crate) struct Live {
     pub(crate) lower: Option<Arc<Lower>>,
     /// Of a call that asks for nothing.
     pub(crate) limits: Limits,
+    /// What lay in a directory of the host's when it was shared.
+    pub(crate) found: Taken,
     pub(crate) isolation: Isolation,
     pub(crate) doors: Doors,
     pub(crate) lease: SecretLease,
@@ -314,6 +317,11 @@ impl Live {
 
     fn ended(&self) -> RequestError {
         ended(&self.id, self.stop.borrow().unwrap_or(SessionEnd::Terminated))
+    }
+
+    /// How much its workspace may have.
+    pub(crate) fn room(&self) -> Room {
+        Room::of(&self.workspace, &self.limits, self.found)
     }
 
     /// What was done to its files from outside is nothing that the next call has made.

@@ -56,6 +56,8 @@ pub struct Plan {
     pub changes: PathBuf,
     /// What the limit of the disk counts of a directory of the host's that the program may write.
     pub quota: Option<Quota>,
+    /// See [`crate::HostWorkspace::writing`].
+    pub writing: Option<PathBuf>,
     /// The program.
     pub program: Program,
 }
@@ -200,6 +202,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         quota: shared
             .filter(|shared| shared.mode == WorkspaceMode::Rw)
             .map(|shared| shared.quota),
+        writing: shared.and_then(|shared| shared.writing.clone()),
         rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
         limits: spec.limits,

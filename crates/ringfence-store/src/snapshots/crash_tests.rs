@@ -141,6 +141,64 @@ fn a_decided_restore_keeps_its_snapshot_until_it_is_resumed_or_forgotten() {
     }
 }
 
+#[test]
+fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_deletion() {
+    let scratch = Scratch::new();
+    furnish(&scratch);
+    let store = scratch.store();
+    let ours = namespace("ours");
+    for gives_way_to_another in [true, false] {
+        let good = scratch.create(&store).id;
+        let state = scratch.state();
+        scratch.write("more", "only the damaged one has this");
+        let bad = scratch.create(&store).id;
+        let list = store.list(&ours).unwrap();
+        for step in 0.. {
+            ruin(&scratch);
+            // The child restores the first of the list.
+            list_only(&store, &list, bad);
+            assert!(!child(&scratch, "restores", step).wait().unwrap().success());
+            if restore::expect_unused(&store, bad).is_err() {
+                break;
+            }
+            store.resume(scratch.root().as_fd()).unwrap();
+        }
+        list_only(&store, &list, good);
+        let lost = store.resume(scratch.root().as_fd()).unwrap_err();
+        assert!(lost.to_string().contains(&bad.to_string()), "{lost}");
+        let again = store.restore(bad, &ours, scratch.root().as_fd());
+        assert!(matches!(again, Err(SnapshotError::Unfinished { id, .. }) if id == bad));
+        if gives_way_to_another {
+            store.restore(good, &ours, scratch.root().as_fd()).unwrap();
+            assert_eq!(scratch.state(), state);
+        } else {
+            store.settle(scratch.root().as_fd()).unwrap();
+            assert!(
+                scratch
+                    .state()
+                    .keys()
+                    .all(|path| !path.to_string_lossy().contains(".ringfence"))
+            );
+        }
+        assert_eq!(
+            (journals(&scratch), store.resume(scratch.root().as_fd()).unwrap()),
+            (0, None)
+        );
+        store.delete(good, &ours).unwrap();
+        fs::remove_dir_all(scratch.path("")).unwrap();
+        fs::create_dir(scratch.path("")).unwrap();
+        furnish(&scratch);
+    }
+}
+
+/// Of these snapshots the list has one.
+fn list_only(store: &SnapshotStore, all: &[ListedSnapshot], id: SnapshotId) {
+    let ours = namespace("ours");
+    let one: Vec<_> = all.iter().filter(|listed| listed.id == id).cloned().collect();
+    let place = store.place(id, &ours).unwrap();
+    list::write(&place, &ours, &store.signer, &one).unwrap();
+}
+
 /// The same in the workspace of a session.
 #[test]
 #[ignore = "is started and killed by the test below"]

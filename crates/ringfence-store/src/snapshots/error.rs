@@ -70,6 +70,13 @@ pub enum SnapshotError {
     Busy,
     /// A restore of this snapshot was interrupted and has to be resumed first.
     InUse(SnapshotId),
+    /// The snapshot of an interrupted restore is damaged or gone. See [`super::SnapshotStore::settle`].
+    Unfinished {
+        /// Which.
+        id: SnapshotId,
+        /// What was found.
+        error: Box<SnapshotError>,
+    },
     /// An argument is not allowed; the text says which.
     Refused(String),
 }
@@ -148,6 +155,10 @@ impl fmt::Display for SnapshotError {
             Self::InUse(id) => write!(
                 f,
                 "an interrupted restore needs the snapshot {id}; resume it first"
+            ),
+            Self::Unfinished { id, error } => write!(
+                f,
+                "the interrupted restore of the snapshot {id} cannot be completed: {error}"
             ),
             Self::Refused(what) => write!(f, "refused: {what}"),
         }

@@ -238,6 +238,12 @@ impl SnapshotStore {
         restore::resume(self, root)
     }
 
+    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What it has
+    /// changed by then stays as it is.
+    pub fn settle(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
+        restore::settle(self, root)
+    }
+
     /// Gives up an interrupted restore: to be called before a workspace is deleted, and when a session ends.
     pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
         restore::forget(self, root)

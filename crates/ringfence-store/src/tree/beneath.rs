@@ -36,6 +36,9 @@ pub fn open_file(root: BorrowedFd<'_>, path: &Path) -> Result<File, TreeError> {
     Ok(file)
 }
 
+/// What is refused where a file was expected.
+pub const NO_FILE: &str = "it is no regular file";
+
 /// The same, whatever number of names it has.
 pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, Stat), TreeError> {
     check(path)?;
@@ -45,7 +48,7 @@ pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, S
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(TreeError::Refused {
             path: path.into(),
-            what: "it is no regular file",
+            what: NO_FILE,
         });
     }
     Ok((file.into(), stat))

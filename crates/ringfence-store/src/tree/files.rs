@@ -80,7 +80,7 @@ pub fn get(root: BorrowedFd<'_>, path: &WorkspacePath, bytes_max: u64) -> Result
     Ok(Got { bytes, entry })
 }
 
-/// What is below a directory, or below everything, in the order of [`super::walk`].
+/// What is below a directory, or below everything, in the order of [`super::walk`]; of a file, that one.
 pub fn list(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
@@ -88,11 +88,21 @@ pub fn list(
 ) -> Result<Vec<Listed>, TreeError> {
     let below = Path::new(below.map_or("", WorkspacePath::as_str));
     let mut left = bounds.hashed_bytes;
-    let listed = walk::walk_at(root, below, bounds.walk)?.into_iter().map(|entry| {
+    let found = match walk::walk_at(root, below, bounds.walk) {
+        // A regular file is no directory either.
+        Err(TreeError::NotFound(path)) => vec![file_at(root, below).ok_or(TreeError::NotFound(path))?],
+        found => found?,
+    };
+    let listed = found.into_iter().map(|entry| {
         let sha256 = digest(root, &entry, &mut left);
         Listed { entry, sha256 }
     });
     Ok(listed.collect())
+}
+
+fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<Entry> {
+    let (_, stat) = beneath::open_regular(root, path).ok()?;
+    Some(Entry::new(path.to_owned(), EntryKind::File, &stat))
 }
 
 /// Removes a file, a link, or an empty directory. Of a link, the link goes.

@@ -28,7 +28,7 @@ mod stage;
 mod text;
 mod walk;
 
-pub use beneath::open_file;
+pub use beneath::{NO_FILE, open_file};
 pub(crate) use beneath::{open_listing, open_regular};
 pub use changes::{Change, ChangeKind, Changes, CompareBounds, Node, Open, Side, Stamp, compare};
 pub use error::TreeError;

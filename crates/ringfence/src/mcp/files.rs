@@ -132,7 +132,7 @@ impl Call<'_> {
     pub(super) async fn list_files(&self, arguments: Object) -> Answered {
         let (mut arguments, namespace) = self.open(arguments, &[PATH, SESSION])?;
         let whose = whose(&mut arguments)?;
-        let below = path(&mut arguments)?;
+        let below = directory(&mut arguments)?;
         let listed = self
             .engine()
             .list_files(self.caller(), &namespace, &whose, below.as_ref());

@@ -150,8 +150,8 @@ fn names_that_another_system_would_read_otherwise_stay_names() {
     }
     assert_eq!(
         fs::read_dir(state_dir().join("workspaces")).unwrap().count(),
-        2,
-        "the workspace and its lock"
+        3,
+        "the workspace and its two locks"
     );
 }
 
@@ -164,7 +164,7 @@ fn a_workspace_that_is_full_takes_no_more() {
         true
     );
     let refused = server.facts("put_file", json!({"path": "b", "text": text + "y"}));
-    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
     assert!(!workspace().join("b").exists());
 }
 

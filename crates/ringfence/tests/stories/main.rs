@@ -13,6 +13,7 @@ mod limits;
 mod operator;
 mod overlays;
 mod record;
+mod room;
 mod run;
 mod serve;
 mod session;

@@ -65,7 +65,11 @@ pub(super) fn restore(
     (root, stay): (BorrowedFd<'_>, Stay),
 ) -> Result<Restored, SnapshotError> {
     let place = store.place(id, namespace)?;
-    resume(store, root)?;
+    match resume(store, root) {
+        // This one takes the place of what cannot be had any more.
+        Err(SnapshotError::Unfinished { id: lost, .. }) if lost != id => settle(store, root)?,
+        resumed => drop(resumed?),
+    }
     let _lock = place.lock_shared()?;
     let (snapshot, journal) = {
         // Nobody deletes the snapshot between the look at the list and the journal that needs it.
@@ -98,6 +102,24 @@ pub(super) fn resume(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<Opti
         undo(root, journal)?;
         return Ok(Some(Resumed::Undone(id)));
     }
+    complete(store, root, journal)
+        .map(Some)
+        .map_err(|error| match error {
+            SnapshotError::Damaged { .. } | SnapshotError::NotFound(_) => SnapshotError::Unfinished {
+                id,
+                error: Box::new(error),
+            },
+            error => error,
+        })
+}
+
+/// Does again what was decided.
+fn complete(
+    store: &SnapshotStore,
+    root: BorrowedFd<'_>,
+    journal: Journal<'_>,
+) -> Result<Resumed, SnapshotError> {
+    let id = journal.record.snapshot;
     let namespace = journal.record.namespace.clone();
     let place = store.place(id, &namespace)?;
     let _lock = place.lock_shared()?;
@@ -108,7 +130,7 @@ pub(super) fn resume(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<Opti
             deleted,
             ..Restored::default()
         };
-        return Ok(Some(Resumed::Done(id, restored)));
+        return Ok(Resumed::Done(id, restored));
     }
     let index = Index::read(&place)?;
     let mut reader = Reader::new(&place, &index);
@@ -116,7 +138,19 @@ pub(super) fn resume(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<Opti
     let staging = journal.record.staging.clone();
     stage::clear(root, &staging)?;
     let staged = stage_all(root, &snapshot, &mut reader, &staging)?;
-    Ok(Some(Resumed::Done(id, decide(root, &snapshot, journal, staged)?)))
+    Ok(Resumed::Done(id, decide(root, &snapshot, journal, staged)?))
+}
+
+pub(super) fn settle(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
+    match resume(store, root) {
+        Err(SnapshotError::Unfinished { .. }) => {}
+        resumed => return resumed.map(drop),
+    }
+    let Some(journal) = Journal::find(&store.layout, root)? else {
+        return Ok(());
+    };
+    stage::clear(root, &journal.record.staging)?;
+    journal.remove()
 }
 
 pub(super) fn forget(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {

@@ -1,0 +1,169 @@
+//! How much is put into a workspace from outside: what its limits let in, and never at the cost of a session that did nothing.
+
+use crate::client::{Server, TempDir};
+use serde_json::{Value, json};
+
+const MIB: usize = 1 << 20;
+
+fn text(mebibytes: usize) -> String {
+    "x".repeat(mebibytes * MIB)
+}
+
+fn session(server: &mut Server, wish: Value) -> Value {
+    let made = server.facts("create_session", wish);
+    assert_eq!(made["success"], true, "{made}");
+    made["session_id"].clone()
+}
+
+fn put(server: &mut Server, id: &Value, path: &str, mebibytes: usize) -> Value {
+    let arguments = json!({"session_id": id, "path": path, "text": text(mebibytes)});
+    server.facts("put_file", arguments)
+}
+
+fn lives(server: &mut Server, id: &Value) {
+    let said = server.facts("execute_code", json!({"session_id": id, "code": "echo here"}));
+    assert_eq!(said["stdout"], "here\n", "{said}");
+}
+
+fn is_refused(answer: &Value, part: &str) {
+    assert_eq!(answer["code"], "policy_denied", "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains(part), "{answer}");
+}
+
+/// claim: [RES-9]
+#[test]
+fn what_is_put_into_a_private_workspace_stays_within_half_of_its_memory() {
+    let mut server = Server::start();
+    let id = session(&mut server, json!({"language": "shell", "memory_limit": "16m"}));
+    assert_eq!(put(&mut server, &id, "one", 5)["success"], true);
+    is_refused(&put(&mut server, &id, "two", 5), "half of the session's memory");
+    assert_eq!(put(&mut server, &id, "one", 1)["success"], true, "in its place");
+    let call = json!({"session_id": id, "code": "true", "files": [
+        {"path": "a", "text": text(4)}, {"path": "b", "text": text(4)},
+    ]});
+    is_refused(
+        &server.facts("execute_code", call),
+        "half of the session's memory",
+    );
+    lives(&mut server, &id);
+}
+
+/// claim: [RES-9]
+#[test]
+fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
+    let place = TempDir::new("room-beside");
+    let config = place.file("ringfence.yaml", "limits:\n  disk_mb: 10\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    let id = session(
+        &mut server,
+        json!({"language": "shell", "workspace": "namespace"}),
+    );
+    let write = |server: &mut Server, path: &str, mebibytes: usize| {
+        let arguments = json!({"path": path, "text": text(mebibytes)});
+        server.facts("put_file", arguments)
+    };
+    assert_eq!(write(&mut server, "one", 4)["success"], true);
+    assert_eq!(write(&mut server, "two", 4)["success"], true);
+    let saved = server.facts("create_state_snapshot", json!({}))["snapshot_id"].clone();
+    for _ in 0..5 {
+        assert_eq!(write(&mut server, "one", 4)["success"], true, "in its place");
+        lives(&mut server, &id);
+    }
+    let other =
+        json!({"session_id": id, "code": "for f in one two; do head -c 4000000 /dev/zero > $f; done"});
+    assert_eq!(server.facts("execute_code", other)["success"], true);
+    let restored = server.facts("restore_state_snapshot", json!({"snapshot_id": saved}));
+    assert_eq!(restored["success"], true, "{restored}");
+    lives(&mut server, &id);
+    is_refused(&write(&mut server, "three", 4), "its disk may have");
+    let call = json!({"session_id": id, "code": "true", "files": [{"path": "three", "text": text(4)}]});
+    is_refused(&server.facts("execute_code", call), "its disk may have");
+    lives(&mut server, &id);
+    let fills = json!({"session_id": id, "code": "head -c 9000000 /dev/zero > more; while :; do :; done"});
+    let filled = server.facts("execute_code", fills);
+    assert_eq!(filled["exit"]["limit"], "disk", "the limit holds: {filled}");
+}
+
+/// claim: [RES-9]
+#[test]
+fn a_shared_directory_takes_from_outside_what_its_session_may_add() {
+    let place = TempDir::new("room-shared");
+    place.file("work/old", &text(3));
+    let root = place.0.display();
+    let config = place.file(
+        "ringfence.yaml",
+        &format!("workspaces:\n  work: {{path: {root}/work, mode: rw}}\n"),
+    );
+    let mut server = Server::start_with(&["--config", &config]);
+    let wish = json!({"language": "shell", "workspace": "work", "resource_limits": {"max_disk_mb": 4}});
+    let id = session(&mut server, wish);
+    assert_eq!(put(&mut server, &id, "one", 3)["success"], true);
+    is_refused(&put(&mut server, &id, "two", 2), "its disk may have");
+    is_refused(&put(&mut server, &id, "old", 3), "its disk may have");
+    lives(&mut server, &id);
+}
+
+#[test]
+fn a_restore_has_the_room_of_the_session_that_it_is_for() {
+    let place = TempDir::new("room-restore");
+    let config = place.file("ringfence.yaml", "limits:\n  disk_mb: 8\ncaps:\n  disk_mb: 64\n");
+    let mut server = Server::start_with(&["--config", &config]);
+    let of = |disk: u32| json!({"language": "shell", "resource_limits": {"max_disk_mb": disk}});
+    let wide = session(&mut server, of(40));
+    let write = "head -c 25000000 /dev/urandom > big";
+    let call = json!({"session_id": wide, "code": write});
+    assert_eq!(server.facts("execute_code", call.clone())["success"], true);
+    let saved = server.facts("create_state_snapshot", json!({"session_id": wide}))["snapshot_id"].clone();
+    let into = |id: &Value| json!({"snapshot_id": saved, "session_id": id});
+    let removed = server.facts("execute_code", json!({"session_id": wide, "code": "rm big"}));
+    assert_eq!(removed["success"], true, "{removed}");
+    let restored = server.facts("restore_state_snapshot", into(&wide));
+    assert_eq!(restored["success"], true, "its own limit counts: {restored}");
+    // The new lies beside the old for a moment.
+    assert_eq!(server.facts("execute_code", call)["success"], true);
+    let full = server.facts("restore_state_snapshot", into(&wide));
+    is_refused(&full, "space");
+    assert!(full["hint"].as_str().unwrap().contains("max_disk_mb"), "{full}");
+    lives(&mut server, &wide);
+    let narrow = session(&mut server, of(20));
+    is_refused(
+        &server.facts("restore_state_snapshot", into(&narrow)),
+        "25000000 bytes",
+    );
+}
+
+#[test]
+fn one_file_is_listed_and_what_cannot_be_given_says_how_it_can() {
+    let mut server = Server::start();
+    for (path, size) in [("d/small", 0), ("large", 5)] {
+        let put = server.facts("put_file", json!({"path": path, "text": text(size)}));
+        assert_eq!(put["success"], true, "{put}");
+    }
+    let names = |listed: &Value| -> Vec<String> {
+        let files = listed["files"].as_array().unwrap_or_else(|| panic!("{listed}"));
+        files
+            .iter()
+            .map(|file| file["path"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = server.facts("list_files", json!({"path": "."}));
+    assert_eq!(names(&all), ["d", "d/small", "large"]);
+    let one = server.facts("list_files", json!({"path": "d/small"}));
+    assert_eq!(names(&one), ["d/small"]);
+    assert_eq!(one["files"][0]["sha256"], all["files"][1]["sha256"]);
+    for gone in ["none", "d/small/none"] {
+        let listed = server.facts("list_files", json!({"path": gone}));
+        assert_eq!(listed["code"], "not_found", "{listed}");
+    }
+    let large = server.facts("get_file", json!({"path": "large"}));
+    let hint = large["hint"].as_str().unwrap();
+    assert!(
+        hint.contains("RINGFENCE_OUTPUT_DIR") && !hint.contains("disk_mb"),
+        "{large}"
+    );
+    let directory = server.facts("get_file", json!({"path": "d"}));
+    assert!(
+        directory["hint"].as_str().unwrap().contains("archive: true"),
+        "{directory}"
+    );
+}
