@@ -268,8 +268,12 @@ mod tests {
         let digests: Vec<_> = listed.iter().map(|listed| listed.sha256).collect();
         assert_eq!(digests, [Some(abc), None, Some(abc)]);
         assert_eq!(list(place.root(), None, BOUNDS).unwrap().len(), 4);
-        let file = list(place.root(), Some(&at("d/a")), BOUNDS);
-        assert!(matches!(file, Err(TreeError::NotFound(_))), "{file:?}");
+        let file = list(place.root(), Some(&at("d/a")), BOUNDS).unwrap();
+        assert_eq!((file.len(), file[0].sha256), (1, Some(abc)));
+        for gone in ["d/none", "d/a/none"] {
+            let listed = list(place.root(), Some(&at(gone)), BOUNDS);
+            assert!(matches!(listed, Err(TreeError::NotFound(_))), "{listed:?}");
+        }
     }
 
     #[test]
