@@ -141,6 +141,7 @@ fn a_decided_restore_keeps_its_snapshot_until_it_is_resumed_or_forgotten() {
     }
 }
 
+/// claim: [SNAP-4]
 #[test]
 fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_deletion() {
     let scratch = Scratch::new();
