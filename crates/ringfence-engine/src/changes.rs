@@ -14,7 +14,10 @@ use ringfence_store::{
         ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
         Source,
     },
-    tree::{self, Bounds, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Side, TreeError},
+    tree::{
+        self, Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Side,
+        TreeError,
+    },
 };
 use ringfence_types::{Namespace, RequestError};
 use serde::Serialize;
@@ -45,6 +48,8 @@ pub struct Difference {
     pub changed: Vec<Changed>,
     /// Only the base has it.
     pub deleted: Vec<Changed>,
+    /// Those among them that the host, too, has changed since the program began.
+    pub conflicts: Vec<String>,
     /// There was more than is told.
     pub truncated: bool,
 }
@@ -125,8 +130,13 @@ impl Difference {
                 .map(|change| Changed::of(change, redactor))
                 .collect()
         };
+        let conflicts = risky
+            .iter()
+            .take(TOLD_MAX)
+            .filter(|change| change.risks.contains(&CHANGED_MEANWHILE));
         Self {
             base,
+            conflicts: conflicts.map(|change| path_of(change, redactor)).collect(),
             added: told(ChangeKind::Added),
             changed: told(ChangeKind::Changed),
             deleted: told(ChangeKind::Deleted),
@@ -139,7 +149,7 @@ impl Changed {
     fn of(change: &Change, redactor: &Redactor) -> Self {
         let clean = |text: &str| redactor.text(text).into_owned();
         Self {
-            path: clean(&change.path.to_string_lossy()),
+            path: path_of(change, redactor),
             before: change.old.as_ref().map(|node| Lay::of(node, redactor)),
             after: change.new.as_ref().map(|node| Lay::of(node, redactor)),
             diff: change.diff.as_deref().map(clean),
@@ -153,6 +163,10 @@ impl Changed {
                 .collect(),
         }
     }
+}
+
+fn path_of(change: &Change, redactor: &Redactor) -> String {
+    redactor.text(&change.path.to_string_lossy()).into_owned()
 }
 
 impl Lay {

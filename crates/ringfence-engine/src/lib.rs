@@ -46,7 +46,7 @@ pub use language::{BASIC_MODULES, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
-pub use overlay::{CommittedChanges, HeldChanges, UNTOLD};
+pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
 pub use packages::{Installation, Installed, PackageSettings, PackageSources, PackageWish};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};

@@ -13,7 +13,7 @@ use crate::{
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
-    tree::{self, Changes, overlay},
+    tree::{Changes, Seen, TreeError, overlay},
 };
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use std::{
     fmt,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// By this name a caller knows that a run has changes which cannot be accepted.
@@ -34,6 +34,49 @@ const NAMED_MAX: usize = 20;
 pub(crate) struct Lower {
     directory: PathBuf,
     opened: OwnedFd,
+    /// How it lay before the program ran.
+    seen: Mutex<Seen>,
+}
+
+impl Lower {
+    /// Looks at all of it, which is also what tells whether changes to it can be told.
+    fn look(directory: PathBuf, opened: OwnedFd) -> Result<Self, RequestError> {
+        let seen = Seen::of(opened.as_fd(), WALK).map_err(|error| {
+            RequestError::invalid(
+                format!(
+                    "the changes to an overlay of {} could not be told: {error}.",
+                    directory.display()
+                ),
+                "Name a directory further down, or share this one `ro`.",
+            )
+        })?;
+        Ok(Self {
+            directory,
+            opened,
+            seen: Mutex::new(seen),
+        })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn commit(&self, upper: &OwnedFd, changes: &Changes) -> Result<overlay::Committed, TreeError> {
+        let done = overlay::commit(upper.as_fd(), self.opened.as_fd(), changes)?;
+        if let Err(error) = self.seen().look_again(self.opened.as_fd(), changes) {
+            tracing::warn!(%error, "what was committed will count as changed by the host");
+        }
+        Ok(done)
+    }
+}
+
+/// What a commit does with a path that the host, too, has changed since the program began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflicts {
+    /// Nothing at all is written.
+    Refuse,
+    /// The host's version is gone.
+    Overwrite,
 }
 
 /// Who has made the changes.
@@ -92,7 +135,8 @@ impl HeldChanges {
         redactor: Redactor,
     ) -> Result<Self, RequestError> {
         let read = move || {
-            let changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
+            let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
+            lower.seen().flag(&mut changes);
             let difference = Difference::of(Base::Directory, &changes.list, &redactor);
             Ok((lower, upper, changes, difference))
         };
@@ -162,9 +206,37 @@ impl HeldChanges {
         ))
     }
 
+    fn check_conflicts(&self) -> Result<(), RequestError> {
+        let conflicts = &self.difference.conflicts;
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<&str> = conflicts.iter().take(NAMED_MAX).map(String::as_str).collect();
+        let more = if conflicts.len() > NAMED_MAX {
+            ", and more"
+        } else {
+            ""
+        };
+        Err(RequestError::new(
+            ErrorCode::Conflict,
+            format!(
+                "the host has changed {} of these in {} since the program began: {}{more}; nothing was written.",
+                conflicts.len(),
+                self.lower.directory.display(),
+                named.join(", ")
+            ),
+            "Run it again on what is there now, or accept with --overwrite that the host's version is lost.",
+        ))
+    }
+
     /// Writes them to the host's directory: those that the token names, all of which were shown, and only over what was there
     /// when they were read. It is on record before it is done, and with what became of it.
-    pub async fn commit(self, caller: &Caller, token: &str) -> Result<CommittedChanges, RequestError> {
+    pub async fn commit(
+        self,
+        caller: &Caller,
+        token: &str,
+        conflicts: Conflicts,
+    ) -> Result<CommittedChanges, RequestError> {
         if token != self.token() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
@@ -173,8 +245,14 @@ impl HeldChanges {
             ));
         }
         self.check_shown()?;
+        if conflicts == Conflicts::Refuse {
+            self.check_conflicts()?;
+        }
         let (house, namespace, of) = (self.house.clone(), self.namespace.clone(), self.of.clone());
         let mut details = json!({"directory": self.lower.directory, "changes": token});
+        if !self.difference.conflicts.is_empty() {
+            details["overwritten"] = json!(self.difference.conflicts.len());
+        }
         let execution_id = match &of {
             Origin::Execution(id) => Some(id.as_str()),
             Origin::Session(id) => {
@@ -193,7 +271,7 @@ impl HeldChanges {
             })
         };
         note(Outcome::Pending, details.clone()).await?;
-        let write = move || overlay::commit(self.upper.as_fd(), self.lower.opened.as_fd(), &self.changes);
+        let write = move || self.lower.commit(&self.upper, &self.changes);
         let committed = tokio::task::spawn_blocking(write).await;
         let committed = committed.map_err(|error| fault(error.to_string()))?;
         let outcome = match &committed {
@@ -269,23 +347,10 @@ pub(crate) async fn lower_of(lent: Option<&Lent>) -> Result<Option<Arc<Lower>>, 
     let Some((lent, shared)) = overlay else {
         return Ok(None);
     };
-    let directory = shared.directory.path.clone();
-    let lower = Lower {
-        opened: lent.open(None)?,
-        directory: directory.clone(),
-    };
-    let look = move || tree::walk(lower.opened.as_fd(), WALK).map(|_| lower);
-    let looked = tokio::task::spawn_blocking(look).await;
-    let looked = looked.map_err(|error| fault(error.to_string()))?;
-    looked.map(|lower| Some(Arc::new(lower))).map_err(|error| {
-        RequestError::invalid(
-            format!(
-                "the changes to an overlay of {} could not be told: {error}.",
-                directory.display()
-            ),
-            "Name a directory further down, or share this one `ro`.",
-        )
-    })
+    let (directory, opened) = (shared.directory.path.clone(), lent.open(None)?);
+    let looked = tokio::task::spawn_blocking(move || Lower::look(directory, opened)).await;
+    let lower = looked.map_err(|error| fault(error.to_string()))??;
+    Ok(Some(Arc::new(lower)))
 }
 
 /// The program has run, and nobody can say what it changed.

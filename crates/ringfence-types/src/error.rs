@@ -27,6 +27,8 @@ pub enum ErrorCode {
     SandboxFault,
     /// There is no such thing, or it belongs to another namespace.
     NotFound,
+    /// Somebody else has changed it meanwhile; the message names what.
+    Conflict,
     /// The session has ended; the message says why.
     SessionEnded,
     /// The vault has no such secret for this namespace, or the policy does not give it.
@@ -43,7 +45,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 16] = [
+    pub const ALL: [ErrorCode; 17] = [
         Self::InvalidArgument,
         Self::UnknownArgument,
         Self::UnsupportedArgument,
@@ -54,6 +56,7 @@ impl ErrorCode {
         Self::Cancelled,
         Self::SandboxFault,
         Self::NotFound,
+        Self::Conflict,
         Self::SessionEnded,
         Self::SecretUnavailable,
         Self::PackageUnavailable,
@@ -75,6 +78,7 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::SandboxFault => "sandbox_fault",
             Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
             Self::SessionEnded => "session_ended",
             Self::SecretUnavailable => "secret_unavailable",
             Self::PackageUnavailable => "package_unavailable",
@@ -101,6 +105,7 @@ impl ErrorCode {
                 "The sandbox could not be made, or broke; nothing of the program ran unwatched."
             }
             Self::NotFound => "There is no such thing, or it belongs to another namespace.",
+            Self::Conflict => "Somebody else has changed it meanwhile; the message names what.",
             Self::SessionEnded => "The session has ended; the message says why.",
             Self::SecretUnavailable => {
                 "The vault has no such secret for this namespace, or the policy does not give it."

@@ -15,6 +15,7 @@ mod error;
 mod files;
 #[cfg(test)]
 mod fixture;
+mod meanwhile;
 mod names;
 pub mod overlay;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub(crate) use beneath::{open_listing, open_regular};
 pub use changes::{Change, ChangeKind, Changes, CompareBounds, Node, Open, Side, Stamp, compare};
 pub use error::TreeError;
 pub use files::{Got, ListBounds, Listed, MODES, get, list, put, remove};
+pub use meanwhile::{CHANGED_MEANWHILE, Seen};
 pub(crate) use owner::AsOwner;
 pub use pack::{Packed, pack};
 pub use risks::Risk;

@@ -6,7 +6,7 @@ use crate::{
     shown::{self, Shown},
     terminal::Terminal,
 };
-use ringfence_engine::{Caller, CommittedChanges, HeldChanges};
+use ringfence_engine::{Caller, CommittedChanges, Conflicts, HeldChanges};
 use ringfence_types::{ExecuteRequest, RequestError, WorkspaceMode, WorkspaceSource};
 use serde_json::{Value, json};
 use std::{
@@ -24,7 +24,7 @@ const ANSWER_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Ask,
-    Commit,
+    Commit(Conflicts),
     Discard,
 }
 
@@ -140,9 +140,10 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
             terminal.dim(text);
         }
     };
+    let conflicting = changes.difference().conflicts.len();
     let wanted = match (wish, keyboard) {
-        (Wish::Commit, _) if has_succeeded => true,
-        (Wish::Commit, _) => {
+        (Wish::Commit(_), _) if has_succeeded => true,
+        (Wish::Commit(_), _) => {
             say("the script has failed: nothing was written");
             false
         }
@@ -154,7 +155,7 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
             say(&format!("nothing was written: {}", error.message));
             false
         }
-        (Wish::Ask, Some(keyboard)) => is_accepted(terminal, keyboard, &directory).await?,
+        (Wish::Ask, Some(keyboard)) => is_accepted(terminal, keyboard, &directory, conflicting).await?,
         (Wish::Ask, None) => {
             say(&format!(
                 "nothing was written to {directory} (accept such changes with --commit, or say --discard)"
@@ -165,7 +166,13 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     if !wanted {
         return Ok(Decided::nothing(facts));
     }
-    let committed = changes.commit(&Caller::new("cli run"), &token).await?;
+    let conflicts = match wish {
+        Wish::Commit(conflicts) => conflicts,
+        // The question has named them.
+        Wish::Ask | Wish::Discard => Conflicts::Overwrite,
+    };
+    let caller = Caller::new("cli run");
+    let committed = changes.commit(&caller, &token, conflicts).await?;
     shown::committed(&place, &committed).text.lines().for_each(say);
     Ok(Decided {
         facts,
@@ -178,8 +185,15 @@ pub(super) async fn is_accepted(
     terminal: Terminal,
     mut keyboard: Keyboard,
     directory: &str,
+    conflicting: usize,
 ) -> Result<bool, RequestError> {
-    terminal.ask(&format!("write these changes to {directory}? [y/N] "));
+    let question = match conflicting {
+        0 => format!("write these changes to {directory}? [y/N] "),
+        _ => format!(
+            "the host has changed {conflicting} of these in {directory} meanwhile; write over that? [y/N] "
+        ),
+    };
+    terminal.ask(&question);
     let answer = keyboard
         .line()
         .await
@@ -203,7 +217,7 @@ mod tests {
             request.workspace = workspace;
             Wish::of(flag, &request).ok()
         };
-        let (commit, discard) = (Some(Wish::Commit), Some(Wish::Discard));
+        let (commit, discard) = (Some(Wish::Commit(Conflicts::Refuse)), Some(Wish::Discard));
         let host = |mode| WorkspaceSource::Host {
             directory: "/srv/x".into(),
             mode,

@@ -13,8 +13,8 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::{
-    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputStream, Stdin, Submission,
-    UNTOLD,
+    Caller, Canceller, Conflicts, Engine, EngineSettings, Execution, HeldChanges, OutputStream, Stdin,
+    Submission, UNTOLD,
 };
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, SessionId, WorkspaceMode,
@@ -61,6 +61,9 @@ pub(super) struct RunArguments {
     /// Write what the script changed in DIR:overlay to the directory, if it succeeds, without asking
     #[arg(long, conflicts_with = "discard")]
     commit: bool,
+    /// With --commit: also over what the host itself has changed in the directory meanwhile
+    #[arg(long, requires = "commit")]
+    overwrite: bool,
     /// Show what the script changed in DIR:overlay, and give it up without asking
     #[arg(long)]
     discard: bool,
@@ -99,7 +102,12 @@ pub(super) struct RunArguments {
 impl RunArguments {
     fn wish(&self) -> Option<Wish> {
         let discard = self.discard.then_some(Wish::Discard);
-        self.commit.then_some(Wish::Commit).or(discard)
+        let conflicts = if self.overwrite {
+            Conflicts::Overwrite
+        } else {
+            Conflicts::Refuse
+        };
+        self.commit.then_some(Wish::Commit(conflicts)).or(discard)
     }
 }
 
@@ -308,7 +316,7 @@ impl Ended {
         if let Some(changes) = self.changes.take() {
             self.decided = Some(commit::decide(changes, question(self.result.success)).await?);
         } else if let Some(untold) = self.result.denials.iter().find(|denial| denial.rule == UNTOLD)
-            && question(self.result.success).wish == Wish::Commit
+            && matches!(question(self.result.success).wish, Wish::Commit(_))
         {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,

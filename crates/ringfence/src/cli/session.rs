@@ -22,6 +22,7 @@ use crate::{
     settings::{Layer, LogLevel},
 };
 use clap::{Args, Subcommand};
+use ringfence_engine::Conflicts;
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::Value;
 use std::{
@@ -79,6 +80,9 @@ enum Action {
         /// Accept it without a question
         #[arg(short, long)]
         yes: bool,
+        /// With --yes: also over what the host itself has changed in the directory meanwhile
+        #[arg(long, requires = "yes")]
+        overwrite: bool,
         #[command(flatten)]
         ask: Ask,
     },
@@ -121,8 +125,17 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             Request::SessionInterrupt { session }
         }),
         Action::Diff { session, ask } => overlay::diff(context, session, &ask),
-        Action::Commit { session, yes, ask } => {
-            let consent = if yes { Consent::Given } else { Consent::Asked };
+        Action::Commit {
+            session,
+            yes,
+            overwrite,
+            ask,
+        } => {
+            let consent = match (yes, overwrite) {
+                (false, _) => Consent::Asked,
+                (true, false) => Consent::Given(Conflicts::Refuse),
+                (true, true) => Consent::Given(Conflicts::Overwrite),
+            };
             overlay::commit(context, session, consent, &ask)
         }
         Action::Kill { session, ask } => ask_its_server(context, &ask, &session, |session| {

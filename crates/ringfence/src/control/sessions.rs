@@ -7,7 +7,9 @@ use super::{
 };
 use crate::shown::{self, Shown};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Caller, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission};
+use ringfence_engine::{
+    Caller, Conflicts, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission,
+};
 use ringfence_types::{
     Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
     ScriptName, SessionId, SessionRequest, WorkspaceSource, requirements,
@@ -119,11 +121,20 @@ pub(super) async fn perform(
             let held = engine.held_changes(caller, &namespace, &session).await?;
             Ok(shown::held_changes(&held))
         }
-        Request::SessionCommit { session, token } => {
+        Request::SessionCommit {
+            session,
+            token,
+            overwrite,
+        } => {
+            let conflicts = if overwrite {
+                Conflicts::Overwrite
+            } else {
+                Conflicts::Refuse
+            };
             let (namespace, _) = engine.whose(&session)?;
             let held = engine.held_changes(caller, &namespace, &session).await?;
             let directory = held.directory().to_owned();
-            let committed = held.commit(caller, &token).await?;
+            let committed = held.commit(caller, &token, conflicts).await?;
             Ok(shown::committed(&directory, &committed))
         }
         Request::SessionBridge {

@@ -65,7 +65,13 @@ pub(crate) enum Request {
     SessionDiff { session: SessionId },
     /// What has that token, to the host.
     #[serde(rename = "session.commit")]
-    SessionCommit { session: SessionId, token: String },
+    SessionCommit {
+        session: SessionId,
+        token: String,
+        /// Also what the host has changed meanwhile.
+        #[serde(default)]
+        overwrite: bool,
+    },
     /// Its output comes before the answer.
     #[serde(rename = "session.exec")]
     SessionExec { call: Box<Call> },

@@ -223,6 +223,7 @@ pub(super) fn difference() -> Value {
         "added": list(one.clone()),
         "changed": list(one.clone()),
         "deleted": list(one),
+        "conflicts": said("Paths that the host, too, has changed since the program began; a commit would write over that.", list(string())),
         "truncated": said("There was more than fits.", flag()),
     }))
 }

@@ -6,7 +6,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
-    process::Output,
+    process::{Output, Stdio},
 };
 
 /// A directory with two files, a server that lists it, and a session that works in it.
@@ -213,4 +213,89 @@ fn no_caller_commits_and_a_session_without_an_overlay_has_nothing_to_commit() {
         );
     }
     assert!(scene.is_untouched());
+}
+
+/// claim: [WS-6]
+#[test]
+fn what_the_host_has_changed_since_a_session_began_is_told_and_not_written_over_unasked() {
+    let mut scene = Scene::new("overlay-conflict");
+    scene.dir.file("data/kept.txt", "by the host\n");
+    scene.dir.file("data/own.txt", "by the host\n");
+    scene.runs("open('kept.txt', 'w').write('new\\n')\nopen('own.txt', 'w').write('new\\n')\nopen('free.txt', 'w').write('new\\n')");
+    let seen = scene.seen(json!({}));
+    assert_eq!(seen["conflicts"], json!(["kept.txt", "own.txt"]), "{seen}");
+    let refused = scene.told(&["commit", "--yes"]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && told.contains("kept.txt, own.txt"),
+        "{told}"
+    );
+    let facts: Value = serde_json::from_slice(&scene.told(&["diff", "--json"]).stdout).unwrap();
+    let unasked = scene.commit_of(facts["token"].as_str().unwrap());
+    assert_eq!(unasked["error"]["code"], "conflict", "{unasked}");
+    assert_eq!(scene.host("kept.txt").as_deref(), Some("by the host\n"));
+    assert_eq!(scene.host("free.txt"), None);
+    let accepted = scene.told(&["commit", "--yes", "--overwrite"]);
+    assert!(accepted.status.success(), "{accepted:?}");
+    for name in ["kept.txt", "own.txt", "free.txt"] {
+        assert_eq!(scene.host(name).as_deref(), Some("new\n"), "{name}");
+    }
+    // What a commit has written is not the host's doing.
+    scene.runs("for name in ('kept.txt', 'free.txt'):\n    open(name, 'a').write('more\\n')");
+    assert_eq!(scene.seen(json!({}))["conflicts"], json!([]));
+    assert!(scene.told(&["commit", "--yes"]).status.success());
+    assert_eq!(scene.host("kept.txt").as_deref(), Some("new\nmore\n"));
+}
+
+/// claim: [WS-4]
+#[test]
+fn what_the_host_has_changed_while_a_script_ran_is_told_and_not_written_over_unasked() {
+    let dir = TempDir::new("overlay-meanwhile");
+    let script = dir.file(
+        "edit.sh",
+        "echo ready; read line; echo sandbox >> notes.txt; rm gone.txt; echo sandbox > new.txt\n",
+    );
+    let overlay = format!("{}/proj:overlay", dir.0.display());
+    let run = |words: &[&str]| {
+        for name in ["notes.txt", "gone.txt"] {
+            dir.file(&format!("proj/{name}"), "first\n");
+        }
+        let mut command = ringfence(&[&["run", &script, "--workspace", &overlay], words].concat());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        for name in ["notes.txt", "gone.txt", "new.txt"] {
+            dir.file(&format!("proj/{name}"), "HOST\n");
+        }
+        child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let host = |name: &str| fs::read_to_string(dir.0.join("proj").join(name)).ok();
+    let (success, told) = run(&["--commit"]);
+    assert!(!success, "{told}");
+    assert!(
+        told.contains("gone.txt, new.txt, notes.txt") && told.contains("--overwrite"),
+        "{told}"
+    );
+    for name in ["notes.txt", "gone.txt", "new.txt"] {
+        assert_eq!(host(name).as_deref(), Some("HOST\n"), "{name}: {told}");
+    }
+    fs::remove_file(dir.0.join("proj/new.txt")).unwrap();
+    let (success, told) = run(&["--commit", "--overwrite"]);
+    assert!(success, "{told}");
+    assert_eq!(host("notes.txt").as_deref(), Some("HOST\nsandbox\n"));
+    assert_eq!(
+        (host("gone.txt"), host("new.txt").as_deref()),
+        (None, Some("sandbox\n"))
+    );
 }

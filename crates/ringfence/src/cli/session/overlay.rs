@@ -14,6 +14,7 @@ use crate::{
     shown::Shown,
     terminal::neutral,
 };
+use ringfence_engine::Conflicts;
 use ringfence_types::{ErrorCode, RequestError, SessionId};
 use serde_json::Value;
 use std::{io, path::Path, process::ExitCode};
@@ -38,7 +39,7 @@ pub(super) enum Consent {
     /// Of whoever sits there.
     Asked,
     /// It was given with the command.
-    Given,
+    Given(Conflicts),
 }
 
 pub(super) fn commit(
@@ -76,11 +77,22 @@ pub(super) fn commit(
                 "Accept them with --yes.",
             ));
         }
-        if consent == Consent::Asked && !is_accepted(terminal, Keyboard::new(), directory).await? {
+        let conflicting = facts["conflicts"].as_array().map_or(0, Vec::len);
+        if consent == Consent::Asked
+            && !is_accepted(terminal, Keyboard::new(), directory, conflicting).await?
+        {
             return Ok(ExitCode::from(FAILED));
         }
-        let token = token.to_owned();
-        let committed = asked(&state_dir, pid, &Request::SessionCommit { session, token }).await?;
+        let request = Request::SessionCommit {
+            session,
+            token: token.to_owned(),
+            // The question has named those there were.
+            overwrite: match consent {
+                Consent::Asked => conflicting > 0,
+                Consent::Given(conflicts) => conflicts == Conflicts::Overwrite,
+            },
+        };
+        let committed = asked(&state_dir, pid, &request).await?;
         facts["committed"] = committed.facts;
         printed_or_fault(if ask.json {
             terminal.print_json(&facts)
