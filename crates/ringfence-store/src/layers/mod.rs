@@ -142,7 +142,7 @@ impl Layers {
     /// Every byte the first time, and from then on whether anything has been touched since.
     fn check(&self, name: &str) -> Result<(), LayerError> {
         let path = self.place(LAYERS, name);
-        let now = tree::stamps(name, &path)?;
+        let now = tree::stamps(name, &path).map_err(|error| as_damage(name, error))?;
         if self.checked().get(name) == Some(&now) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl Layers {
         if manifest.name() != name {
             return Err(LayerError::damaged(name, "its manifest is another layer's"));
         }
-        tree::check(name, &path, &manifest)?;
+        tree::check(name, &path, &manifest).map_err(|error| as_damage(name, error))?;
         self.checked().insert(name.to_owned(), now);
         Ok(())
     }
@@ -178,6 +178,10 @@ impl Layers {
         remove(&making)?;
         let manifest = tree::take_in(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
         let name = manifest.name();
+        if self.place(MANIFESTS, &name).exists() {
+            // Every byte, before anybody has to wait for us; what is wrong with it is told below.
+            drop(self.check(&name));
+        }
         // Until it is found, which keeps it: no sweep comes between.
         let _places = self.places()?;
         self.install(&name, &making, &manifest)?;
@@ -194,14 +198,23 @@ impl Layers {
     /// Puts it in its place, unless the same is there.
     fn install(&self, name: &str, making: &Path, manifest: &Manifest) -> Result<(), LayerError> {
         let path = self.place(LAYERS, name);
-        if self.place(MANIFESTS, name).exists() && self.check(name).is_ok() {
-            return remove(making);
+        if self.place(MANIFESTS, name).exists() {
+            match self.check(name) {
+                Ok(()) => return remove(making),
+                Err(LayerError::Damaged { .. }) => {}
+                // It may be as good as it was, and somebody may use it.
+                Err(error) => return Err(error),
+            }
         }
         // One that is not what it was is nobody's any more.
         self.checked().remove(name);
         remove(&path)?;
         fs::rename(making, &path).map_err(LayerError::io("put in place", &path))?;
-        self.write(MANIFESTS, name, &manifest::signed(&self.signer, manifest)?)
+        self.write(MANIFESTS, name, &manifest::signed(&self.signer, manifest)?)?;
+        // Its bytes were seen on their way here.
+        let now = tree::stamps(name, &path)?;
+        self.checked().insert(name.to_owned(), now);
+        Ok(())
     }
 
     /// Forgets what a set has become, so that it is made anew.
@@ -221,6 +234,18 @@ impl Layers {
         );
         fs::write(&beside, text).map_err(LayerError::io("write", &beside))?;
         fs::rename(&beside, &path).map_err(LayerError::io("put in place", &path))
+    }
+}
+
+/// What no layer of ours has, or nobody but us can have closed. Any other error says nothing about the layer.
+fn as_damage(name: &str, error: LayerError) -> LayerError {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    match error {
+        LayerError::Refused(what) => LayerError::damaged(name, what),
+        LayerError::Io { path, error, .. } if matches!(error.kind(), NotFound | PermissionDenied) => {
+            LayerError::damaged(name, format!("{path:?}: {error}"))
+        }
+        error => error,
     }
 }
 

@@ -2,8 +2,8 @@
 //! any process stays.
 
 use super::{
-    LAYERS, LOCKS, LayerError, Layers, MANIFESTS, SETS, manifest, manifest::Manifest, manifest::Resolved,
-    remove,
+    LAYERS, LOCKS, LayerError, Layers, MAKING, MANIFESTS, SETS, manifest, manifest::Manifest,
+    manifest::Resolved, remove,
 };
 use std::{
     fs,
@@ -53,6 +53,7 @@ impl Layers {
             }
         }
         self.forget_sets()?;
+        self.forget_unfinished()?;
         self.forget_locks()?;
         Ok(swept)
     }
@@ -79,6 +80,19 @@ impl Layers {
                 .is_some_and(|resolved| self.place(MANIFESTS, &resolved.layer).exists());
             if !is_there {
                 remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What servers were making when they were killed: whoever makes a set holds its lock, and texts are written by whoever
+    /// holds the places, as we do.
+    fn forget_unfinished(&self) -> Result<(), LayerError> {
+        for name in self.names(MAKING)? {
+            let is_text = name.contains('.');
+            let made_by_nobody = if is_text { None } else { self.alone(&name)? };
+            if is_text || made_by_nobody.is_some() {
+                remove(&self.place(MAKING, &name))?;
             }
         }
         Ok(())

@@ -316,3 +316,63 @@ fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
         }
     });
 }
+
+#[test]
+fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
+    let place = Place::new("unfinished");
+    let layers = place.layers();
+    let (left, live) = (SetName::of(&["left"]), SetName::of(&["live"]));
+    let making = layers.begin(&live).unwrap();
+    for set in [&left, &live] {
+        fs::create_dir_all(layers.place(MAKING, set.as_str()).join("python")).unwrap();
+        fs::write(layers.place(MAKING, set.as_str()).join("python/half"), "x").unwrap();
+    }
+    let text = layers.place(MAKING, &format!("{}.{SETS}", left.as_str()));
+    fs::write(&text, "half").unwrap();
+    let kept = LayersKept {
+        age: Duration::from_secs(3600),
+        bytes: u64::MAX,
+    };
+    place.layers().sweep(kept).unwrap();
+    assert_eq!(layers.names(MAKING).unwrap(), [live.as_str()]);
+    drop(making);
+    place.layers().sweep(kept).unwrap();
+    assert_eq!(layers.names(MAKING).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays() {
+    let place = Place::new("unreadable");
+    let made = place.put(&place.layers(), &set()).unwrap();
+    let layers = place.layers();
+    let file = layers.directory().join(made.name()).join("bin/tool");
+    let inode = || fs::metadata(&file).unwrap().ino();
+    let before = inode();
+    // A read that fails with EISDIR, whoever reads.
+    let (manifest, aside) = (layers.place(MANIFESTS, made.name()), place.0.join("aside"));
+    fs::rename(&manifest, &aside).unwrap();
+    fs::create_dir(&manifest).unwrap();
+    let failed = place
+        .put(&layers, &SetName::of(&["python", "other"]))
+        .unwrap_err();
+    assert!(matches!(failed, LayerError::Io { .. }), "{failed}");
+    assert_eq!(inode(), before, "a layer in use was removed");
+    fs::remove_dir(&manifest).unwrap();
+    fs::rename(&aside, &manifest).unwrap();
+    assert!(layers.find(&set()).unwrap().is_some());
+    // The control: real damage is mended.
+    fs::write(&file, "evil").unwrap();
+    place.put(&layers, &SetName::of(&["python", "other"])).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "#!/bin/sh\n");
+}
+
+#[test]
+fn what_was_just_taken_in_is_not_read_again() {
+    let place = Place::new("once");
+    let layers = place.layers();
+    let making = layers.place(MAKING, set().as_str());
+    let manifest = tree::take_in(place.from().as_fd(), &making, 1 << 20).unwrap();
+    layers.install(&manifest.name(), &making, &manifest).unwrap();
+    let now = tree::stamps("", &layers.place(LAYERS, &manifest.name())).unwrap();
+    assert_eq!(layers.checked().get(&manifest.name()), Some(&now));
+}
