@@ -135,6 +135,26 @@ pub(super) fn give_like(made: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> rust
     rustix::fs::fchown(made, Some(owner.0), Some(owner.1))
 }
 
+/// The same for a link directly in `directory`, which is not followed.
+pub(super) fn give_link_like(
+    directory: BorrowedFd<'_>,
+    link: &str,
+    like: BorrowedFd<'_>,
+) -> rustix::io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let like = rustix::fs::fstat(like)?;
+    let owner = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
+    rustix::fs::chownat(
+        directory,
+        link,
+        Some(owner.0),
+        Some(owner.1),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )
+}
+
 /// A directory as a handle only, directly in `base` or `.`.
 fn open_handle(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

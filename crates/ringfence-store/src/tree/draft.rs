@@ -95,6 +95,12 @@ pub(super) fn own_name() -> std::io::Result<String> {
     Ok(format!(".ringfence-{:016x}", u64::from_ne_bytes(random)))
 }
 
+/// Has it the form of one.
+pub(super) fn is_own_name(name: &str) -> bool {
+    let digits = name.strip_prefix(".ringfence-");
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 fn refuse_other_than_file(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), TreeError> {
     let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
     let what = match there {

@@ -7,7 +7,7 @@
 use super::{
     Bounds, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeError, beneath, changes,
     files::{MODES, hash_all},
-    stage::{Stage, Staged},
+    stage::{self, Stage, Staged},
     walk,
 };
 use rustix::{
@@ -128,12 +128,13 @@ fn foreign(path: &Path) -> TreeError {
 /// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
 /// checked and copied before the first change; then files come by rename, with the mode less set-id and with their time,
 /// and what root writes belongs to the owner of `lower`. Errors: `Stale` for a path that is no longer, on either side,
-/// what was shown; then nothing is changed.
+/// what was shown; then nothing is changed. When it is done, it is on the disk.
 pub fn commit(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
     chosen: &Changes,
 ) -> Result<Committed, TreeError> {
+    stage::forget_left(lower)?;
     let mut commit = Commit {
         lower,
         stage: Stage::new(lower)?,
@@ -151,13 +152,18 @@ pub fn commit(
             commit.stage(upper, &change.path, new)?;
         }
     }
+    commit.sync_staged()?;
     commit.delete(&order.early)?;
     commit.make_room(&order.replaced)?;
     commit.place()?;
     commit.delete(&order.late)?;
+    commit.sync_names(chosen)?;
     commit.set_modes()?;
     Ok(commit.done)
 }
+
+/// So many files or directories are brought to the disk one by one. For more, all of their file system is.
+const SYNCED_SINGLY_MAX: usize = 64;
 
 /// What goes when: a directory that becomes a file has to be empty before, everything else is deleted last.
 struct Order<'c> {
@@ -252,6 +258,38 @@ impl Commit<'_> {
         Ok(())
     }
 
+    /// Before it takes the place of anything.
+    fn sync_staged(&self) -> Result<(), TreeError> {
+        if self.staged.len() > SYNCED_SINGLY_MAX {
+            return sync_all(self.lower);
+        }
+        let mut each = self.staged.iter();
+        each.try_for_each(|(path, staged)| self.stage.sync(staged, path))
+    }
+
+    /// The directories in which something came or went.
+    fn sync_names(&self, chosen: &Changes) -> Result<(), TreeError> {
+        let parents: BTreeSet<&Path> = chosen
+            .list
+            .iter()
+            .filter_map(|change| change.path.parent())
+            .collect();
+        if parents.len() > SYNCED_SINGLY_MAX {
+            return sync_all(self.lower);
+        }
+        for path in parents {
+            match beneath::open_directory(self.lower, path) {
+                Ok(directory) => {
+                    rustix::fs::fsync(directory).map_err(TreeError::of("bring to the disk", path))?;
+                }
+                // It went, too, and its own parent says so.
+                Err(TreeError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     fn place(&mut self) -> Result<(), TreeError> {
         for (path, _) in &self.directories {
             beneath::make_directories(self.lower, path)?;
@@ -288,9 +326,14 @@ impl Commit<'_> {
             let directory = beneath::open_directory(self.lower, path)?;
             rustix::fs::fchmod(&directory, Mode::from_raw_mode(*mode))
                 .map_err(TreeError::of("set the mode of", path))?;
+            rustix::fs::fsync(&directory).map_err(TreeError::of("bring to the disk", path))?;
         }
         Ok(())
     }
+}
+
+fn sync_all(lower: BorrowedFd<'_>) -> Result<(), TreeError> {
+    rustix::fs::syncfs(lower).map_err(TreeError::of("bring to the disk", "."))
 }
 
 /// A file, a link or a directory; what is gone is fine.

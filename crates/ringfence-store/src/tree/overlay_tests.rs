@@ -334,10 +334,59 @@ fn what_root_commits_belongs_to_the_owner_of_the_directory() {
     std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     File::create(upper.path("d/f")).unwrap().write_all(b"x").unwrap();
+    symlink("f", upper.path("d/link")).unwrap();
     let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
     commit(upper.root(), place.root(), &changes).unwrap();
-    for path in ["d", "d/f"] {
-        let found = fs::metadata(place.path(path)).unwrap();
+    for path in ["d", "d/f", "d/link"] {
+        let found = fs::symlink_metadata(place.path(path)).unwrap();
         assert_eq!((found.uid(), found.gid()), (1234, 2345), "{path}");
     }
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
+    let (place, upper) = (Place::new("left-lower"), Place::new("left-upper"));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
+    let lay = |digits: &str, files: &[&str]| {
+        let path = place.path(format!(".ringfence-{digits}"));
+        fs::create_dir(&path).unwrap();
+        for file in files {
+            fs::write(path.join(file), "x").unwrap();
+        }
+        let opened = File::open(&path).unwrap();
+        opened.set_modified(long_ago).unwrap();
+        (path, opened)
+    };
+    let (left, _) = lay("0123456789abcdef", &["1", "2"]);
+    let (foreign, _) = lay("0123456789abcde0", &["notes.txt"]);
+    let (named, _) = lay("mine", &["1"]);
+    let (live, lock) = lay("0123456789abcde1", &["1"]);
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (young, opened) = lay("0123456789abcde2", &["1"]);
+    opened.set_modified(std::time::SystemTime::now()).unwrap();
+    fs::write(upper.path("new"), "x").unwrap();
+    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
+    commit(upper.root(), place.root(), &changes).unwrap();
+    assert!(!left.exists() && place.path("new").exists());
+    for stays in [
+        foreign.join("notes.txt"),
+        named.join("1"),
+        live.join("1"),
+        young.join("1"),
+    ] {
+        assert!(stays.exists(), "{stays:?}");
+    }
+}
+
+#[test]
+fn more_changes_than_are_brought_to_the_disk_one_by_one_are_committed_too() {
+    let (place, upper) = (Place::new("many-lower"), Place::new("many-upper"));
+    for number in 0..70 {
+        fs::create_dir(upper.path(format!("d{number}"))).unwrap();
+        fs::write(upper.path(format!("d{number}/f")), "x").unwrap();
+    }
+    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
+    assert_eq!(commit(upper.root(), place.root(), &changes).unwrap().written, 140);
+    assert_eq!(fs::read(place.path("d69/f")).unwrap(), b"x");
 }

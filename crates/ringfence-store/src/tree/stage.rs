@@ -2,7 +2,7 @@
 
 use super::{TreeError, beneath, draft, files::HashWriter};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags},
     io::Errno,
 };
 use sha2::{Digest, Sha256};
@@ -12,7 +12,11 @@ use std::{
     io::{Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    time::{Duration, SystemTime},
 };
+
+/// A directory that was made a moment ago may not be locked yet.
+const LEFT_AFTER: Duration = Duration::from_secs(60);
 
 /// A directory of its own beneath a root, closed to others; dropped, it is gone with what was not put in place.
 pub(super) struct Stage<'r> {
@@ -29,6 +33,43 @@ pub(super) struct Staged {
     pub sha256: [u8; 32],
 }
 
+/// Removes what processes have left in `root` that were killed. Whose directory is locked is alive; and in one of ours there
+/// are files and links with numbers for names: with anything else in it, it stays.
+pub(super) fn forget_left(root: BorrowedFd<'_>) -> Result<(), TreeError> {
+    let failed = || TreeError::of("remove what was left in", ".");
+    for entry in Dir::read_from(root).map_err(failed())? {
+        let name = entry.map_err(failed())?.file_name().to_owned();
+        let Some(name) = name.to_str().ok().filter(|name| draft::is_own_name(name)) else {
+            continue;
+        };
+        match forget_one(root, name) {
+            // Not ours, or not any more.
+            Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP | Errno::WOULDBLOCK | Errno::NOTEMPTY)
+            | Ok(()) => {}
+            Err(error) => tracing::warn!(%error, "a staging directory that was left was not removed"),
+        }
+    }
+    Ok(())
+}
+
+fn forget_one(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+    let directory = beneath::open_listing(root, Path::new(name))?;
+    let stat = rustix::fs::fstat(&directory)?;
+    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    if made.elapsed().is_ok_and(|age| age < LEFT_AFTER) {
+        return Ok(());
+    }
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let is_number = entry.file_name().to_bytes().iter().all(u8::is_ascii_digit);
+        if is_number && entry.file_type() != FileType::Directory {
+            rustix::fs::unlinkat(&directory, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR)
+}
+
 impl<'r> Stage<'r> {
     pub(super) fn new(root: BorrowedFd<'r>) -> Result<Self, TreeError> {
         let name = draft::own_name().map_err(TreeError::io("name", "a staging directory"))?;
@@ -36,6 +77,9 @@ impl<'r> Stage<'r> {
         rustix::fs::mkdirat(root, &name, mode).map_err(TreeError::of("make", &name))?;
         let directory =
             beneath::open_listing(root, Path::new(&name)).map_err(TreeError::of("open", &name))?;
+        // As long as it is held, this is nobody's left-over.
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)
+            .map_err(TreeError::of("lock", &name))?;
         Ok(Self {
             root,
             name,
@@ -87,13 +131,28 @@ impl<'r> Stage<'r> {
     /// A symbolic link; nothing is ever done with what it points to.
     pub(super) fn link(&mut self, target: &Path, path: &Path) -> Result<Staged, TreeError> {
         let number = self.next();
-        rustix::fs::symlinkat(target, &self.directory, number.to_string())
+        let name = number.to_string();
+        rustix::fs::symlinkat(target, &self.directory, name.as_str())
             .map_err(TreeError::of("make the link", path))?;
+        beneath::give_link_like(self.directory.as_fd(), &name, self.root)
+            .map_err(TreeError::of("give away", path))?;
         Ok(Staged {
             number,
             size: 0,
             sha256: [0; 32],
         })
+    }
+
+    /// Brings a file of it to the disk.
+    pub(super) fn sync(&self, staged: &Staged, path: &Path) -> Result<(), TreeError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = staged.number.to_string();
+        match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(file) => rustix::fs::fsync(file).map_err(TreeError::of("bring to the disk", path)),
+            // A link lies in its directory.
+            Err(Errno::LOOP) => Ok(()),
+            Err(error) => Err(TreeError::of("open", path)(error)),
+        }
     }
 
     /// In its place, instead of whatever file is there.
