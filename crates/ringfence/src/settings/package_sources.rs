@@ -107,9 +107,8 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
         }
     }
     for (name, value) in &variables.0 {
-        let lower = name.to_ascii_lowercase();
-        if let Some(key) = lower.strip_prefix("npm_config_") {
-            set_npm(&mut npm, &key.replace('_', "-"), value);
+        if let Some(key) = npm_key(name) {
+            set_npm(&mut npm, &key, value);
         }
     }
     let cafile = npm.remove("cafile").map(|path| path.to_string());
@@ -268,6 +267,21 @@ fn expanded(value: &str, variables: &Variables) -> Option<Zeroizing<String>> {
     Some(done)
 }
 
+/// What a variable sets, as npm reads its name (`@npmcli/config`): that of a host's credential as it stands.
+fn npm_key(variable: &str) -> Option<String> {
+    const BEGINNING: &str = "npm_config_";
+    let (beginning, key) = variable.split_at_checked(BEGINNING.len())?;
+    if !beginning.eq_ignore_ascii_case(BEGINNING) {
+        return None;
+    }
+    let is_credential = key.starts_with("//");
+    Some(if is_credential {
+        key.to_owned()
+    } else {
+        key.to_ascii_lowercase().replace('_', "-")
+    })
+}
+
 fn set_npm(lines: &mut Lines, name: &str, value: &str) {
     let is_credential = || {
         name.strip_prefix("//")
@@ -358,6 +372,24 @@ mod tests {
         ]);
         assert_eq!(found, expect);
         assert!(!format!("{variables:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn a_variable_names_what_it_sets_as_npm_reads_it() {
+        let check = |variable: &str, expect: Option<&str>| {
+            assert_eq!(npm_key(variable).as_deref(), expect, "{variable}");
+        };
+        check("npm_config_strict_ssl", Some("strict-ssl"));
+        check("NPM_CONFIG_REGISTRY", Some("registry"));
+        check(
+            "npm_config_//r.test/Path_1/:_authToken",
+            Some("//r.test/Path_1/:_authToken"),
+        );
+        check("NPM_TOKEN", None);
+        let mut found = Lines::new();
+        let key = npm_key("npm_config_//r.test/:_authToken").unwrap();
+        set_npm(&mut found, &key, "t0ken");
+        assert_eq!(found, lines(&[("//r.test/:_authToken", "t0ken")]));
     }
 
     #[test]
