@@ -8,7 +8,7 @@ use crate::{
     log_redactor::LogRedactor,
     meters::Meters,
     overlay::HeldChanges,
-    packages::Packages,
+    packages::{self, Packages},
     picture::{self, Picture},
     policy::decide,
     prepare,
@@ -311,9 +311,10 @@ impl Engine {
         })
     }
 
-    /// Begins to keep places ready, in the background; until they are, runs start cold.
+    /// Begins to keep places ready, in the background; until they are, runs start cold. And what is kept too long begins to go.
     pub fn warm_up(&self) {
         warm::begin(&self.house);
+        packages::keep_swept(&self.house);
     }
 
     /// Until everything stands ready that can; false: the time was too short.

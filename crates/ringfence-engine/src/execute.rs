@@ -115,6 +115,9 @@ async fn run(
     let copies = artifacts_to
         .map(|directory| open_copies(house, &directory))
         .transpose()?;
+    // Before there is a place: an installer may take minutes, in which programs of others run.
+    let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
+    let provided_ms = clock.lap();
     let permit = admit(house, &grant, cancelled.clone()).await?;
     clock.phases.queued_ms = clock.lap();
     let workspace = workspaces::lend(house, &grant).await?;
@@ -124,7 +127,6 @@ async fn run(
     let prepared = prepare::prepare(house, grant.request(), &layout).await?;
     let before = look_before(&grant, &workspace);
     let lower = overlay::lower_of(Some(&workspace).filter(|_| holds_changes)).await?;
-    let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
     let brought = Brought {
         lease: &lease,
         prepared: &prepared,
@@ -140,7 +142,7 @@ async fn run(
         teller: Some(teller(house, id, &grant)),
     };
     let running = Running::attach(started, wires, kept_bytes(&grant))?;
-    clock.phases.start_ms = clock.lap();
+    clock.phases.start_ms = provided_ms + clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
     let (changes, untold) = changes_of(house, &grant, id, lower, &raw, &lease).await;

@@ -47,7 +47,7 @@ pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
 pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
-pub use packages::{Installation, Installed, PackageSettings, PackageSources, PackageWish};
+pub use packages::{Installation, Installed, LAST_WORDS, PackageSettings, PackageSources, PackageWish};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_jail::Outlet;

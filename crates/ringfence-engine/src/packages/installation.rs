@@ -4,8 +4,7 @@ use super::{Provided, Wish};
 use crate::{
     engine::{Caller, Canceller, Engine, House, OutputChunk},
     execute,
-    queue::Permit,
-    session,
+    session::{self, Told},
 };
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, Language, Namespace, Priority, RequestError, Requirement, SessionId};
@@ -41,6 +40,8 @@ pub struct Installed {
     pub packages: Vec<Package>,
     /// What the installer said; nothing when they were there before.
     pub output: String,
+    /// What a session had before in another version, as `tabulate 0.10.0`: modules that it has imported of it stay.
+    pub replaced: Vec<String>,
     /// From the question to the answer.
     pub duration: Duration,
 }
@@ -65,7 +66,7 @@ impl Engine {
                 if let Some(id) = &wanted.session {
                     return in_session(&house, &wanted, id, live, cancelled).await;
                 }
-                let _permit = admit(&house, &wanted, cancelled.clone()).await?;
+                take_turn(&house, &wanted, cancelled.clone()).await?;
                 let wish = Wish {
                     caller: &wanted.caller,
                     namespace: &wanted.namespace,
@@ -76,11 +77,16 @@ impl Engine {
                     cancelled,
                 };
                 let Provided { layer, output, .. } = super::layer(&house, &wish).await?;
-                Ok((output, layer.packages().to_vec()))
+                Ok(Told {
+                    output,
+                    packages: layer.packages().to_vec(),
+                    replaced: Vec::new(),
+                })
             };
-            let installed = installing.await.map(|(output, packages)| Installed {
-                packages,
-                output,
+            let installed = installing.await.map(|told| Installed {
+                packages: told.packages,
+                output: told.output,
+                replaced: told.replaced,
                 duration: begun.elapsed(),
             });
             // Nobody may be waiting; they are installed all the same.
@@ -94,12 +100,15 @@ impl Engine {
     }
 }
 
-async fn admit(
+/// As often as its namespace may ask for a program. The place itself is for those who run one: it is given back at once.
+async fn take_turn(
     house: &House,
     wanted: &PackageWish,
     cancelled: watch::Receiver<bool>,
-) -> Result<Permit, RequestError> {
-    execute::queued(house, &wanted.namespace, Priority::Normal, cancelled).await
+) -> Result<(), RequestError> {
+    execute::queued(house, &wanted.namespace, Priority::Normal, cancelled)
+        .await
+        .map(drop)
 }
 
 /// In the session's turn: nothing runs in it meanwhile.
@@ -109,7 +118,7 @@ async fn in_session(
     id: &SessionId,
     notices: mpsc::Sender<OutputChunk>,
     cancelled: watch::Receiver<bool>,
-) -> Result<(String, Vec<Package>), RequestError> {
+) -> Result<Told, RequestError> {
     let live = house.sessions.find(&wanted.namespace, id)?;
     if live.language.runs_as() != wanted.language.runs_as() {
         return Err(RequestError::invalid(
@@ -118,7 +127,7 @@ async fn in_session(
         ));
     }
     let _turn = live.turn(cancelled.clone()).await?;
-    let _permit = admit(house, wanted, cancelled.clone()).await?;
+    take_turn(house, wanted, cancelled.clone()).await?;
     let who = (&wanted.caller, None);
     let told = session::provide(house, &live, who, &wanted.packages, (Some(notices), cancelled)).await?;
     Ok(told.unwrap_or_default())

@@ -304,6 +304,8 @@ const UNKNOWN: [&str; 5] = [
     "ETARGET",
     "ENOVERSIONS",
 ];
+/// What comes after it in a refusal, whoever has watched has seen already.
+pub const LAST_WORDS: &str = " The installer's last words:\n";
 const LINES_MAX: usize = 8;
 const LINE_CHARS_MAX: usize = 300;
 
@@ -355,7 +357,7 @@ pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, said: &st
     };
     RequestError::new(
         ErrorCode::PackageUnavailable,
-        format!("{what} ({names}). The installer's last words:\n{last}"),
+        format!("{what} ({names}).{LAST_WORDS}{last}"),
         hint,
     )
 }

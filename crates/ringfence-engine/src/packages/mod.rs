@@ -3,9 +3,11 @@
 
 mod installation;
 mod installers;
+mod seats;
 mod sources;
 
 pub use installation::{Installation, Installed, PackageWish};
+pub use installers::LAST_WORDS;
 pub use sources::PackageSources;
 
 use crate::{
@@ -26,6 +28,7 @@ use ringfence_store::{
 use ringfence_types::{
     ErrorCode, Language, Limits, Namespace, RequestError, Requirement, Tier, WorkspacePath,
 };
+use seats::{Asking, Seat, Seats};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,7 +36,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 /// What the engine has to be told about packages.
 #[derive(Clone, Debug)]
@@ -44,10 +47,10 @@ pub struct PackageSettings {
     pub kept: LayersKept,
 }
 
-/// Installers that run at once.
-const INSTALLERS_MAX: usize = 2;
 /// How often it is looked whether somebody else has made a set.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked which layers are too old.
+const SWEEP_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a failure is taken for the answer.
 const FAILURE_LASTS: Duration = Duration::from_secs(10);
 const FAILURES_MAX: usize = 256;
@@ -61,7 +64,7 @@ const OUTPUT_BYTES_MAX: u64 = MEBIBYTE;
 /// The layers of a server, and what it knows of them.
 pub(crate) struct Packages {
     pub(crate) layers: Layers,
-    installing: Semaphore,
+    seats: Seats,
     failures: Mutex<HashMap<SetName, (Instant, RequestError)>>,
 }
 
@@ -91,7 +94,7 @@ impl Packages {
     pub(crate) fn new(layers: Layers) -> Self {
         Self {
             layers,
-            installing: Semaphore::new(INSTALLERS_MAX),
+            seats: Seats::default(),
             failures: Mutex::default(),
         }
     }
@@ -116,10 +119,15 @@ pub(crate) async fn layer(house: &Arc<House>, wish: &Wish<'_>) -> Result<Provide
     check(house, &policy, wish.set)?;
     let set = name_of(house, wish.language, wish.set)?;
     let until = Instant::now() + 2 * policy.timeout;
+    let mut asking = None;
     loop {
         if let Some(layer) = find(house, &set).await? {
             return provided(layer, String::new());
         }
+        let asking = match &mut asking {
+            Some(asking) => asking,
+            none => none.insert(house.packages.seats.ask(wish.namespace).ok_or_else(crowded)?),
+        };
         if let Some(error) = house.packages.failed_lately(&set) {
             return Err(error);
         }
@@ -128,7 +136,7 @@ pub(crate) async fn layer(house: &Arc<House>, wish: &Wish<'_>) -> Result<Provide
             if let Some(layer) = find(house, &set).await? {
                 return provided(layer, String::new());
             }
-            return make(house, wish, &policy, &set, making).await;
+            return make(house, wish, &policy, &set, (making, asking)).await;
         }
         if *wish.cancelled.borrow() {
             return Err(cancelled());
@@ -218,7 +226,7 @@ async fn make(
     wish: &Wish<'_>,
     policy: &PackagePolicy,
     set: &SetName,
-    making: Lock,
+    (making, asking): (Lock, &Asking<'_>),
 ) -> Result<Provided, RequestError> {
     let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
     note(
@@ -230,7 +238,7 @@ async fn make(
     .await?;
     tell(wish.live.as_ref(), &format!("installing {}\n", names.join(", "))).await;
     let begun = Instant::now();
-    let made = install(house, wish, policy, set, making).await;
+    let made = install(house, wish, policy, set, (making, asking)).await;
     match made {
         Ok((layer, output)) => {
             let details = json!({
@@ -307,9 +315,9 @@ async fn install(
     wish: &Wish<'_>,
     policy: &PackagePolicy,
     set: &SetName,
-    making: Lock,
+    (making, asking): (Lock, &Asking<'_>),
 ) -> Result<(Layer, String), RequestError> {
-    let _turn = turn(house, policy).await?;
+    let _seat = seat(wish, policy, asking).await?;
     let (mut raw, said) = run(house, wish, policy).await?;
     judge(wish, policy, raw.ending.cause, raw.ending.status, &said)?;
     let doors = raw
@@ -332,16 +340,24 @@ async fn install(
 }
 
 /// Until fewer installers run than may.
-async fn turn<'a>(house: &'a House, policy: &PackagePolicy) -> Result<SemaphorePermit<'a>, RequestError> {
-    let turn = tokio::time::timeout(policy.timeout, house.packages.installing.acquire()).await;
-    match turn {
-        Ok(turn) => turn.map_err(|error| store::fault(error.to_string())),
-        Err(_) => Err(RequestError::new(
-            ErrorCode::Busy,
-            "other packages are being installed, and it takes too long.",
-            "Ask again later.",
-        )),
+async fn seat<'a>(
+    wish: &Wish<'_>,
+    policy: &PackagePolicy,
+    asking: &Asking<'a>,
+) -> Result<Seat<'a>, RequestError> {
+    let mut is_cancelled = wish.cancelled.clone();
+    tokio::select! {
+        seat = tokio::time::timeout(policy.timeout, asking.seat()) => seat.map_err(|_| crowded()),
+        Ok(_) = is_cancelled.wait_for(|cancelled| *cancelled) => Err(cancelled()),
     }
+}
+
+fn crowded() -> RequestError {
+    RequestError::new(
+        ErrorCode::Busy,
+        "other packages are being installed, and it takes too long.",
+        "Ask again later.",
+    )
 }
 
 /// The installer, to its end, and what it said.
@@ -462,7 +478,20 @@ fn judge(
     }
 }
 
-/// Removes layers that are too old or too many, whenever there is another.
+/// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
+pub(crate) fn keep_swept(house: &Arc<House>) {
+    let house = Arc::downgrade(house);
+    tokio::spawn(async move {
+        let mut due = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            due.tick().await;
+            let Some(house) = house.upgrade() else { return };
+            sweep(&house);
+        }
+    });
+}
+
+/// The same whenever there is another.
 fn sweep(house: &Arc<House>) {
     let house = house.clone();
     tokio::task::spawn_blocking(

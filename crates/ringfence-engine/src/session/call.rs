@@ -49,18 +49,20 @@ pub(crate) async fn call(
     check_language(&live, request.language)?;
     let grant = policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)?;
     let turn = place.turn(cancelled.clone()).await?;
-    let permit = execute::admit(house, &grant, cancelled.clone()).await?;
-    // Nobody puts another state in the workspace's place while a call runs.
-    let lent = workspaces::lend_to(house, &live.namespace, &live.workspace, Wanted::Shared).await?;
-    clock.phases.queued_ms = clock.lap();
-    let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    let sendable = prepare::call(house, grant.request(), number).await?;
-    let lent = put_files(&live, lent, &grant).await?;
+    let turned_ms = clock.lap();
     let (who, hears) = (
         (opened.caller(), Some(opened.id())),
         (live_output.clone(), cancelled.clone()),
     );
     packages::provide(house, &live, who, &grant.request().packages, hears).await?;
+    let provided_ms = clock.lap();
+    let permit = execute::admit(house, &grant, cancelled.clone()).await?;
+    // Nobody puts another state in the workspace's place while a call runs.
+    let lent = workspaces::lend_to(house, &live.namespace, &live.workspace, Wanted::Shared).await?;
+    clock.phases.queued_ms = turned_ms + clock.lap();
+    let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let sendable = prepare::call(house, grant.request(), number).await?;
+    let lent = put_files(&live, lent, &grant).await?;
     let sent = Sent {
         number,
         word: word(&live, number, &grant, &sendable)?,
@@ -78,7 +80,7 @@ pub(crate) async fn call(
         is_question: false,
     };
     let share = Share::take(house, &live, grant.limits().cpu_millicores)?;
-    clock.phases.start_ms = clock.lap();
+    clock.phases.start_ms = provided_ms + clock.lap();
     let called = match sendable.error {
         None => send(&live, sent).await?,
         Some(objection) => Called::objected(number, objection),

@@ -125,6 +125,7 @@ async fn make(
     let narrowed = house.narrowed(&request.namespace);
     let (grant, limits) =
         policy::decide_session(&house.policy(), narrowed.as_ref(), &house.private, request, age)?;
+    let packages = execute::packages_of(house, opened, &grant, None, cancelled.clone()).await?;
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     let lease = secrets::lease(house, opened, &grant).await?;
     let layout = sandbox::layout(house, id.as_str());
@@ -132,7 +133,6 @@ async fn make(
     // Its turn at the workspace ends here; each call takes one of its own.
     let lent = workspaces::lend(house, &grant).await?;
     let lower = overlay::lower_of(Some(&lent)).await?;
-    let packages = execute::packages_of(house, opened, &grant, None, cancelled.clone()).await?;
     let brought = Brought {
         lease: &lease,
         prepared: &prepared,

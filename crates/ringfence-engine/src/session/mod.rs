@@ -10,7 +10,7 @@ mod packages;
 
 pub use bridge::{Bridged, Gift};
 pub(crate) use call::call;
-pub(crate) use packages::provide;
+pub(crate) use packages::{Told, provide};
 
 use crate::{
     artifacts::Before,

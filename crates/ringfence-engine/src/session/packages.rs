@@ -38,15 +38,39 @@ impl Shown {
     }
 }
 
-/// Shows a session these packages beside those it has; whoever asks has its turn. What the installer said, where it was
-/// asked, and all that the session has now.
+/// What a session was shown now.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// What the installer said, where it was asked.
+    pub(crate) output: String,
+    /// All that the session has.
+    pub(crate) packages: Vec<Package>,
+    /// What it had in another version, as `tabulate 0.10.0`: a module that it has imported of that stays as it is.
+    pub(crate) replaced: Vec<String>,
+}
+
+impl Shown {
+    fn replaced_by(&self, now: &[Package]) -> Vec<String> {
+        let had = self.layers.iter().flat_map(|provided| provided.layer.packages());
+        let replaced: BTreeSet<String> = had
+            .filter(|had| {
+                now.iter()
+                    .any(|now| now.name == had.name && now.version != had.version)
+            })
+            .map(|had| format!("{} {}", had.name, had.version))
+            .collect();
+        replaced.into_iter().collect()
+    }
+}
+
+/// Shows a session these packages beside those it has; whoever asks has its turn. None: it has them.
 pub(crate) async fn provide(
     house: &Arc<House>,
     live: &Live,
     (caller, execution_id): (&Caller, Option<&str>),
     wanted: &BTreeSet<Requirement>,
     (notices, cancelled): (Option<mpsc::Sender<OutputChunk>>, watch::Receiver<bool>),
-) -> Result<Option<(String, Vec<Package>)>, RequestError> {
+) -> Result<Option<Told>, RequestError> {
     let (set, layers) = {
         let shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.is_subset(&shown.set) {
@@ -75,8 +99,13 @@ pub(crate) async fn provide(
     let job = Job::Layer(provided.name.clone(), done);
     live.jobs.send(job).await.map_err(|_| live.ended())?;
     attached.await.map_err(|_| live.ended())??;
-    let told = (provided.output.clone(), provided.layer.packages().to_vec());
     let mut shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
+    let packages = provided.layer.packages();
+    let told = Told {
+        output: provided.output.clone(),
+        packages: packages.to_vec(),
+        replaced: shown.replaced_by(packages),
+    };
     shown.set = set;
     shown.layers.push(provided);
     Ok(Some(told))

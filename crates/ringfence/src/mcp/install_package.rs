@@ -79,12 +79,20 @@ fn answer(installed: &Installed) -> Answer {
     } else {
         "installed"
     };
+    let mut text = format!("{how}: {}", names.join(", "));
+    if !installed.replaced.is_empty() {
+        text += &format!(
+            "\nthe session had {} before: modules that it has imported of that stay as they are; a new session has what is installed now.",
+            installed.replaced.join(", ")
+        );
+    }
     Answer::plain(
-        format!("{how}: {}", names.join(", ")),
+        text,
         json!({
             "success": true,
             "installed": installed.packages.iter().map(fact).collect::<Vec<_>>(),
             "output": installed.output,
+            "replaced": installed.replaced,
             "duration_ms": installed.duration.as_secs_f64() * 1000.0,
         }),
     )

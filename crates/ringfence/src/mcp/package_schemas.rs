@@ -51,6 +51,7 @@ pub(super) fn installed() -> Value {
         "success": flag(),
         "installed": list(one),
         "output": said("What the installer said; empty when everything was there.", string()),
+        "replaced": said("What the session had before in another version: modules that it has imported of it stay as they are until it ends.", list(string())),
         "duration_ms": json!({"type": "number"}),
     }))
 }

@@ -209,6 +209,56 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
     );
 }
 
+fn begin(server: &mut Server, tool: &str, arguments: Value) -> u64 {
+    server.send("tools/call", json!({"name": tool, "arguments": arguments}))
+}
+
+#[test]
+fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
+    let index = hello();
+    for name in ["oneslow", "twoslow", "threeslow"] {
+        let wheel = archive::wheel(name, "1", &[], &[]);
+        index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
+    }
+    let mut command = serving(&index);
+    command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
+    let mut server = Server::of(command);
+    index.hold(Some("slow-1-py3-none-any.whl"));
+    let patience = std::time::Duration::from_secs(60);
+    let mut slow = Vec::new();
+    for (tool, package) in [
+        ("execute_code", "oneslow"),
+        ("install_package", "twoslow"),
+        ("create_session", "threeslow"),
+    ] {
+        let mut wish = json!({"packages": [package], "namespace": "slow"});
+        if tool == "execute_code" {
+            wish["code"] = json!("40 + 2");
+        }
+        slow.push(begin(&mut server, tool, wish));
+    }
+    assert!(client::within(patience, || index
+        .count("slow-1-py3-none-any.whl")
+        == 2));
+    // There is one place for programs, and two installers of one namespace: both wait for the index.
+    assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
+    let session = facts(&mut server, "create_session", json!({}));
+    assert_eq!(session["success"], true, "{session}");
+    assert_eq!(
+        python(&mut server, "import greet; greet.value", &["greet"])["result"],
+        41
+    );
+    assert_eq!(
+        index.count("slow-1-py3-none-any.whl"),
+        2,
+        "it has no third at once"
+    );
+    index.hold(None);
+    for (id, answer) in server.await_all(&slow) {
+        assert_eq!(answer["success"], true, "{id}: {answer}");
+    }
+}
+
 #[test]
 fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
     let index = hello();
@@ -217,34 +267,49 @@ fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
     let mut server = Server::of(command);
     let session = facts(&mut server, "create_session", json!({}))["session_id"].clone();
     index.hold(Some(".whl"));
-    let begin = |server: &mut Server, tool: &str, arguments: Value| {
-        server.send("tools/call", json!({"name": tool, "arguments": arguments}))
-    };
-    let first = begin(&mut server, "install_package", json!({"packages": ["greet"]}));
     let patience = std::time::Duration::from_secs(60);
+    let wish = json!({"packages": ["greet"], "session_id": session});
+    let installing = begin(&mut server, "install_package", wish);
     assert!(client::within(patience, || index.count(".whl") == 1));
-    let mut requests = vec![first];
-    let wishes = [
-        (
-            "install_package",
-            json!({"packages": ["hello"], "session_id": session}),
-        ),
-        ("execute_code", json!({"code": "6 * 7", "session_id": session})),
-    ];
-    for (tool, wish) in wishes {
-        requests.push(begin(&mut server, tool, wish));
-        // For the queue, or for the session.
-        let waits = |server: &mut Server| {
-            let state = facts(server, "inspect_state", json!({}));
-            let of = |state: &Value| state["waiting"].as_u64().unwrap_or_default();
-            of(&state) + of(&state["sessions"][0]) == requests.len() as u64 - 1
-        };
-        assert!(client::within(patience, || waits(&mut server)));
-    }
+    let call = begin(
+        &mut server,
+        "execute_code",
+        json!({"code": "6 * 7", "session_id": session}),
+    );
+    let waits =
+        |server: &mut Server| facts(server, "inspect_state", json!({}))["sessions"][0]["waiting"] == 1;
+    assert!(client::within(patience, || waits(&mut server)));
+    // Neither has the one place for programs.
+    assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
     index.hold(None);
-    for (id, answer) in server.await_all(&requests) {
+    for (id, answer) in server.await_all(&[installing, call]) {
         assert_eq!(answer["success"], true, "{id}: {answer}");
     }
+}
+
+#[test]
+fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
+    let index = hello();
+    let code = "import greet; greet.value";
+    assert_eq!(python(&mut server(&index), code, &["greet"])["result"], 41);
+    let place = client::state_dir().join("packages");
+    let layer = fs::read_dir(place.join("layers"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let use_of_it = place.join("locks").join(layer.file_name());
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(400 * 24 * 60 * 60);
+    fs::File::options()
+        .write(true)
+        .open(use_of_it)
+        .unwrap()
+        .set_modified(long_ago)
+        .unwrap();
+    let mut quiet = server(&index);
+    let patience = std::time::Duration::from_secs(60);
+    assert!(client::within(patience, || !layer.path().exists()));
+    assert_eq!(python(&mut quiet, code, &["greet"])["result"], 41);
 }
 
 #[test]
