@@ -109,7 +109,11 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
     let parse = |text: &String| {
         Requirement::parse(language, text).map_err(|error| {
             let shown: String = text.chars().take(64).collect();
+            let is_npms = text.contains('@') && Requirement::parse(Language::Node, text).is_ok();
             let hint = match language.runs_as() {
+                Language::Python if is_npms => {
+                    "That is how npm names packages: with it, give the language node."
+                }
                 Language::Python => {
                     "Name packages of the index, as `numpy`, `numpy==2.1.0` or `requests[socks]>=2`."
                 }

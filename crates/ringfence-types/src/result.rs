@@ -140,6 +140,17 @@ impl fmt::Display for ProgramError {
     }
 }
 
+impl ProgramError {
+    /// The program asked for a module that is not there, and that a package may bring: not a file of its own.
+    pub fn is_missing_module(&self) -> bool {
+        let of_node = ["Cannot find module '", "Cannot find package '"];
+        let named = of_node
+            .iter()
+            .find_map(|beginning| self.message.strip_prefix(beginning));
+        self.kind == "ModuleNotFoundError" || named.is_some_and(|name| !name.starts_with(['.', '/', '\'']))
+    }
+}
+
 /// Something to show. Its content is either here or in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Display {

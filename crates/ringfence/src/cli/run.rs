@@ -13,12 +13,12 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::{
-    Caller, Canceller, Conflicts, Engine, EngineSettings, Execution, HeldChanges, OutputStream, Stdin,
-    Submission, UNTOLD,
+    Caller, Canceller, Conflicts, Engine, EngineSettings, Execution, HeldChanges, LAST_WORDS, OutputStream,
+    Stdin, Submission, UNTOLD,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, SessionId, WorkspaceMode,
-    WorkspaceSource,
+    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, ProgramError, RequestError, SessionId,
+    WorkspaceMode, WorkspaceSource,
 };
 use serde_json::json;
 use std::{
@@ -336,12 +336,13 @@ async fn follow(
     raw: Raw,
 ) -> Result<Followed, RequestError> {
     let (mut out, mut err) = terminal.guest(raw);
-    let mut left = false;
+    let (mut left, mut is_told) = (false, false);
     while let Some(chunk) = execution.next_output().await {
         let written = match chunk.stream {
             OutputStream::Stdout => out.write(&chunk.bytes).await,
             OutputStream::Stderr => ignore_lost(err.write(&chunk.bytes).await),
             OutputStream::Notice => {
+                is_told = true;
                 let text = String::from_utf8_lossy(&chunk.bytes);
                 let lines = text.lines().filter(|line| !line.trim().is_empty());
                 lines.for_each(|line| terminal.dim(line));
@@ -364,14 +365,24 @@ async fn follow(
         _ if left => Ok(Followed::ReaderLeft),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
         Err(error) => Err(unwritten(&error)),
-        Ok(()) => result.map(|(result, changes)| {
-            Followed::Ended(Box::new(Ended {
-                result,
-                changes,
-                decided: None,
-            }))
-        }),
+        Ok(()) => result
+            .map_err(|error| without_what_was_told(error, is_told))
+            .map(|(result, changes)| {
+                Followed::Ended(Box::new(Ended {
+                    result,
+                    changes,
+                    decided: None,
+                }))
+            }),
     }
+}
+
+/// What an installer has said stands above already.
+fn without_what_was_told(mut error: RequestError, is_told: bool) -> RequestError {
+    if is_told && let Some(end) = error.message.find(LAST_WORDS) {
+        error.message.truncate(end);
+    }
+    error
 }
 
 pub(super) fn unwritten(error: &io::Error) -> RequestError {
@@ -454,6 +465,9 @@ fn conclude(
         }
         Shown::Streams(_) => {
             explain_end(terminal, &result, Where::OfItsOwn);
+            if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
+                terminal.dim("a package that has it is installed with --package NAME");
+            }
             for denial in &result.denials {
                 let lost = if denial.rule == "artifacts.plain_files" {
                     "not kept: "

@@ -506,6 +506,9 @@ fn text(result: &ExecutionResult) -> String {
     }
     if let Some(error) = &result.error {
         text += &format!("\n\nerror: {}", shown(error));
+        if error.is_missing_module() {
+            text += "\nnext: name the package that has it in `packages`.";
+        }
     }
     for artifact in &result.artifacts {
         text += &format!(
