@@ -385,7 +385,7 @@ pub(crate) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestEr
 pub(crate) fn refusal(error: &TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match error {
-        TreeError::Io { error: why, .. } if why.kind() == std::io::ErrorKind::PermissionDenied => new(
+        TreeError::Io { error: why, .. } if why.kind() == io::ErrorKind::PermissionDenied => new(
             ErrorCode::PolicyDenied,
             "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
         ),

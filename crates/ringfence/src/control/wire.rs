@@ -335,6 +335,7 @@ mod tests {
             Request::SessionCommit {
                 session: session(),
                 token: "00ff".to_owned(),
+                overwrite: true,
             },
             Request::SessionBridge {
                 from: None,

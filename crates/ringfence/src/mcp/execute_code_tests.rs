@@ -439,3 +439,36 @@ fn an_error_is_one_line_that_says_nothing_twice() {
         "KeyError: invalid syntax (call-7.py, line 1) (line 12)",
     );
 }
+
+#[test]
+fn a_module_that_is_missing_and_may_be_a_packages_has_its_next_step() {
+    let check = |kind: &str, message: &str, expect: bool| {
+        let mut result = result();
+        result.error = Some(ProgramError {
+            kind: kind.into(),
+            message: message.into(),
+            traceback: String::new(),
+            line: None,
+        });
+        assert_eq!(text(&result).contains("in `packages`"), expect, "{message}");
+    };
+    check("ModuleNotFoundError", "No module named 'numpy'", true);
+    check("Error", "Cannot find module 'lodash'\nRequire stack:", true);
+    check(
+        "Error",
+        "Cannot find package '@scope/x' imported from /code/main.mjs",
+        true,
+    );
+    check("Error", "Cannot find module './own'", false);
+    check("ValueError", "no", false);
+}
+
+#[test]
+fn a_package_that_is_named_as_npm_does_is_told_its_language() {
+    let hint = |name: &str| {
+        let refused = requirements(Language::Python, &[name.to_owned()]);
+        refused.unwrap_err().hint
+    };
+    assert!(hint("lodash@4").contains("language node"));
+    assert!(!hint("https://x/y.whl").contains("language node"));
+}
