@@ -321,6 +321,7 @@ mod tests {
         );
     }
 
+    /// claim: [WS-7]
     #[test]
     fn a_directory_that_holds_an_interpreter_or_lies_in_one_is_told() {
         let tree = Tree::new("within");

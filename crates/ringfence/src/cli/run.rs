@@ -366,7 +366,7 @@ async fn follow(
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
         Err(error) => Err(unwritten(&error)),
         Ok(()) => result
-            .map_err(|error| without_what_was_told(error, is_told))
+            .map_err(|error| if is_told { without_last_words(error) } else { error })
             .map(|(result, changes)| {
                 Followed::Ended(Box::new(Ended {
                     result,
@@ -378,8 +378,8 @@ async fn follow(
 }
 
 /// What an installer has said stands above already.
-fn without_what_was_told(mut error: RequestError, is_told: bool) -> RequestError {
-    if is_told && let Some(end) = error.message.find(LAST_WORDS) {
+fn without_last_words(mut error: RequestError) -> RequestError {
+    if let Some(end) = error.message.find(LAST_WORDS) {
         error.message.truncate(end);
     }
     error

@@ -193,9 +193,6 @@ fn entry(word: &str, one: &Changed) -> String {
         }
         _ => {}
     }
-    if let Some(target) = one.after.as_ref().and_then(|lay| lay.target.as_deref()) {
-        text += &format!(" -> {}", target.replace('\n', "\u{240a}"));
-    }
     text.push('\n');
     for risk in &one.risks {
         text += &format!("  ! {}: {}\n", risk.rule, risk.what);
