@@ -151,7 +151,7 @@ impl InLine {
             }
         };
         let permit = tokio::select! {
-            permit = permit => permit.map_err(|_| live.ended())?,
+            permit = permit => permit.ok(),
             Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => return Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the call was cancelled while it waited for its turn.",
@@ -159,6 +159,12 @@ impl InLine {
             )),
         };
         drop(waits);
+        let Some(permit) = permit else {
+            // Whoever is told that it has ended does not find it any more.
+            let mut gone = live.gone.subscribe();
+            drop(tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await);
+            return Err(live.ended());
+        };
         let interrupts = live.interrupts.subscribe();
         live.is_busy.store(true, Ordering::Relaxed);
         Ok(Turn {

@@ -143,16 +143,15 @@ pub fn commit(
         done: Committed::default(),
     };
     let order = Order::of(chosen);
-    for change in &chosen.list {
-        expect(lower, &change.path, change.old.as_ref())?;
-    }
-    order.check(lower)?;
+    order.check(lower, chosen)?;
     for change in &chosen.list {
         if let Some(new) = &change.new {
             commit.stage(upper, &change.path, new)?;
         }
     }
     commit.sync_staged()?;
+    // Copying may have taken long, and the host has not stood still.
+    order.check(lower, chosen)?;
     commit.delete(&order.early)?;
     commit.make_room(&order.replaced)?;
     commit.place()?;
@@ -193,8 +192,11 @@ impl<'c> Order<'c> {
         }
     }
 
-    /// Nothing but what was chosen is in the directories that are replaced.
-    fn check(&self, lower: BorrowedFd<'_>) -> Result<(), TreeError> {
+    /// All lies as it was shown, and nothing but what was chosen is in the directories that are replaced.
+    fn check(&self, lower: BorrowedFd<'_>, chosen: &Changes) -> Result<(), TreeError> {
+        for change in &chosen.list {
+            expect(lower, &change.path, change.old.as_ref())?;
+        }
         let bounds = Bounds {
             entries: self.early.len(),
             depth: walk::DEPTH_MAX,

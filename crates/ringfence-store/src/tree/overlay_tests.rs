@@ -255,6 +255,50 @@ fn a_commit_of_what_is_no_longer_there_changes_nothing() {
     assert_eq!((done.written, done.deleted), (2, 1));
 }
 
+/// Copying takes long, and what the host writes meanwhile is not lost.
+#[test]
+fn what_the_host_writes_while_a_commit_copies_stays() {
+    let place = Place::new("meanwhile");
+    lay(&place);
+    let Some(mounted) = overlay(
+        &place,
+        "head -c 100000000 /dev/zero > big; echo 2 > src/main.py; rm script",
+    ) else {
+        return;
+    };
+    let bounds = CompareBounds {
+        read_bytes: 1 << 30,
+        ..COMPARE
+    };
+    let changes = read(mounted.upper.as_fd(), place.root(), WALK, bounds).unwrap();
+    for (path, text) in [("src/main.py", "the host's"), ("script", "the host's too")] {
+        let before = fs::read(place.path(path)).unwrap();
+        let copying = || {
+            let mut names = fs::read_dir(place.path("")).unwrap().flatten();
+            names.any(|entry| entry.file_name().to_string_lossy().starts_with(".ringfence"))
+        };
+        let refused = std::thread::scope(|scope| {
+            let host = scope.spawn(|| {
+                while !copying() {
+                    std::thread::yield_now();
+                }
+                fs::write(place.path(path), text).unwrap();
+            });
+            let refused = commit(mounted.upper.as_fd(), place.root(), &changes);
+            host.join().unwrap();
+            refused
+        });
+        assert!(
+            matches!(&refused, Err(TreeError::Stale(named)) if named == Path::new(path)),
+            "{refused:?}"
+        );
+        assert_eq!(fs::read_to_string(place.path(path)).unwrap(), text);
+        assert!(!place.path("big").exists());
+        fs::write(place.path(path), before).unwrap();
+    }
+    commit(mounted.upper.as_fd(), place.root(), &changes).unwrap();
+}
+
 #[test]
 fn a_part_of_the_changes_can_be_chosen() {
     let place = Place::new("chosen");

@@ -22,7 +22,7 @@ reached(got) if got else blocked('absent')"),
     fact("C01", "FS-1", "the root holds nothing but what was put there", "
 known = {'bin','code','dev','etc','home','lib','lib32','lib64','libx32','node_modules','output','packages','proc','root','run','sbin','tmp','usr','var','workspace','opt','nix'}
 bad = [name for name in os.listdir('/') if name not in known]
-bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
+bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','fonts','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
 bad += os.listdir('/run')
 bad += [name for _, _, files in os.walk('/packages') for name in files]
 if os.path.isdir('/root'): bad += [n for n in os.listdir('/root') if n != '.pyenv']
