@@ -148,11 +148,11 @@
     try {
       breakable.runInThisContext({ breakOnSigint: true });
     } catch (error) {
+      hear();
       if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
       throw error;
-    } finally {
-      hear();
     }
+    hear();
   };
   // An interrupt that was repeated as the call ended is heard before the next one begins, and is nobody's. One that came
   // just as `breakOnSigint` was left is kept by Node.js for whatever next is run so.

@@ -39,7 +39,7 @@ use ringfence_store::{
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
-use ringfence_types::{ErrorCode, Limits, RequestError, WorkspaceName};
+use ringfence_types::{ErrorCode, Limits, RequestError, WorkspaceMode, WorkspaceName};
 use shares::{Share, Shares};
 use std::{
     fs::File,
@@ -523,14 +523,40 @@ fn workspaces(
                 "Name a directory that is there.",
             )
         })?;
-        Ok(ListedWorkspace {
+        let listed = ListedWorkspace {
             name: name.clone(),
             directory,
             mode: share.mode,
             namespaces: share.namespaces.clone(),
-        })
+        };
+        Ok((path, listed))
     };
-    setting.value.items().map(listed).collect()
+    let all: Vec<(PathBuf, ListedWorkspace)> = setting.value.items().map(listed).collect::<Result<_, _>>()?;
+    for (path, inner) in &all {
+        let mut others = all.iter().map(|(_, other)| other);
+        if let Some(outer) = others.find(|outer| may_replace(outer, path, &inner.directory)) {
+            return Err(refusal(
+                format!(
+                    "workspace `{}` ({}): {} lies in the workspace `{}`, whose programs may put anything in its place.",
+                    inner.name,
+                    setting.origin,
+                    path.display(),
+                    outer.name
+                ),
+                "Share that one as `overlay` or `ro`, or have a directory elsewhere.",
+            ));
+        }
+    }
+    Ok(all.into_iter().map(|(_, listed)| listed).collect())
+}
+
+/// Does the way to a directory, as it was written or as it is, lead through one that programs may write.
+fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
+    let passes = |way: &Path| {
+        let mut above = way.ancestors().skip(1);
+        above.any(|above| above.canonicalize().is_ok_and(|real| real == outer.directory))
+    };
+    outer.mode == WorkspaceMode::Rw && (passes(path) || passes(directory))
 }
 
 fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {

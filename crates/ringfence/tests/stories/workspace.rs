@@ -207,7 +207,7 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     let config = dir.file(
         "config.yaml",
         &format!(
-            "workspaces:\n  above: {{path: {root}/above, mode: rw}}\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
+            "workspaces:\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
              ro: {{path: {root}/above/ro, mode: ro}}\n  draft: {{path: {root}/above/draft, mode: overlay}}\n  \
              held: {{path: {root}/above/held, mode: rw}}\n"
         ),
@@ -228,7 +228,9 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     let put = json!({"session_id": held, "path": "put", "text": "x"});
     assert_eq!(server.facts("put_file", put.clone())["success"], true);
     let swap = format!("for d in rw ro draft held; do mv $d $d.old && ln -s {root}/outside $d; done");
-    assert_eq!(run(&mut server, "above", &swap)["success"], true);
+    // Whoever asks for this may write above.
+    let above = |code: &str| run_json("shell", code, &["--workspace", &format!("{root}/above:rw")]);
+    assert_eq!(above(&swap)["success"], true);
     for name in ["rw", "ro", "draft"] {
         let entered = run(&mut server, name, "cat canary; echo x > entered");
         assert_eq!(entered["code"], "policy_denied", "{name}: {entered}");
@@ -246,8 +248,44 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     let names: Vec<_> = fs::read_dir(dir.0.join("outside")).unwrap().flatten().collect();
     assert_eq!(names.len(), 1, "{names:?}");
     // A directory of its own is as good as any other that it may write.
-    run(&mut server, "above", "rm rw; mkdir rw; echo new > rw/mine");
+    assert_eq!(above("rm rw; mkdir rw; echo new > rw/mine")["success"], true);
     assert_eq!(run(&mut server, "rw", "cat mine")["stdout"], "new\n");
+}
+
+/// claim: [WS-2]
+#[test]
+fn a_directory_is_not_listed_below_one_that_programs_write() {
+    let dir = TempDir::new("nested");
+    let root = dir.0.display();
+    dir.file("above/inner/deep/mine", "");
+    dir.file("outside/deep/canary", "");
+    std::os::unix::fs::symlink(dir.0.join("above"), dir.0.join("alias")).unwrap();
+    let check = |inner: &str, mode: &str| {
+        let listed = format!("above={root}/above:{mode},inner={root}/{inner}:ro");
+        let output = ringfence(&["config", "check"])
+            .env("RINGFENCE_WORKSPACES", listed)
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    for inner in ["above/inner", "above/inner/deep", "alias/inner"] {
+        assert!(check(inner, "overlay").0 && check(inner, "ro").0, "{inner}");
+        let (is_fine, told) = check(inner, "rw");
+        assert!(
+            !is_fine && told.contains("lies in the workspace `above`"),
+            "{inner}: {told}"
+        );
+    }
+    assert!(check("above", "rw").0 && check("outside", "rw").0);
+    // A program has put a link there already.
+    fs::rename(dir.0.join("above/inner"), dir.0.join("above/old")).unwrap();
+    std::os::unix::fs::symlink(dir.0.join("outside"), dir.0.join("above/inner")).unwrap();
+    for inner in ["above/inner", "above/inner/deep"] {
+        assert!(!check(inner, "rw").0, "{inner}");
+    }
 }
 
 #[test]
