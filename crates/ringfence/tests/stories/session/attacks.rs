@@ -177,11 +177,11 @@ fn a_bomb_between_calls_meets_the_limits_of_its_session() {
         let id = server.create(json!({"resource_limits": {"max_processes": 20}}));
         let bomb = "import os, threading\ndef bomb():\n    while not os.path.exists('go'): pass\n    made = 0\n    \
             while made < 500:\n        try:\n            if os.fork() == 0:\n                while True: __import__('signal').pause()\n            made += 1\n        \
-            except OSError: break\n    open('count', 'w').write(str(made))\nthreading.Thread(target=bomb, daemon=True).start()";
+            except OSError: break\n    open('c', 'w').write(str(made)); os.rename('c', 'count')\nthreading.Thread(target=bomb, daemon=True).start()";
         assert_eq!(server.eval(&id, bomb)["success"], true);
         server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
         server.await_file(&id, "count");
-        let next = server.eval(&id, "int(open('count').read() or 0)");
+        let next = server.eval(&id, "int(open('count').read())");
         let made = next["result"]
             .as_u64()
             .unwrap_or_else(|| panic!("{kind}: {next}"));
