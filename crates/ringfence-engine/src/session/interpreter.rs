@@ -36,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// One that comes before the interpreter has begun with a call is lost, and a program may swallow one.
 const NUDGE: Duration = Duration::from_millis(250);
 const NUDGES: u32 = 8;
+/// Not before: bash takes its handler back in two steps when a call begins, and dies of an interrupt between them.
+const BEGINNING: Duration = Duration::from_millis(20);
 /// How long a supervisor may take to say what its tree has used.
 const ANSWERING: Duration = Duration::from_secs(1);
 /// And to attach a layer.
@@ -322,6 +324,7 @@ async fn follow(
     let mut clock = pin!(sleep_until(Instant::now() + wanted.timeout));
     let mut nudge = pin!(sleep_until(Instant::now()));
     let (mut why, mut nudges, mut is_written) = (None, 0, false);
+    let mut begun = Instant::now() + BEGINNING;
     loop {
         let interrupted = tokio::select! {
             biased;
@@ -332,6 +335,7 @@ async fn follow(
             // One that does not read its calls any more is out of time before long.
             _ = &mut write, if !is_written => {
                 is_written = true;
+                begun = Instant::now() + BEGINNING;
                 continue;
             }
             () = &mut pumps => continue,
@@ -349,9 +353,8 @@ async fn follow(
                 continue;
             }
         };
-        events.order(&Order::Interrupt);
-        nudges = NUDGES;
-        nudge.as_mut().reset(Instant::now() + NUDGE);
+        nudges = NUDGES + 1;
+        nudge.as_mut().reset(begun.max(Instant::now()));
         if interrupted.is_some() {
             why = interrupted;
             clock.as_mut().reset(Instant::now() + GRACE);
