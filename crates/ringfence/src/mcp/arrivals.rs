@@ -3,13 +3,13 @@
 //! after the other, and whoever answers it waits for that place before it asks the engine.
 
 use super::tools;
+use ringfence_types::SessionId;
 use rmcp::{
     RoleServer,
     model::{ClientRequest, JsonRpcMessage},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use serde_json::Value;
 use std::{
     collections::HashMap,
     io,
@@ -25,8 +25,8 @@ const LINES_MAX: usize = 256;
 /// A transport that gives each call of a session its place in line.
 pub(super) struct InOrder<T> {
     transport: T,
-    /// By session.
-    lines: HashMap<String, Weak<Mutex<()>>>,
+    /// By session. Whether there is such a session is for others to say; a name that none can have is not kept.
+    lines: HashMap<SessionId, Weak<Mutex<()>>>,
 }
 
 type Waiting = Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>;
@@ -71,23 +71,18 @@ impl<T> InOrder<T> {
         let ClientRequest::CallToolRequest(call) = &mut request.request else {
             return;
         };
-        let session = call
-            .params
-            .arguments
-            .as_ref()
-            .and_then(|arguments| arguments.get("session_id"));
-        let (Some(tools::EXECUTE_CODE), Some(Value::String(session))) =
-            (tools::name(&call.params.name), session)
-        else {
+        let arguments = call.params.arguments.as_ref();
+        let session = arguments.and_then(|arguments| arguments.get("session_id")?.as_str()?.parse().ok());
+        let (Some(tools::EXECUTE_CODE), Some(session)) = (tools::name(&call.params.name), session) else {
             return;
         };
         if self.lines.len() >= LINES_MAX {
             self.lines.retain(|_, line| line.strong_count() > 0);
         }
-        let known = self.lines.get(session).and_then(Weak::upgrade);
+        let known = self.lines.get(&session).and_then(Weak::upgrade);
         let line = known.unwrap_or_else(|| {
             let line = Arc::new(Mutex::new(()));
-            self.lines.insert(session.clone(), Arc::downgrade(&line));
+            self.lines.insert(session, Arc::downgrade(&line));
             line
         });
         call.extensions.insert(Arrival::behind(&line));
@@ -118,6 +113,34 @@ impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for InOr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_call_of_what_may_be_a_session_stands_in_line() {
+        let mut transport = InOrder::new(());
+        let mut stands = |tool: &str, session: &str| {
+            let params = json!({"name": tool, "arguments": {"session_id": session, "code": "1"}});
+            let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+            let mut message = serde_json::from_value(message).unwrap();
+            transport.line_up(&mut message);
+            let JsonRpcMessage::Request(request) = message else {
+                panic!("a request")
+            };
+            let ClientRequest::CallToolRequest(call) = request.request else {
+                panic!("a call")
+            };
+            (call.extensions.get::<Arrival>().is_some(), transport.lines.len())
+        };
+        let session = "01a20080-6a8c-73bf-a9e9-0b9a29a0b8f0";
+        assert_eq!(stands("execute_code", &"x".repeat(1 << 20)), (false, 0));
+        assert_eq!(stands("interrupt_session", session), (false, 0));
+        assert_eq!(stands("execute_code", session), (true, 1));
+        assert_eq!(stands("execute_code", session), (true, 1));
+        for number in 0..2 * LINES_MAX {
+            let session = format!("01a20080-6a8c-73bf-a9e9-{number:012x}");
+            assert!(stands("execute_code", &session).1 <= LINES_MAX);
+        }
+    }
 
     #[tokio::test]
     async fn whoever_came_first_is_first_whoever_asks_first() {

@@ -6,6 +6,7 @@
 )]
 
 mod client;
+mod commits;
 mod directories;
 mod display;
 mod files;

@@ -75,7 +75,7 @@ fn calls_of_an_idle_session_that_are_sent_at_once_run_in_order() {
 
 /// claim: [SES-2]
 #[test]
-fn an_interrupt_at_any_moment_ends_a_call_and_never_a_session() {
+fn interrupts_at_many_moments_end_calls_and_no_session() {
     let mut server = Server::start();
     for (language, code) in [
         // Long enough not to end by itself meanwhile: in the moment after that a signal is the end of Node.js (docs/adr/0004).

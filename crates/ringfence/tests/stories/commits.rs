@@ -1,0 +1,320 @@
+//! What a script did to an overlay: shown, flagged, and written to the host when a person has said so.
+
+use crate::client::{TempDir, binary, ringfence, run_code, state_dir};
+use serde_json::json;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
+
+fn project(name: &str) -> (TempDir, String) {
+    let dir = TempDir::new(name);
+    let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/project");
+    for file in ["README.md", "notes.txt", "tidy.sh", "src/greet.py"] {
+        dir.file(file, &fs::read_to_string(from.join(file)).unwrap());
+    }
+    let script = dir.0.join("tidy.sh").display().to_string();
+    (dir, script)
+}
+
+/// Paths below a directory, each with what it is and holds.
+fn tree(directory: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(next).unwrap().flatten() {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let name = path.strip_prefix(directory).unwrap().display().to_string();
+            if metadata.is_dir() {
+                found.push(format!("{name}/"));
+                waiting.push(path);
+            } else {
+                let mode = metadata.permissions().mode() & 0o777;
+                found.push(format!("{name} {mode:o} {}", fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What the script of the example leaves when it is accepted.
+fn expect_tidied(directory: &std::path::Path) {
+    let after = tree(directory);
+    assert!(
+        after.contains(&"src/leave.py 644 \"\"\"Says goodbye.\"\"\"\n".to_owned()),
+        "{after:?}"
+    );
+    assert!(
+        after
+            .iter()
+            .any(|line| line.starts_with(".git/hooks/pre-commit 755 ")),
+        "{after:?}"
+    );
+    assert!(
+        !after.iter().any(|line| line.starts_with("notes.txt")),
+        "{after:?}"
+    );
+}
+
+fn committed_on_record() -> serde_json::Value {
+    let audit = ringfence(&["audit", "list", "--action", "workspace.committed", "--json"])
+        .output()
+        .unwrap();
+    serde_json::from_slice(&audit.stdout).unwrap()
+}
+
+/// claim: [FS-5] [WS-4]
+#[test]
+fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when_it_is_accepted() {
+    let (dir, script) = project("accept");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let before = tree(&dir.0);
+    let run = |words: &[&str]| {
+        ringfence(&[&["run", &script, "--workspace", &overlay], words].concat())
+            .output()
+            .unwrap()
+    };
+    for words in [&[][..], &["--discard"]] {
+        let output = run(words);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(0), &b"tidied\n"[..]),
+            "{told}"
+        );
+        for line in [
+            "added .git/hooks/pre-commit",
+            "  ! ",
+            "added src/leave.py",
+            "changed src/greet.py",
+            "deleted notes.txt",
+        ] {
+            assert!(told.contains(line), "{line}: {told}");
+        }
+        assert!(
+            told.contains("  -    return \"hello, \" + name\n  +    return f\"hello, {name}!\"\n"),
+            "{told}"
+        );
+        assert_eq!(told.contains("--commit"), words.is_empty(), "it says how: {told}");
+        assert_eq!(tree(&dir.0), before, "nothing has reached the host");
+    }
+    let document: serde_json::Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
+    let changes = &document["changes"];
+    assert_eq!(changes["committed"], json!(null), "{changes}");
+    let hook = changes["added"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["path"] == ".git/hooks/pre-commit");
+    assert_ne!(hook.unwrap()["risks"], json!([]), "{changes}");
+    assert_eq!(tree(&dir.0), before, "nor now");
+    let accepted: serde_json::Value = serde_json::from_slice(&run(&["--commit", "--json"]).stdout).unwrap();
+    assert_eq!(
+        accepted["changes"]["token"], changes["token"],
+        "the same script does the same"
+    );
+    assert!(
+        accepted["changes"]["committed"]["written"].as_u64().unwrap() >= 3,
+        "{accepted}"
+    );
+    expect_tidied(&dir.0);
+    let audit = committed_on_record();
+    assert_eq!(audit["records"][0]["outcome"], "ok", "{audit}");
+    assert_eq!(
+        audit["records"][0]["details"]["changes"], changes["token"],
+        "{audit}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_script_that_fails_commits_nothing() {
+    let dir = TempDir::new("stale");
+    dir.file("a.txt", "one\n");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let failed = run_code(
+        "shell",
+        "echo two > a.txt; exit 3",
+        &["--workspace", &overlay, "--commit"],
+    );
+    assert_eq!(failed.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&failed.stderr).contains("nothing was written"),
+        "{failed:?}"
+    );
+    assert_eq!(fs::read_to_string(dir.0.join("a.txt")).unwrap(), "one\n");
+    let refused = run_code("shell", "true", &["--commit"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("DIR:overlay"),
+        "{refused:?}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn changes_that_were_not_all_shown_are_not_accepted() {
+    let dir = TempDir::new("crowded");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let run = |files: &str, wish: &[&str]| {
+        let code = format!(
+            "mkdir -p '!' .git/hooks; (cd '!'; touch $(seq {files})); printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
+             chmod +x .git/hooks/pre-commit"
+        );
+        let output = run_code("shell", &code, &[&["--workspace", &overlay], wish].concat());
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, told) = run("2100", &["--commit"]);
+    assert_ne!(code, Some(0));
+    assert!(told.contains("added .git/hooks/pre-commit\n  ! "), "{told}");
+    assert!(told.contains("of the 2104 changes"), "{told}");
+    let (code, told) = run("2100", &[]);
+    assert_eq!(code, Some(0));
+    assert!(told.contains("of the 2104 changes"), "{told}");
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "nothing was written");
+    assert_eq!(run("1900", &["--commit"]).0, Some(0));
+    assert!(dir.0.join("!/1900").exists());
+    // Neither do large files hide what a small one has, nor is it accepted when it is too large to be shown.
+    let run = |flagged: &str| {
+        let code = format!(
+            "for i in 1 2 3; do yes 'x y z' | head -c 900000 > \"!notes$i.txt\"; done; \
+             {{ echo 'all: ; evil'; yes '# x' | head -c {flagged}; }} > Makefile; ln -s ../../out link"
+        );
+        let output = run_code("shell", &code, &["--workspace", &overlay, "--commit"]);
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, told) = run("600000");
+    assert_ne!(code, Some(0));
+    assert!(told.contains("may later run 1 of the files"), "{told}");
+    assert!(!dir.0.join("Makefile").exists());
+    let (code, told) = run("100");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("  +all: ; evil\n"), "{told}");
+    assert!(
+        told.contains("added link -> ../../out\n  ! link.outside"),
+        "{told}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
+    let dir = TempDir::new("untold");
+    let overlay = format!("{}:overlay", dir.0.display());
+    // Deeper than anybody looks.
+    let code = "echo done; for i in $(seq 140); do mkdir d; cd d; done";
+    let output = run_code("shell", code, &["--workspace", &overlay, "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["stdout"], "done\n", "{document}");
+    let denials = document["denials"].as_array().unwrap();
+    assert!(
+        denials
+            .iter()
+            .any(|denial| denial["rule"] == "workspace.changes_untold"),
+        "{document}"
+    );
+    let output = run_code("shell", code, &["--workspace", &overlay, "--commit"]);
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.stdout, b"done\n");
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+    // What is there before is looked at before.
+    let deep = std::iter::repeat_n("d", 140).collect::<std::path::PathBuf>();
+    fs::create_dir_all(dir.0.join(deep)).unwrap();
+    let output = run_code("shell", "echo ran", &["--workspace", &overlay]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.stdout.is_empty() && told.contains("could not be told"),
+        "{told}"
+    );
+}
+
+/// claim: [WS-4]
+#[test]
+fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_accept() {
+    let dir = TempDir::new("hostile");
+    let outside = TempDir::new("hostile-outside");
+    outside.file("canary", "canary");
+    dir.file("file", "x\n");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let code = format!(
+        "printf '\\033]0;owned\\007\\033[2Jred\\n' > file; touch $'na\\033[31mme\\nadded fake'; mkfifo pipe; ln -s {0} out; \
+         echo x > out/new 2>/dev/null; cp /bin/true setuid; chmod 4755 setuid; mkdir shut; touch shut/in; chmod 0 shut",
+        outside.0.display()
+    );
+    let output = run_code(
+        "shell",
+        &(code + "; true"),
+        &["--workspace", &overlay, "--commit"],
+    );
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!told.contains('\u{1b}') && !told.contains('\u{7}'), "{told}");
+    assert!(!told.lines().any(|line| line.starts_with("added fake")), "{told}");
+    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "{told}");
+    let modes =
+        |name: &str| fs::symlink_metadata(dir.0.join(name)).map(|found| found.permissions().mode() & 0o7000);
+    assert!(
+        modes("setuid").is_ok_and(|bits| bits == 0) || modes("setuid").is_err(),
+        "{told}"
+    );
+    assert!(modes("pipe").is_err(), "{told}");
+    fs::set_permissions(dir.0.join("shut"), fs::Permissions::from_mode(0o700)).unwrap_or_default();
+}
+
+/// claim: [WS-4]
+#[test]
+fn a_person_is_asked_and_a_line_break_means_no() {
+    use rustix::{
+        fs::OFlags,
+        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    };
+    use std::io::{Read, Write};
+    let (dir, script) = project("asked");
+    let overlay = format!("{}:overlay", dir.0.display());
+    let before = tree(&dir.0);
+    let answer = |answer: &str| {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let terminal =
+            rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY, rustix::fs::Mode::empty()).unwrap();
+        // A process in the background of its terminal is not asked.
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait"])
+            .arg(binary())
+            .args(["run", &script, "--workspace", &overlay])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("RINGFENCE_STATE_DIR", state_dir());
+        let mut child = command
+            .stdin(terminal.try_clone().unwrap())
+            .stdout(Stdio::null())
+            .stderr(terminal)
+            .spawn()
+            .unwrap();
+        drop(command);
+        let mut controller = fs::File::from(controller);
+        let mut told = String::new();
+        let mut chunk = [0; 4096];
+        while !told.contains("[y/N]") {
+            let count = controller.read(&mut chunk).unwrap();
+            told += &String::from_utf8_lossy(&chunk[..count]);
+        }
+        controller.write_all(answer.as_bytes()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{told}");
+        assert!(told.contains("\u{1b}[32m  +"), "colours: {told}");
+    };
+    answer("\n");
+    answer("what?\n");
+    assert_eq!(tree(&dir.0), before);
+    answer("y\n");
+    assert!(dir.0.join("src/leave.py").exists() && !dir.0.join("notes.txt").exists());
+}
