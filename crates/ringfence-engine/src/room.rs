@@ -5,7 +5,11 @@
 use ringfence_jail::files_max;
 use ringfence_store::tree::{self, Bounds, Entry, TreeError};
 use ringfence_types::{ErrorCode, Limits, RequestError, WorkspacePath, WorkspaceSource};
-use std::{os::fd::BorrowedFd, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::BorrowedFd,
+    path::Path,
+};
 
 /// What is added up to find out how full a workspace is.
 const COUNT_BOUNDS: Bounds = Bounds {
@@ -78,12 +82,18 @@ impl Room {
     ) -> Result<(), RequestError> {
         let entries = tree::walk(root, COUNT_BOUNDS).map_err(|error| crate::files::refusal(&error))?;
         let taken = Taken::by(&entries);
+        let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
+        let mut replaced: HashMap<&Path, u64> = entries
+            .iter()
+            .filter(|entry| coming.contains(entry.path.as_path()))
+            .map(|entry| (entry.path.as_path(), entry.blocks * BLOCK))
+            .collect();
         let (mut comes, mut freed, mut made) = (0_u64, 0, 0);
         for (path, bytes) in files {
             let path = Path::new(path.as_str());
             comes = comes.saturating_add(*bytes);
-            match entries.iter().find(|entry| entry.path == path) {
-                Some(replaced) if self.is_exchanged => freed += replaced.blocks * BLOCK,
+            match replaced.remove(path) {
+                Some(bytes) if self.is_exchanged => freed += bytes,
                 Some(_) => {}
                 None => made += path.components().count(),
             }
