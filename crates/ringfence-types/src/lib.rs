@@ -2,6 +2,7 @@
 //! errors in between. No policy, no I/O; every constructor that takes a stranger's text checks it.
 #![forbid(unsafe_code)]
 
+mod check;
 mod error;
 mod isolation;
 mod language;
@@ -12,6 +13,10 @@ mod result;
 mod session;
 mod words;
 
+pub use check::{
+    Analysis, Complexity, CsvError, CsvReport, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError, JsonReport,
+    ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
+};
 pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};
 pub use language::Language;

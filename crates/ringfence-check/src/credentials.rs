@@ -1,0 +1,144 @@
+//! Places where people and machines keep what lets them in: keys, passwords, tokens.
+
+/// Is it certain, or does an ordinary program read its own file of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Secret {
+    /// Nothing but secrets is there.
+    Certain,
+    /// `.env`: of the program itself, perhaps.
+    Perhaps,
+}
+
+/// Parts of paths; `/` at the end: everything below.
+const CERTAIN: &[&str] = &[
+    ".ssh/id_rsa",
+    ".ssh/id_dsa",
+    ".ssh/id_ecdsa",
+    ".ssh/id_ed25519",
+    ".ssh/identity",
+    "/etc/shadow",
+    "/etc/gshadow",
+    "/etc/sudoers",
+    "/etc/master.passwd",
+    ".aws/credentials",
+    ".azure/accessTokens.json",
+    ".azure/msal_token_cache",
+    ".config/gcloud/credentials",
+    ".config/gcloud/access_tokens",
+    ".config/gcloud/application_default",
+    ".config/gh/hosts.yml",
+    ".docker/config.json",
+    ".kube/config",
+    ".git-credentials",
+    ".netrc",
+    ".pgpass",
+    ".my.cnf",
+    ".gnupg/",
+    ".password-store/",
+    ".vault-token",
+    ".mozilla/firefox/",
+    ".config/google-chrome/",
+    ".bitcoin/wallet",
+    "/etc/kubernetes/admin.conf",
+    "/var/run/secrets/",
+    "/run/secrets/kubernetes.io",
+    "/etc/krb5.keytab",
+    "169.254.169.254/",
+];
+const PERHAPS: &[&str] = &[".env", ".npmrc", ".pypirc", ".htpasswd"];
+
+/// What is kept at a path, or at the end of a URL; none: nothing of the kind.
+pub(crate) fn kept_at(path: &str) -> Option<Secret> {
+    // A text of this length is no path; one without a dot or a slash is none of these.
+    if path.len() > 512 || path.contains('\n') || !path.contains(['.', '/']) {
+        return None;
+    }
+    let certain = CERTAIN.iter().any(|place| has_place(path, place));
+    // Whoever takes all of these directories takes the keys.
+    let whole = [".ssh", ".aws", ".gnupg", ".kube"];
+    let home = ["~/", "/root/", "/home/"]; // tidy: machine path, because it is where secrets lie
+    let whole = home.iter().any(|home| path.starts_with(home))
+        && whole
+            .iter()
+            .any(|name| path.trim_end_matches(['/', '*']).ends_with(&format!("/{name}")));
+    if certain || whole || environment_of_process(path) {
+        return Some(Secret::Certain);
+    }
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let known = |secret: &str| {
+        name == secret
+            || name
+                .strip_prefix(secret)
+                .is_some_and(|rest| rest.starts_with('.'))
+    };
+    let example = [".example", ".sample", ".template", ".dist"];
+    (PERHAPS.iter().any(|secret| known(secret)) && !example.iter().any(|ending| name.ends_with(ending)))
+        .then_some(Secret::Perhaps)
+}
+
+/// The place as whole names: not `my.netrc.txt`, but `.netrc` below anything, and `/etc/shadow-`.
+fn has_place(path: &str, place: &str) -> bool {
+    path.match_indices(place).any(|(at, _)| {
+        let begins = place.starts_with('/') || at == 0 || path.as_bytes()[at - 1] == b'/';
+        let after = path.as_bytes().get(at + place.len());
+        let ends = place.ends_with('/')
+            || after.is_none_or(|byte| !byte.is_ascii_alphanumeric())
+            || place.contains("gcloud")
+            || place.contains("azure");
+        let public = path[at + place.len()..].starts_with(".pub");
+        begins && ends && !public
+    })
+}
+
+/// `/proc/self/environ`
+fn environment_of_process(path: &str) -> bool {
+    path.starts_with("/proc/") && path.ends_with("/environ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expect: Option<Secret>) {
+        assert_eq!(kept_at(path), expect, "{path}");
+    }
+
+    #[test]
+    fn secrets_are_known_by_their_places() {
+        for path in [
+            "~/.ssh/id_rsa",
+            "/home/a/.ssh/id_ed25519",
+            "/etc/shadow",
+            "/etc/shadow-",
+            "~/.aws/credentials",
+            "/root/.ssh", // tidy: machine path, because it is where secrets lie
+            "~/.ssh/*",
+            "/proc/self/environ",
+            "/proc/1/environ",
+            ".ssh/id_rsa",
+            "http://169.254.169.254/latest/meta-data",
+            "~/.netrc",
+            "~/.gnupg/secring.gpg",
+        ] {
+            check(path, Some(Secret::Certain));
+        }
+        for path in [".env", "./.env", "app/.env.local", "~/.npmrc"] {
+            check(path, Some(Secret::Perhaps));
+        }
+        for path in [
+            "~/.ssh/id_rsa.pub",
+            "etc/shadow.css",
+            ".env.example",
+            "environment",
+            "process.env",
+            "my.netrcs",
+            "/proc/self/status",
+            "shadow",
+            "~/.ssh/known_hosts",
+            "a\n.env",
+        ] {
+            check(path, None);
+        }
+    }
+}

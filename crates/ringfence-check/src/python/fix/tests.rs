@@ -1,0 +1,376 @@
+//! What is added, where, and what keeps it from being added.
+
+use super::*;
+use crate::python::profile;
+use ringfence_types::{Language, Profile, Rules};
+use ruff_python_parser::parse_module;
+
+fn question(profile: Profile) -> CodeQuestion {
+    CodeQuestion {
+        language: Language::Python,
+        rules: Rules {
+            profile,
+            imports: profile::modules(profile),
+        },
+        auto_fix: true,
+        is_fragment: false,
+        known_imports: BTreeMap::new(),
+        local_modules: std::collections::BTreeSet::new(),
+    }
+}
+
+fn missing(code: &str, asked: &CodeQuestion) -> Missing {
+    let parsed = parse_module(code).unwrap();
+    let scopes = Scopes::of(parsed.syntax());
+    look(code, &parsed, &scopes, asked)
+}
+
+/// What is added, and for which names there is a finding.
+fn found(code: &str, asked: &CodeQuestion) -> (Vec<String>, Vec<String>) {
+    let missing = missing(code, asked);
+    let patches = missing.fix.map(|fix| fix.patches).unwrap_or_default();
+    let told = missing.findings.iter();
+    (
+        patches.into_iter().map(|patch| patch.statement).collect(),
+        told.map(|finding| code[finding.range.clone()].to_owned())
+            .collect(),
+    )
+}
+
+fn check(cases: &[(&str, &[&str], &[&str])]) {
+    for (code, statements, names) in cases {
+        let (added, told) = found(code, &question(Profile::Unrestricted));
+        assert_eq!(added, *statements, "added to {code}");
+        assert_eq!(told, *names, "told of {code}");
+    }
+}
+
+#[test]
+fn imports_that_are_missing_are_added() {
+    check(&[
+        ("print(json.dumps(1))", &["import json"], &[]),
+        ("def f(): return np.zeros(3)", &["import numpy as np"], &[]),
+        (
+            "x: Optional[int] = 1\ny: Any = 2",
+            &["from typing import Any", "from typing import Optional"],
+            &[],
+        ),
+        (
+            "@dataclass\nclass A:\n    x: List[int] = field(default_factory=list)",
+            &[
+                "from dataclasses import dataclass",
+                "from dataclasses import field",
+                "from typing import List",
+            ],
+            &[],
+        ),
+        (
+            "@lru_cache(maxsize=None)\ndef f(): pass",
+            &["from functools import lru_cache"],
+            &[],
+        ),
+        (
+            "@functools.wraps(print)\ndef f(): pass",
+            &["import functools"],
+            &[],
+        ),
+        (
+            "class A(ABC, metaclass=ABCMeta): pass",
+            &["from abc import ABC", "from abc import ABCMeta"],
+            &[],
+        ),
+        (
+            "print(datetime.now() + timedelta(1))",
+            &["from datetime import datetime", "from datetime import timedelta"],
+            &[],
+        ),
+        ("print(datetime.datetime.now())", &["import datetime"], &[]),
+        ("print(datetime.now(), datetime.timedelta(1))", &[], &["datetime"]),
+        ("print(f'{math.pi:.2f}')", &["import math"], &[]),
+        ("print(f'{1:{math.pi}}')", &["import math"], &[]),
+        (
+            "[json.loads(x) for x in re.split('', '')]",
+            &["import json", "import re"],
+            &[],
+        ),
+        (
+            "try:\n    json.loads('')\nexcept Exception as e:\n    print(e)",
+            &["import json"],
+            &[],
+        ),
+        (
+            "try:\n    pass\nexcept json.JSONDecodeError:\n    pass",
+            &["import json"],
+            &[],
+        ),
+        (
+            "match x:\n    case re.Pattern(): pass\nx = 1",
+            &["import re"],
+            &[],
+        ),
+        ("def f(a=json.dumps(1)): pass", &["import json"], &[]),
+        ("lambda: os.getcwd()", &["import os"], &[]),
+        ("json.x = 1", &["import json"], &[]),
+        ("print(nothing)", &[], &["nothing"]),
+    ]);
+}
+
+#[test]
+fn a_name_that_is_bound_anywhere_is_left_alone() {
+    check(&[
+        ("import simplejson as json\nprint(json.dumps(1))", &[], &[]),
+        (
+            "def f():\n    json = 1\ndef g():\n    return json.dumps(1)",
+            &[],
+            &["json"],
+        ),
+        ("def f(json): pass\njson.dumps(1)", &[], &["json"]),
+        ("del json\n", &[], &[]),
+        ("for json in []: pass\njson.dumps(1)", &[], &[]),
+        ("[json for json in []]\njson.dumps(1)", &[], &["json"]),
+        ("lambda json: 1\njson.dumps(1)", &[], &["json"]),
+        ("class A:\n    json = 1\nprint(json.dumps(1))", &[], &["json"]),
+        ("match 1:\n    case json: pass\nprint(json)", &[], &[]),
+        (
+            "def f():\n    global json\n    json = 1\nprint(json.dumps(1))",
+            &[],
+            &[],
+        ),
+        (
+            "try: pass\nexcept ValueError as json: pass\njson.dumps(1)",
+            &[],
+            &[],
+        ),
+        ("def f[json](): pass\njson.dumps(1)", &[], &["json"]),
+        ("from x import *\njson.dumps(1)", &[], &[]),
+        ("exec('json = 1')\njson.dumps(1)", &[], &[]),
+        ("globals().update(json=1)\njson.dumps(1)", &[], &[]),
+        (
+            "import enum\n@enum.global_enum\nclass A(enum.Enum):\n    json = 1\nprint(json)",
+            &[],
+            &[],
+        ),
+        (
+            "import enum\n@enum.global_enum\nclass A(enum.Enum):\n    x = 1\nprint(other)",
+            &[],
+            &[],
+        ),
+        ("import builtins\nbuiltins.json = 1\njson.dumps(1)", &[], &[]),
+    ]);
+}
+
+#[test]
+fn words_that_are_no_uses_of_a_name_are_left_alone() {
+    check(&[
+        ("print('json.dumps')", &[], &[]),
+        ("# json.dumps\n", &[], &[]),
+        ("x = 1\nx.json", &[], &[]),
+        ("print(f'json.dumps {1}')", &[], &[]),
+        ("dict(json=1)", &[], &[]),
+        ("{'json': 1}", &[], &[]),
+        ("def f(x: 'Optional[int]'): pass", &[], &[]),
+        (
+            "from __future__ import annotations\ndef f(x: Optional[int]): pass",
+            &[],
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn programs_that_are_ready_for_a_name_to_be_absent_are_left_alone() {
+    check(&[
+        ("try:\n    json\nexcept NameError:\n    print('no')", &[], &[]),
+        (
+            "try:\n    json.dumps(1)\nexcept (ValueError, NameError):\n    print('no')",
+            &[],
+            &[],
+        ),
+        ("try:\n    json\nexcept:\n    print('no')", &[], &[]),
+        (
+            "try:\n    json\nexcept NameError:\n    print('no')\njson.dumps(1)",
+            &[],
+            &[],
+        ),
+        (
+            "def f(): return json.dumps(1)\ntry:\n    f()\nexcept NameError:\n    print('no')",
+            &[],
+            &[],
+        ),
+        (
+            "import contextlib\nwith contextlib.suppress(NameError):\n    json.dumps(1)",
+            &[],
+            &[],
+        ),
+        (
+            "try:\n    unicode\nexcept NameError:\n    print('no')\nprint(os.getcwd())",
+            &["import os"],
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn a_package_is_not_added_for_a_function_that_nobody_calls() {
+    check(&[
+        ("def f(): return np.zeros(3)\nprint(1)", &[], &["np"]),
+        (
+            "def f(): return np.zeros(3)\nprint(f())",
+            &["import numpy as np"],
+            &[],
+        ),
+        ("def f(): return json.dumps(3)\nprint(1)", &["import json"], &[]),
+        (
+            "class A:\n    def m(self): return np.zeros(3)\nprint(1)",
+            &[],
+            &["np"],
+        ),
+        (
+            "class A:\n    def m(self): return np.zeros(3)\nprint(A().m())",
+            &["import numpy as np"],
+            &[],
+        ),
+        (
+            "class A:\n    def __init__(self): np.zeros(3)\nprint(A())",
+            &["import numpy as np"],
+            &[],
+        ),
+        ("class A:\n    x = np.zeros(3)\n", &["import numpy as np"], &[]),
+        (
+            "def f():\n    def g(): return np.zeros(3)\n    return g()\nprint(f())",
+            &["import numpy as np"],
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn imports_that_the_profile_does_not_have_are_named_and_not_added() {
+    for (profile, code, statements, names) in [
+        (
+            Profile::Basic,
+            "print(json.dumps(1), os.getcwd())",
+            &["import json"][..],
+            &["os"][..],
+        ),
+        (
+            Profile::Filesystem,
+            "print(os.path.join('a'))",
+            &["import os.path"],
+            &[],
+        ),
+        (
+            Profile::Filesystem,
+            "print(os.path.join('a'), os.getcwd())",
+            &[],
+            &["os"],
+        ),
+        (
+            Profile::Basic,
+            "urllib.parse.quote('')",
+            &["import urllib.parse"],
+            &[],
+        ),
+        (Profile::Basic, "urllib.request.urlopen('')", &[], &["urllib"]),
+        (Profile::DataScience, "np.zeros(1)", &["import numpy as np"], &[]),
+        (
+            Profile::Basic,
+            "ET.parse('')",
+            &["import xml.etree.ElementTree as ET"],
+            &[],
+        ),
+    ] {
+        let (added, told) = found(code, &question(profile));
+        assert_eq!(
+            (added.as_slice(), told.as_slice()),
+            (
+                &statements.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..],
+                &names.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]
+            ),
+            "{code}"
+        );
+    }
+    let told = missing("os.getcwd()", &question(Profile::Basic)).findings;
+    assert!(
+        told[0].hint.as_deref().unwrap().contains("profile does not have"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn without_the_fix_the_finding_names_the_import() {
+    let mut asked = question(Profile::Unrestricted);
+    asked.auto_fix = false;
+    let missing = missing(
+        "json.dumps(1)\ndef f(): return re.split, re.match, nothing",
+        &asked,
+    );
+    assert!(missing.fix.is_none());
+    let told: Vec<_> = missing
+        .findings
+        .iter()
+        .map(|finding| (finding.what.as_str(), finding.severity, finding.hint.as_deref()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (
+                "`json` is not defined",
+                Severity::Warning,
+                Some("Add `import json`.")
+            ),
+            ("`nothing` is not defined", Severity::Info, None),
+            (
+                "`re`, which is read in 2 places, is not defined",
+                Severity::Info,
+                Some("Add `import re`.")
+            ),
+        ]
+    );
+}
+
+#[test]
+fn the_operators_names_are_added_and_local_modules_are_not() {
+    let mut asked = question(Profile::Unrestricted);
+    asked
+        .known_imports
+        .insert("acme".to_owned(), "from acme.core import acme".to_owned());
+    asked.local_modules.insert("random".to_owned());
+    let (added, told) = found("acme(1)\nrandom.randint(1, 2)\n", &asked);
+    assert_eq!(added, ["from acme.core import acme"]);
+    assert_eq!(told, ["random"]);
+}
+
+#[test]
+fn deep_code_is_read_without_a_stack() {
+    let read = || {
+        let sum = format!("print({})\n", vec!["json.x"; 3000].join(" + "));
+        let chain = format!("json{}\n", ".a()".repeat(1000));
+        let attributes = format!("json{}\n", ".a".repeat(3000));
+        let code = format!("{sum}{chain}{attributes}");
+        let added = found(&code, &question(Profile::Unrestricted)).0;
+        assert_eq!(added, ["import json"]);
+    };
+    std::thread::Builder::new()
+        .stack_size(8 << 20)
+        .spawn(read)
+        .unwrap()
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn a_call_of_a_session_may_use_names_of_those_before() {
+    let mut asked = question(Profile::Unrestricted);
+    asked.is_fragment = true;
+    let checked = crate::python::check("table.head()\njson.dumps(total)\n", &asked);
+    assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+    let statements: Vec<String> = checked
+        .fix
+        .unwrap()
+        .patches
+        .into_iter()
+        .map(|patch| patch.statement)
+        .collect();
+    assert_eq!(statements, ["import json"]);
+}

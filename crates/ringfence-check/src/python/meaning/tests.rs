@@ -1,0 +1,131 @@
+//! What expressions denote.
+
+use super::*;
+use ruff_python_ast::Stmt;
+use ruff_python_parser::parse_module;
+
+/// What the last expression of a text denotes.
+fn meaning(code: &str) -> String {
+    let parsed = parse_module(code).unwrap();
+    let scopes = Scopes::of(parsed.syntax());
+    let meanings = Meanings::of_module(&scopes, code.len());
+    let Some(Stmt::Expr(last)) = parsed.suite().last() else {
+        panic!("{code} does not end with an expression");
+    };
+    match meanings.of(&last.value) {
+        Meaning::Unknown => "?".to_owned(),
+        Meaning::Builtin(name) => format!("builtins.{name}"),
+        Meaning::Path(path) => path.to_string(),
+        Meaning::Text(text) => format!("'{text}'"),
+        Meaning::Number(number) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn check(code: &str, expect: &str) {
+    assert_eq!(meaning(code), expect, "{code}");
+}
+
+#[test]
+fn aliases_lead_to_what_they_are() {
+    check("import os as o\no.system", "os.system");
+    check("from os import system as s\ns", "os.system");
+    check("import os.path\nos.path.join", "os.path.join");
+    check("import os\nx = y = os\ny.system", "os.system");
+    check("import os\na, b = os, 1\na.system", "os.system");
+    check("import os\ndef f(o=os):\n    pass\nlambda: 0\nos", "os");
+    check(
+        "try:\n    import json\nexcept ImportError:\n    import simplejson as json\njson.loads",
+        "json.loads",
+    );
+    check("e = eval\ne", "builtins.eval");
+    check("(e := eval)", "builtins.eval");
+    check("import uuid\nuuid.os.popen", "os.popen");
+    check("from random import _os as x\nx.system", "os.system");
+    check(
+        "from pathlib import Path\nPath('x').unlink",
+        "pathlib.Path().unlink",
+    );
+    check("x = x\nx", "?");
+    check("a = b\nb = a\na", "?");
+    check("def f(os): pass\nos", "?");
+}
+
+#[test]
+fn ways_around_a_name_lead_to_it() {
+    check("import os\ngetattr(os, 'sys' + 'tem')", "os.system");
+    check("__import__('os').system", "os.system");
+    check("__import__('os.path').system", "os.system");
+    check("import importlib\nimportlib.import_module('os.path')", "os.path");
+    check("import builtins\nbuiltins.eval", "builtins.eval");
+    check("__builtins__['eval']", "builtins.eval");
+    check("__builtins__.eval", "builtins.eval");
+    check("__builtins__.__dict__['ev' 'al']", "builtins.eval");
+    check("getattr(__builtins__, 'ev' + 'al')", "builtins.eval");
+    check("globals()['__builtins__'].exec", "builtins.exec");
+    check("globals()['__builtins__']['exec']", "builtins.exec");
+    check("import os\nglobals()['os'].system", "os.system");
+    check("import os\nglobals().get('os').system", "os.system");
+    check("import os\nvars(os)['system']", "os.system");
+    check("import os\nos.__dict__['system']", "os.system");
+    check("import os\nos.__getattribute__('system')", "os.system");
+    check("import os\nobject.__getattribute__(os, 'system')", "os.system");
+    check(
+        "import operator, os\noperator.attrgetter('system')(os)",
+        "os.system",
+    );
+    check(
+        "import operator, uuid\noperator.attrgetter('os.system')(uuid)",
+        "os.system",
+    );
+    check("import sys\nsys.modules['os'].system", "os.system");
+    check("import sys\nsys.modules.get('os')", "os");
+    check("print.__self__.eval", "builtins.eval");
+    check("import os\n(os if 1 else 2).system", "os.system");
+    check("__loader__.load_module('os')", "os");
+}
+
+#[test]
+fn texts_are_put_together() {
+    check("'a' + 'b' 'c'", "'abc'");
+    check("'%s.%s%%' % ('a', 'b')", "'a.b%'");
+    check("'%s' % 'a'", "'a'");
+    check("'{}{1}{x}{{}}'.format('a', 'b', x='c')", "'abc{}'");
+    check("x = 'a'\nf'{x}b{x!s}'", "'aba'");
+    check("''.join(['a', 'b'])", "'ab'");
+    check("'-'.join('ab')", "'a-b'");
+    check("''.join(map(chr, [111, 115]))", "'os'");
+    check("''.join(chr(c ^ 1) for c in [110, 114])", "'os'");
+    check("''.join([chr(ord(c) + 1) for c in 'nr'])", "'os'");
+    check("''.join(reversed('so'))", "'os'");
+    check("'metsys'[::-1]", "'system'");
+    check("'abcdef'[1:4:2] + 'abc'[-1] + 'abc'[0]", "'bdca'");
+    check("chr(111) + chr(0x73)", "'os'");
+    check("'axs'.replace('x', 'b')", "'abs'");
+    check("bytes([111, 115]).decode()", "'os'");
+    check("b'os'.decode('ascii')", "'os'");
+    check("bytes.fromhex('6f73').decode()", "'os'");
+    check("import base64\nbase64.b64decode('b3M=').decode()", "'os'");
+    check("from base64 import b64decode as d\nd(b'b3M').decode()", "'os'");
+    check("import codecs\ncodecs.decode('bf', 'rot13')", "'os'");
+    check("'OS'.lower().upper().swapcase()", "'os'");
+    check("'\\x6f\\163' '\\N{LATIN SMALL LETTER A}'", "'osa'");
+    check("x = 'a'\nx = 'b'\nx", "?");
+    check("'a' * 3", "'aaa'");
+    check("'a' * 10**9", "?");
+    check("'a' + x", "?");
+    check("'%d' % 1", "?");
+    check("'{0.real}'.format('a')", "?");
+}
+
+#[test]
+fn what_is_put_together_is_bounded() {
+    let doubling: String = (0..60)
+        .map(|at| format!("x{} = x{at} + x{at}\n", at + 1))
+        .collect();
+    check(&format!("x0 = 'a'\n{doubling}x60"), "?");
+    let parsed = parse_module("''.join(''.join(map(chr, [1, 2])) for c in 'a')").unwrap();
+    drop(parsed);
+    let sum = vec!["'abcdefgh'"; 8000].join("+");
+    check(&format!("{sum}[0]"), &format!("'{}a'", "abcdefgh".repeat(7999)));
+}

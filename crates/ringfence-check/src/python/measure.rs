@@ -1,0 +1,415 @@
+//! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
+
+use super::children::{Node, add_below};
+use crate::domains;
+use ringfence_types::Analysis;
+use ruff_python_ast::{
+    Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, ModModule, Operator,
+    Pattern, Stmt,
+};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
+
+/// The most imports that are listed.
+const IMPORTS_MAX: usize = 1000;
+/// Calls whose first argument is a host, or an address, or a URL.
+const HOST_CALLS: &[&str] = &[
+    "HTTPConnection",
+    "HTTPSConnection",
+    "FTP",
+    "FTP_TLS",
+    "SMTP",
+    "SMTP_SSL",
+    "LMTP",
+    "POP3",
+    "POP3_SSL",
+    "IMAP4",
+    "IMAP4_SSL",
+    "Telnet",
+    "NNTP",
+    "NNTP_SSL",
+    "getaddrinfo",
+    "gethostbyname",
+    "gethostbyname_ex",
+    "gethostbyaddr",
+    "open_connection",
+    "create_connection",
+    "urlopen",
+    "Redis",
+    "StrictRedis",
+    "MongoClient",
+];
+/// Calls that get a pair of host and port, and in which place.
+const PAIR_CALLS: &[(&str, usize)] = &[
+    ("connect", 0),
+    ("connect_ex", 0),
+    ("create_connection", 0),
+    ("get_server_certificate", 0),
+    ("sendto", 1),
+    ("sendto", 2),
+];
+/// Modules whose functions of these names get a URL first.
+const CLIENT_MODULES: &[&str] = &["requests", "httpx", "aiohttp", "urllib3"];
+const CLIENT_CALLS: &[&str] = &["get", "post", "put", "patch", "delete", "head", "options"];
+/// With one of these, what `connect` gets first is a host; without, it may be the name of a file (`sqlite3.connect`).
+const LOGIN_WORDS: &[&str] = &["port", "username", "user", "password", "pkey", "key_filename"];
+
+/// Counts of a module. Lines and characters are counted elsewhere.
+pub(super) fn of(module: &ModModule) -> Analysis {
+    let mut measure = Measure::default();
+    let mut pending: Vec<Node<'_>> = module.body.iter().rev().map(Node::Stmt).collect();
+    while let Some(node) = pending.pop() {
+        match node {
+            Node::Stmt(statement) => measure.statement(statement),
+            Node::Expr(expression) | Node::Annotation(expression) | Node::Decorator(expression) => {
+                if measure.expression(expression, &mut pending) == Below::Taken {
+                    continue;
+                }
+            }
+            Node::Pattern(_) | Node::Element(_) => {}
+        }
+        // A text that is a statement documents; nothing happens with it.
+        if !matches!(node, Node::Stmt(Stmt::Expr(statement)) if statement.value.is_string_literal_expr()) {
+            add_below(node, &mut pending);
+        }
+    }
+    measure.conclude()
+}
+
+/// Who adds what is below an expression to the nodes that are to be read.
+#[derive(PartialEq, Eq)]
+enum Below {
+    Left,
+    Taken,
+}
+
+#[derive(Default)]
+struct Measure<'a> {
+    functions: u32,
+    classes: u32,
+    decisions: u32,
+    imports: BTreeSet<String>,
+    hosts: BTreeSet<String>,
+    /// Names of modules, by the names they got here.
+    modules: HashMap<&'a str, &'a str>,
+    /// By the name through which the function is reached: is it a client's.
+    client_calls: Vec<(&'a str, Cow<'a, str>)>,
+}
+
+impl<'a> Measure<'a> {
+    fn statement(&mut self, statement: &'a Stmt) {
+        match statement {
+            Stmt::FunctionDef(_) => self.functions += 1,
+            Stmt::ClassDef(_) => self.classes += 1,
+            Stmt::If(branch) => {
+                self.decide(
+                    1 + branch
+                        .elif_else_clauses
+                        .iter()
+                        .filter(|clause| clause.test.is_some())
+                        .count(),
+                );
+            }
+            Stmt::For(_) | Stmt::While(_) | Stmt::Assert(_) => self.decide(1),
+            Stmt::Try(attempt) => self.decide(attempt.handlers.len()),
+            Stmt::Match(choice) => {
+                let decides =
+                    |pattern: &Pattern| !matches!(pattern, Pattern::MatchAs(any) if any.pattern.is_none());
+                let cases = choice
+                    .cases
+                    .iter()
+                    .filter(|case| case.guard.is_some() || decides(&case.pattern));
+                self.decide(cases.count());
+            }
+            Stmt::Import(import) => {
+                for alias in &import.names {
+                    let module = alias.name.as_str();
+                    self.import(module.to_owned());
+                    let bound = alias.asname.as_ref().unwrap_or(&alias.name).as_str();
+                    self.modules.insert(bound, module);
+                }
+            }
+            Stmt::ImportFrom(import) => {
+                let module = import.module.as_ref().map_or("", |name| name.as_str());
+                let dots = usize::try_from(import.level)
+                    .unwrap_or(usize::MAX)
+                    .min(IMPORTS_MAX);
+                self.import(format!("{}{module}", ".".repeat(dots)));
+            }
+            _ => {}
+        }
+    }
+
+    fn import(&mut self, module: String) {
+        if self.imports.len() < IMPORTS_MAX {
+            self.imports.insert(module);
+        }
+    }
+
+    fn decide(&mut self, count: usize) {
+        self.decisions = self
+            .decisions
+            .saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    fn expression(&mut self, expression: &'a Expr, pending: &mut Vec<Node<'a>>) -> Below {
+        match expression {
+            Expr::Lambda(_) => self.functions += 1,
+            Expr::If(_) => self.decide(1),
+            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
+            Expr::ListComp(list) => self.comprehend(&list.generators),
+            Expr::SetComp(set) => self.comprehend(&set.generators),
+            Expr::DictComp(dict) => self.comprehend(&dict.generators),
+            Expr::Generator(generator) => self.comprehend(&generator.generators),
+            Expr::StringLiteral(text) => domains::of(text.value.to_str(), &mut self.hosts),
+            Expr::BytesLiteral(bytes) => {
+                let bytes: Vec<u8> = bytes.value.bytes().collect();
+                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
+            }
+            Expr::FString(text) => domains::of(&with_holes(text), &mut self.hosts),
+            Expr::BinOp(operation) if operation.op == Operator::Add => {
+                self.sum(operation, pending);
+                return Below::Taken;
+            }
+            Expr::Call(call) => self.call(call),
+            _ => {}
+        }
+        Below::Left
+    }
+
+    fn comprehend(&mut self, generators: &[ruff_python_ast::Comprehension]) {
+        self.decide(generators.iter().map(|generator| 1 + generator.ifs.len()).sum());
+    }
+
+    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it.
+    fn sum(&mut self, operation: &'a ExprBinOp, pending: &mut Vec<Node<'a>>) {
+        let mut terms = vec![&*operation.right];
+        let mut left = &*operation.left;
+        while let Expr::BinOp(inner) = left
+            && inner.op == Operator::Add
+        {
+            terms.push(&inner.right);
+            left = &inner.left;
+        }
+        terms.push(left);
+        let mut joined = String::new();
+        for term in terms.iter().rev() {
+            match term {
+                Expr::StringLiteral(text) => joined.push_str(text.value.to_str()),
+                Expr::FString(text) => joined.push_str(&with_holes(text)),
+                _ => joined.push_str("{}"),
+            }
+        }
+        domains::of(&joined, &mut self.hosts);
+        let rest = terms.into_iter().filter(|term| !term.is_string_literal_expr());
+        for term in rest {
+            match term {
+                // Its text is read; what is put into it is not.
+                Expr::FString(text) => {
+                    pending.extend(
+                        text.value
+                            .elements()
+                            .filter(|part| part.is_interpolation())
+                            .map(Node::Element),
+                    );
+                }
+                _ => pending.push(Node::Expr(term)),
+            }
+        }
+    }
+
+    fn call(&mut self, call: &'a ExprCall) {
+        let (receiver, name) = match &*call.func {
+            Expr::Name(name) => (None, name.id.as_str()),
+            Expr::Attribute(attribute) => (attribute.value.as_name_expr(), attribute.attr.as_str()),
+            _ => return,
+        };
+        for keyword in &call.arguments.keywords {
+            let word = keyword.arg.as_ref().map_or("", |word| word.as_str());
+            if matches!(word, "host" | "hostname") {
+                self.address(&keyword.value);
+            }
+        }
+        for (_, place) in PAIR_CALLS.iter().filter(|(known, _)| *known == name) {
+            if let Some(Expr::Tuple(pair)) = call.arguments.args.get(*place)
+                && let [host, _, ..] = pair.elts.as_slice()
+            {
+                self.address(host);
+            }
+        }
+        let Some(first) = call.arguments.args.first() else {
+            return;
+        };
+        if HOST_CALLS.contains(&name) || (name == "connect" && is_login(call)) {
+            self.address(first);
+        }
+        if CLIENT_CALLS.contains(&name)
+            && let (Some(receiver), Some(text)) = (receiver, text_of(first))
+        {
+            self.client_calls.push((receiver.id.as_str(), text));
+        }
+    }
+
+    fn address(&mut self, expression: &Expr) {
+        if let Some(text) = text_of(expression) {
+            domains::of_address(&text, &mut self.hosts);
+        }
+    }
+
+    fn conclude(mut self) -> Analysis {
+        for (receiver, text) in &self.client_calls {
+            let module = self.modules.get(receiver).copied().unwrap_or(receiver);
+            if CLIENT_MODULES.contains(&module) {
+                domains::of_address(text, &mut self.hosts);
+            }
+        }
+        Analysis {
+            functions: self.functions,
+            classes: self.classes,
+            imports: self.imports.into_iter().collect(),
+            domains: self.hosts.into_iter().collect(),
+            cyclomatic_complexity: self.decisions.saturating_add(1),
+            ..Analysis::default()
+        }
+    }
+}
+
+/// `ssh.connect('example.com', username='me')`, `client.connect('example.com', 1883)`.
+fn is_login(call: &ExprCall) -> bool {
+    let word_of =
+        |keyword: &ruff_python_ast::Keyword| keyword.arg.as_ref().map(|word| word.as_str().to_owned());
+    let words = call.arguments.keywords.iter().filter_map(word_of);
+    call.arguments
+        .args
+        .get(1)
+        .is_some_and(Expr::is_number_literal_expr)
+        || words.into_iter().any(|word| LOGIN_WORDS.contains(&word.as_str()))
+}
+
+fn text_of(expression: &Expr) -> Option<Cow<'_, str>> {
+    match expression {
+        Expr::StringLiteral(text) => Some(Cow::Borrowed(text.value.to_str())),
+        Expr::FString(text) => Some(Cow::Owned(with_holes(text))),
+        _ => None,
+    }
+}
+
+/// The text of an f-string, `{}` for what is put into it.
+fn with_holes(text: &ExprFString) -> String {
+    let mut joined = String::new();
+    for part in text.value.iter() {
+        match part {
+            FStringPart::Literal(literal) => joined.push_str(literal),
+            FStringPart::FString(piece) => {
+                for element in &piece.elements {
+                    joined.push_str(match element {
+                        InterpolatedStringElement::Literal(literal) => &literal.value,
+                        InterpolatedStringElement::Interpolation(_) => "{}",
+                    });
+                }
+            }
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(code: &str) -> Analysis {
+        of(ruff_python_parser::parse_module(code).unwrap().syntax())
+    }
+
+    fn check_hosts(cases: &[(&str, &[&str])]) {
+        for (code, expected) in cases {
+            assert_eq!(measured(code).domains, *expected, "of {code}");
+        }
+    }
+
+    #[test]
+    fn functions_classes_and_imports_are_counted_wherever_they_are() {
+        let code = "import os, sys as s\nimport os\nfrom a.b import c\nfrom . import d\nfrom ..e import f\n\
+                    class A:\n    class B: pass\n    def m(self):\n        import json\n        return lambda: 1\n\
+                    async def g(): pass\n";
+        let analysis = measured(code);
+        assert_eq!((analysis.functions, analysis.classes), (3, 2));
+        assert_eq!(analysis.imports, [".", "..e", "a.b", "json", "os", "sys"]);
+    }
+
+    #[test]
+    fn every_decision_counts_one() {
+        for (code, expected) in [
+            ("", 1),
+            ("x = 1", 1),
+            ("if a: pass\nelif b: pass\nelif c: pass\nelse: pass", 4),
+            ("for a in b: pass\nelse: pass", 2),
+            ("while a: pass", 2),
+            ("async def f():\n async for a in b: pass\n async with c: pass", 2),
+            ("with a: pass", 1),
+            (
+                "try: pass\nexcept A: pass\nexcept B: pass\nelse: pass\nfinally: pass",
+                3,
+            ),
+            ("assert a, b", 2),
+            ("a and b and c or d", 4),
+            ("a if b else c", 2),
+            ("[a for b in c for d in e if f if g]", 5),
+            ("{a: b for c in d}, {a for b in c}, (a for b in c)", 4),
+            ("match a:\n case 1: pass\n case [2, _]: pass\n case _: pass", 3),
+            ("match a:\n case _ if b: pass\n case x: pass", 2),
+            ("match a:\n case 1 | 2: pass\n case _: pass", 2),
+            ("def f():\n def g():\n  if a: pass", 2),
+            ("lambda: a or b", 2),
+        ] {
+            assert_eq!(measured(code).cyclomatic_complexity, expected, "of {code}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_found_in_texts_and_in_calls_that_connect() {
+        check_hosts(&[
+            ("'https://a.example/x'", &[]),
+            ("x = 'https://a.example/x'", &["a.example"]),
+            ("x = b'https://a.example/x'", &["a.example"]),
+            (
+                "x = f'https://a.example/{y}/http://b.example'",
+                &["a.example", "b.example"],
+            ),
+            ("x = f'https://{y}.example/'", &[]),
+            ("x = f'https://a.{y}.example/'", &[]),
+            ("x = 'https://' 'a.example'", &["a.example"]),
+            ("x = 'https://' + 'a.example' + p", &["a.example"]),
+            ("x = 'https://a.' + region + '.example'", &[]),
+            ("x = y + f('https://a.example')", &["a.example"]),
+            ("x = y + f'{f(\"https://a.example\")}'", &["a.example"]),
+            ("x = 'a.example'", &[]),
+            ("d.get('a.example')", &[]),
+            ("requests.get('a.example')", &["a.example"]),
+            ("import requests as r\nr.get('a.example')", &["a.example"]),
+            ("requests.get(url=f'https://a.example/{x}')", &["a.example"]),
+            ("socket.create_connection(('a.example', 1))", &["a.example"]),
+            ("s.connect(('a.example', 1))", &["a.example"]),
+            ("s.sendto(b'', ('a.example', 53))", &["a.example"]),
+            ("s.bind(('a.example', 1))", &[]),
+            ("http.client.HTTPSConnection('a.example', 443)", &["a.example"]),
+            ("HTTPSConnection('a.example:443')", &["a.example"]),
+            ("sqlite3.connect('app.data')", &[]),
+            ("ssh.connect('a.example', username='me')", &["a.example"]),
+            ("psycopg2.connect(host='db', dbname='x')", &["db"]),
+            ("app.run(host='0.0.0.0')", &[]),
+            ("# https://a.example\n", &[]),
+            ("def f():\n  '''https://a.example'''\n", &[]),
+        ]);
+    }
+
+    #[test]
+    fn a_deep_tree_needs_no_stack() {
+        let code = format!("x = {}", vec!["'a'"; 2000].join(" + "));
+        assert_eq!(measured(&code).cyclomatic_complexity, 1);
+        let code = format!("x = {}a{}", "[".repeat(150), "]".repeat(150));
+        assert_eq!(measured(&code).cyclomatic_complexity, 1);
+    }
+}

@@ -1,0 +1,92 @@
+//! Python, by the parser of ruff.
+
+mod builtin_names;
+mod children;
+mod fix;
+pub(crate) mod meaning;
+mod measure;
+mod module_attributes;
+pub(crate) mod nesting;
+pub mod profile;
+mod rules;
+pub(crate) mod scope;
+pub(crate) mod spine;
+mod standard_modules;
+mod syntax;
+mod well_known;
+
+use crate::{
+    CodeQuestion,
+    rule::{Checked, Finding},
+};
+use nesting::TooDeep;
+use ringfence_types::Severity;
+use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
+use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
+use scope::Scopes;
+
+pub(crate) use rules::RULES;
+pub use well_known::check_known_import;
+
+/// Everything that is found of a text.
+pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
+    let height = match nesting::look(code) {
+        Ok(height) => height,
+        Err(TooDeep(at)) => return too_deep(at),
+    };
+    let Some(parsed) = parse(code) else {
+        return Checked::default();
+    };
+    let mut findings = Vec::new();
+    findings.extend(rules::check_encoding(code, &asked.rules));
+    if parsed.has_syntax_errors() {
+        findings.extend(syntax::errors(
+            parsed.errors(),
+            parsed.unsupported_syntax_errors(),
+        ));
+        // A tree that the parser mended may be deeper than its brackets say, and to drop it recurses. The process that
+        // answers ends with the answer.
+        std::mem::forget(parsed);
+        return Checked {
+            findings,
+            ..Checked::default()
+        };
+    }
+    let module = parsed.syntax();
+    let scopes = Scopes::of(module);
+    findings.extend(syntax::check(code, module, &scopes, height));
+    let missing = if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        fix::Missing::default()
+    } else {
+        fix::look(code, &parsed, &scopes, asked)
+    };
+    findings.extend(rules::check(code, module, &scopes, asked));
+    findings.extend(missing.findings);
+    Checked {
+        findings,
+        analysis: measure::of(module),
+        fix: missing.fix,
+    }
+}
+
+/// By the newest grammar that the parser has settled.
+fn parse(code: &str) -> Option<Parsed<ModModule>> {
+    let options = ParseOptions::from(PySourceType::Python).with_target_version(PythonVersion::latest());
+    parse_unchecked(code, options).try_into_module()
+}
+
+fn too_deep(at: usize) -> Checked {
+    Checked {
+        findings: vec![Finding {
+            range: at.saturating_sub(1)..at,
+            rule: &rules::NESTING,
+            severity: Severity::Error,
+            what: "here it is one level too many".to_owned(),
+            hint: None,
+        }],
+        ..Checked::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

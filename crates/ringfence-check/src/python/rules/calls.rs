@@ -1,0 +1,320 @@
+//! Calls of which the arguments decide: `open('/etc/passwd')`, `getattr(x, name)`, `run(command, shell=True)`,
+//! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
+
+use super::{
+    DYNAMIC_EXECUTION, FILE_ACCESS, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
+    Weight, attributes, texts,
+    walk::{Before, Walk},
+};
+use crate::python::{meaning::Meaning, spine::spine_of};
+use ringfence_types::Profile;
+use ruff_python_ast::{self as ast, Arguments, Expr};
+use ruff_text_size::{Ranged, TextRange};
+
+/// Unpacking of code is looked for so many calls deep.
+const UNPACKING_DEPTH_MAX: u32 = 8;
+
+impl<'a> Walk<'a, '_, '_> {
+    pub(super) fn call(&mut self, call: &'a ast::ExprCall, before: Before<'a, '_>) {
+        let arguments = &call.arguments;
+        match before.meaning {
+            Meaning::Builtin(name) => self.call_of_builtin(name, call),
+            Meaning::Path(path) => self.call_of_path(path, call),
+            // A format string that stands there as it is was looked at as a text.
+            Meaning::Method(value, "format" | "format_map") if !is_written(before.expr) => {
+                if let Some(text) = value.as_text() {
+                    self.format(text, call.range());
+                }
+            }
+            Meaning::Getter(_) | Meaning::Item(_) | Meaning::Caller(_) | Meaning::Unknown => {
+                self.call_of_unknown(before.expr, arguments, call.range());
+            }
+            _ => {}
+        }
+    }
+
+    fn call_of_builtin(&mut self, name: &str, call: &'a ast::ExprCall) {
+        let arguments = &call.arguments;
+        match name {
+            "eval" | "exec" | "compile" => self.executed(name, arguments),
+            "getattr" | "setattr" | "delattr" | "hasattr" => {
+                self.attribute_by_name(name, arguments, call.range(), 1)
+            }
+            "open" => self.opened(arguments, call.range()),
+            "help" | "license" | "copyright" | "credits" | "__import__" => {}
+            _ => {}
+        }
+    }
+
+    fn call_of_path(&mut self, path: &str, call: &'a ast::ExprCall) {
+        let (arguments, range) = (&call.arguments, call.range());
+        match path {
+            "io.open" | "_io.open" | "codecs.open" | "io.FileIO" | "_io.FileIO" => {
+                self.opened(arguments, range)
+            }
+            "operator.attrgetter" | "_operator.attrgetter" => self.getter(arguments, range),
+            "operator.methodcaller" | "_operator.methodcaller" => {
+                self.attribute_by_name("methodcaller", arguments, range, 0);
+            }
+            "inspect.getattr_static" => self.attribute_by_name("getattr_static", arguments, range, 1),
+            "builtins.str.format" | "builtins.str.format_map" => match self.meanings.argument(arguments, 0) {
+                Meaning::Text(text) => {
+                    if !arguments.args.first().is_some_and(Expr::is_string_literal_expr) {
+                        self.format(&text, range);
+                    }
+                }
+                _ => self.unknown_format(range, Weight::SUSPECT),
+            },
+            "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
+            "numpy.load" | "torch.load" => self.loaded(path, arguments, range),
+            "dataclasses.make_dataclass" => self.dataclass(arguments, range),
+            _ if path.starts_with("subprocess.") => self.shell(path, arguments),
+            _ if path.ends_with(".__getattribute__") => {
+                let at = usize::from(path.starts_with("builtins."));
+                self.attribute_by_name("__getattribute__", arguments, range, at);
+            }
+            _ => {}
+        }
+    }
+
+    fn call_of_unknown(&mut self, function: &'a Expr, arguments: &'a Arguments, range: TextRange) {
+        let Expr::Attribute(attribute) = function else {
+            return;
+        };
+        match attribute.attr.as_str() {
+            "format_map" => self.unknown_format(range, Weight::STRICT_WARNING),
+            "format" if !arguments.is_empty() && !is_written(function) => {
+                self.unknown_format(range, Weight::STRICT_WARNING);
+            }
+            _ => {}
+        }
+    }
+
+    /// `eval`, `exec` and `compile` were told; here is told what of.
+    fn executed(&mut self, name: &str, arguments: &'a Arguments) {
+        let Some(code) = arguments.args.first() else {
+            return;
+        };
+        if let Some(by) = self.unpacked_by(code, 0) {
+            let what = format!("`{name}` runs what `{by}` unpacks");
+            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+        } else if matches!(self.meanings.of(code), Meaning::Text(_)) && !code.is_string_literal_expr() {
+            let what = format!("`{name}` runs a text that is put together from pieces");
+            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+        }
+    }
+
+    /// What unpacks an argument: `zlib.decompress`, `base64.b64decode`.
+    fn unpacked_by(&self, expr: &'a Expr, depth: u32) -> Option<String> {
+        if depth >= UNPACKING_DEPTH_MAX {
+            return None;
+        }
+        let expr = self.value_of(expr);
+        for part in spine_of(expr).iter().copied() {
+            if let Expr::Call(call) = part {
+                let function = self.meanings.of(&call.func);
+                if let Some(path) = function.as_path().filter(|path| unpacks(path)) {
+                    return Some(path.to_owned());
+                }
+                let inner = call.arguments.args.first();
+                if let Some(found) = inner.and_then(|inner| self.unpacked_by(inner, depth + 1)) {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    /// `getattr(x, 'name')`.
+    fn attribute_by_name(&mut self, function: &str, arguments: &'a Arguments, range: TextRange, at: usize) {
+        match self.meanings.argument(arguments, at) {
+            Meaning::Text(name) => self.attribute_text(function, &name, arguments.args.get(at), range),
+            _ => {
+                let what =
+                    format!("`{function}` with a name that is no constant reads or sets any attribute");
+                self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            }
+        }
+    }
+
+    fn attribute_text(&mut self, function: &str, name: &str, argument: Option<&'a Expr>, range: TextRange) {
+        // A text that stands there as it is was looked at as a text.
+        let written = argument.is_some_and(Expr::is_string_literal_expr);
+        if let Some(said) = attributes::judge(name, ast::ExprContext::Load, attributes::Of::Anything) {
+            let weight = if written && self.profile == Profile::Strict {
+                Weight::of(None, None)
+            } else {
+                said.weight
+            };
+            self.say(
+                said.rule,
+                weight,
+                range,
+                format!("`{function}` reads `{name}`, which {}", said.does),
+            );
+        }
+    }
+
+    /// `operator.attrgetter('a.b', 'c')`.
+    fn getter(&mut self, arguments: &'a Arguments, range: TextRange) {
+        for (at, argument) in arguments.args.iter().enumerate() {
+            match self.meanings.argument(arguments, at) {
+                Meaning::Text(way) => {
+                    let written = Some(argument).filter(|_| !way.contains('.'));
+                    for name in way.split('.') {
+                        self.attribute_text("attrgetter", name, written, range);
+                    }
+                }
+                _ => self.attribute_by_name("attrgetter", arguments, range, at),
+            }
+        }
+    }
+
+    fn opened(&mut self, arguments: &'a Arguments, range: TextRange) {
+        let Some(file) = arguments.find_argument_value("file", 0) else {
+            return;
+        };
+        let path = match self.meanings.of(file) {
+            Meaning::Text(path) => path,
+            Meaning::Number(_) => return,
+            _ => {
+                let what = "a file is opened by a name that is no constant".to_owned();
+                self.say(&FILE_ACCESS, Weight::NOTED, range, what);
+                return;
+            }
+        };
+        let weight = if is_outside(&path) {
+            Weight::SUSPECT
+        } else {
+            Weight::ORDINARY
+        };
+        let shown: String = path.chars().take(80).collect();
+        self.say(&FILE_ACCESS, weight, range, format!("`{shown}` is opened"));
+    }
+
+    fn shell(&mut self, path: &str, arguments: &'a Arguments) {
+        let Some(keyword) = arguments.find_keyword("shell") else {
+            return;
+        };
+        let off = match &keyword.value {
+            Expr::BooleanLiteral(value) => !value.value,
+            Expr::NoneLiteral(_) => true,
+            Expr::NumberLiteral(_) => self.meanings.of(&keyword.value) == Meaning::Number(0),
+            _ => false,
+        };
+        if !off {
+            let what = format!("`{path}` gives its command to a shell");
+            self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
+        }
+    }
+
+    fn yaml(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let loader = arguments
+            .find_argument_value("Loader", 1)
+            .map(|loader| self.meanings.of(loader));
+        let safe = ["SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader"];
+        let name = loader
+            .as_ref()
+            .and_then(Meaning::as_path)
+            .and_then(|path| path.rsplit('.').next());
+        if !name.is_some_and(|name| safe.contains(&name)) {
+            let what = format!("`{path}` without `SafeLoader` makes any object that the text names");
+            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
+        }
+    }
+
+    /// Pickles hide in the files of `numpy` and `torch`.
+    fn loaded(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let keyword = |name: &str| arguments.find_keyword(name).map(|keyword| &keyword.value);
+        let is = |value: Option<&Expr>, expect: bool| matches!(value, Some(Expr::BooleanLiteral(value)) if value.value == expect);
+        let safe = match path {
+            "numpy.load" => match keyword("allow_pickle") {
+                None => true,
+                value => is(value, false),
+            },
+            _ => is(keyword("weights_only"), true),
+        };
+        if !safe {
+            self.say(
+                &UNSAFE_LOAD,
+                Weight::GRAVE,
+                range,
+                format!("`{path}` runs code that the data names"),
+            );
+        }
+    }
+
+    /// The fields of `make_dataclass` become the text of a function.
+    fn dataclass(&mut self, arguments: &'a Arguments, range: TextRange) {
+        let fields: Vec<&'a Expr> = match arguments.find_argument_value("fields", 1) {
+            Some(Expr::List(list)) => list.elts.iter().collect(),
+            Some(Expr::Tuple(tuple)) => tuple.elts.iter().collect(),
+            _ => Vec::new(),
+        };
+        let is_name = |field: &&'a Expr| {
+            let name = match field {
+                Expr::Tuple(tuple) => tuple.elts.first().unwrap_or(field),
+                name => name,
+            };
+            matches!(self.meanings.of(name), Meaning::Text(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+        };
+        if fields.is_empty() || !fields.iter().all(is_name) {
+            let what = "`make_dataclass` makes code of names that are no constants".to_owned();
+            self.say(&DYNAMIC_EXECUTION, Weight::SUSPECT, range, what);
+        }
+    }
+
+    fn format(&mut self, text: &str, range: TextRange) {
+        if let Some(name) = texts::format_attribute(text) {
+            let what = format!("a format string reads the attribute `{name}`");
+            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
+        }
+    }
+
+    fn unknown_format(&mut self, range: TextRange, weight: Weight) {
+        let what = "a format string that is no constant may read any attribute".to_owned();
+        self.say(&FORMAT_ATTRIBUTE, weight, range, what);
+    }
+}
+
+/// Is it a method of a text that stands there as it is.
+fn is_written(function: &Expr) -> bool {
+    matches!(function, Expr::Attribute(attribute) if attribute.value.is_string_literal_expr() || attribute.value.is_f_string_expr())
+}
+
+fn unpacks(path: &str) -> bool {
+    matches!(
+        path,
+        "base64.b64decode"
+            | "base64.b32decode"
+            | "base64.b16decode"
+            | "base64.b85decode"
+            | "base64.a85decode"
+            | "base64.urlsafe_b64decode"
+            | "base64.standard_b64decode"
+            | "base64.decodebytes"
+            | "binascii.unhexlify"
+            | "binascii.a2b_hex"
+            | "binascii.a2b_base64"
+            | "builtins.bytes.fromhex"
+            | "builtins.bytearray.fromhex"
+            | "codecs.decode"
+            | "codecs.encode"
+            | "zlib.decompress"
+            | "gzip.decompress"
+            | "bz2.decompress"
+            | "lzma.decompress"
+            | "marshal.loads"
+            | "pickle.loads"
+    )
+}
+
+/// Neither in the workspace nor among temporary files.
+fn is_outside(path: &str) -> bool {
+    let climbs = path.split(['/', '\\']).any(|part| part == "..");
+    let within = |place: &str| {
+        path.strip_prefix(place)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    climbs || (path.starts_with('/') && !within("/workspace") && !within("/tmp"))
+}

@@ -1,0 +1,93 @@
+//! The left spine of an expression: `a` in `a + b + c`, in `a.b.c`, in `a()[0]()`. Generated code has spines of thousands of
+//! terms, so whoever walks a tree goes down them by a loop, and recurses only where brackets bound the depth (see `nesting`).
+
+use ruff_python_ast::{Expr, visitor::Visitor};
+
+/// The part of an expression that stands leftmost and nests without a bracket.
+pub(crate) fn left_of(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::BinOp(binary) => Some(&binary.left),
+        Expr::Attribute(attribute) => Some(&attribute.value),
+        Expr::Call(call) => Some(&call.func),
+        Expr::Subscript(subscript) => Some(&subscript.value),
+        _ => None,
+    }
+}
+
+/// So many parts are kept without asking for memory; hardly any expression has more.
+const FEW: usize = 8;
+
+/// The parts of a spine from the innermost to the whole: `a`, `a.b`, `a.b()`.
+pub(crate) enum Spine<'a> {
+    Few([&'a Expr; FEW], usize),
+    Many(Vec<&'a Expr>),
+}
+
+impl<'a> std::ops::Deref for Spine<'a> {
+    type Target = [&'a Expr];
+    fn deref(&self) -> &[&'a Expr] {
+        match self {
+            Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
+            Self::Many(parts) => parts,
+        }
+    }
+}
+
+/// The spine of an expression.
+pub(crate) fn spine_of(expr: &Expr) -> Spine<'_> {
+    let mut few = [expr; FEW];
+    let mut count = 1;
+    let mut at = expr;
+    while let Some(left) = left_of(at) {
+        let Some(slot) = few.get_mut(count) else {
+            return long_spine_of(expr);
+        };
+        *slot = left;
+        count += 1;
+        at = left;
+    }
+    if let Some(parts) = few.get_mut(..count) {
+        parts.reverse();
+    }
+    Spine::Few(few, count)
+}
+
+fn long_spine_of(expr: &Expr) -> Spine<'_> {
+    let mut parts = vec![expr];
+    let mut at = expr;
+    while let Some(left) = left_of(at) {
+        parts.push(left);
+        at = left;
+    }
+    parts.reverse();
+    Spine::Many(parts)
+}
+
+/// What an expression has besides its leftmost part.
+pub(crate) fn walk_right<'a, V: Visitor<'a> + ?Sized>(visitor: &mut V, expr: &'a Expr) {
+    match expr {
+        Expr::BinOp(binary) => visitor.visit_expr(&binary.right),
+        Expr::Call(call) => visitor.visit_arguments(&call.arguments),
+        Expr::Subscript(subscript) => visitor.visit_expr(&subscript.slice),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ruff_python_parser::parse_expression;
+    use ruff_text_size::Ranged;
+
+    #[test]
+    fn a_spine_goes_from_the_innermost_part_to_the_whole() {
+        for count in [0, 1, 6, 7, 8, 9, 100] {
+            let code = format!("a{}", ".b".repeat(count));
+            let parsed = parse_expression(&code).unwrap();
+            let spine = spine_of(parsed.expr());
+            let ends: Vec<usize> = spine.iter().map(|part| part.end().to_usize()).collect();
+            let expect: Vec<usize> = (0..=count).map(|at| 1 + 2 * at).collect();
+            assert_eq!(ends, expect);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What is found of whole programs.
+
+mod hostile;
+mod programs;
+mod rules;
+mod speed;
+
+use super::*;
+use ringfence_types::{Language, Profile, Rules};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+fn asked(profile: Profile) -> CodeQuestion {
+    CodeQuestion {
+        language: Language::Python,
+        rules: Rules {
+            profile,
+            imports: profile::modules(profile),
+        },
+        auto_fix: false,
+        is_fragment: false,
+        known_imports: BTreeMap::new(),
+        local_modules: BTreeSet::new(),
+    }
+}
+
+fn found(code: &str, profile: Profile) -> Vec<Finding> {
+    let mut findings = check(code, &asked(profile)).findings;
+    findings.sort_by_key(|finding| (finding.range.start, finding.range.end, finding.rule.id));
+    findings
+}
+
+fn line_of(code: &str, finding: &Finding) -> usize {
+    code[..finding.range.start].matches('\n').count() + 1
+}
+
+/// `line rule severity: what`, one for each finding.
+fn told(code: &str, profile: Profile) -> Vec<String> {
+    found(code, profile)
+        .iter()
+        .map(|finding| {
+            let line = line_of(code, finding);
+            format!(
+                "{line} {} {}: {}",
+                finding.rule.id,
+                finding.severity.as_str(),
+                finding.what
+            )
+        })
+        .collect()
+}
+
+fn errors(code: &str, profile: Profile) -> Vec<String> {
+    let told = told(code, profile);
+    told.into_iter()
+        .filter(|line| line.contains(" error: "))
+        .collect()
+}
+
+/// Of this thread: what other programs on the machine use does not count.
+fn processor_time() -> Duration {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())
+}

@@ -1,0 +1,259 @@
+//! Which import a name stands for that a program uses without having it. A name alone says little: `datetime.now()` wants the class
+//! and `datetime.timedelta()` the module, `queue.append()` is somebody's list. So a name is decided by all its uses together,
+//! and where they disagree, or fit two imports, nothing is decided.
+
+mod table;
+
+use ringfence_types::ModuleName;
+use ruff_python_ast::{Stmt, StmtImport};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::LazyLock,
+};
+use table::{
+    ALIASES, CALLED, DATETIME_CLASS, MODULES, NAMES, OTHER_MODULES, OTHER_ROOTS, PACKAGES, Plain, WORDS,
+};
+
+/// Of an operator's own import.
+const STATEMENT_BYTES_MAX: usize = 300;
+
+/// How a name is used in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Use<'a> {
+    /// `name.a.b`: the attributes, at most [`ATTRIBUTES_MAX`].
+    Attributes(Vec<&'a str>),
+    /// `name()`, `@name`.
+    Called,
+    /// Anything else.
+    Bare,
+}
+
+/// So many attributes tell which part of a package is meant.
+pub(super) const ATTRIBUTES_MAX: usize = 3;
+
+/// What the table says about a name.
+#[derive(Clone, Debug)]
+enum Meaning {
+    /// Attributes of a module; none: any.
+    Module(&'static str, Option<&'static [&'static str]>),
+    Package(&'static str, Plain, &'static [&'static str]),
+    Alias(&'static str),
+    Name(&'static str, &'static str),
+    Called(&'static str, &'static str),
+    DatetimeClass,
+}
+
+static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
+    let mut table: HashMap<&str, Vec<Meaning>> = HashMap::new();
+    let mut add = |name, meaning| table.entry(name).or_default().push(meaning);
+    for module in MODULES.iter().chain(OTHER_MODULES) {
+        add(*module, Meaning::Module(module, None));
+    }
+    for (module, attributes) in WORDS {
+        add(*module, Meaning::Module(module, Some(attributes)));
+    }
+    for (package, plain, parts) in PACKAGES {
+        add(*package, Meaning::Package(package, *plain, parts));
+    }
+    for (name, statement) in ALIASES {
+        add(*name, Meaning::Alias(statement));
+    }
+    for (module, names) in NAMES {
+        names
+            .iter()
+            .for_each(|name| add(*name, Meaning::Name(module, name)));
+    }
+    for (module, names) in CALLED {
+        names
+            .iter()
+            .for_each(|name| add(*name, Meaning::Called(module, name)));
+    }
+    add("datetime", Meaning::DatetimeClass);
+    table
+});
+
+/// The import that a name with these uses stands for, if there is exactly one. The operator's own names win.
+pub(super) fn statement(name: &str, uses: &[Use<'_>], own: &BTreeMap<String, String>) -> Option<String> {
+    if let Some(statement) = own.get(name) {
+        // Checked when it was set; the worker believes nobody.
+        return check_known_import(name, statement)
+            .is_ok()
+            .then(|| statement.trim().to_owned());
+    }
+    let meanings = TABLE.get(name)?;
+    let mut fitting = meanings.iter().filter_map(|meaning| meaning.statement(uses));
+    let first = fitting.next()?;
+    fitting.next().is_none().then_some(first)
+}
+
+/// A narrower import that does as well, for a profile that has only a part of the module: `import os.path`.
+pub(super) fn narrower(name: &str, uses: &[Use<'_>]) -> Option<String> {
+    let only_path = |used: &Use<'_>| matches!(used, Use::Attributes(chain) if chain.first() == Some(&"path"));
+    (name == "os" && uses.iter().all(only_path)).then(|| "import os.path".to_owned())
+}
+
+impl Meaning {
+    fn statement(&self, uses: &[Use<'_>]) -> Option<String> {
+        match self {
+            Self::Module(module, attributes) => {
+                let known = |first: &str| attributes.is_none_or(|known| known.contains(&first));
+                is_module(uses, known).then(|| format!("import {module}"))
+            }
+            Self::Alias(statement) => is_module(uses, |_| true).then(|| (*statement).to_owned()),
+            Self::Package(package, plain, parts) => parts_of(package, *plain, parts, uses),
+            Self::Name(module, name) => Some(format!("from {module} import {name}")),
+            Self::Called(module, name) => {
+                let called = uses.iter().all(|used| *used == Use::Called);
+                called.then(|| format!("from {module} import {name}"))
+            }
+            Self::DatetimeClass => {
+                let of_class = |used: &Use<'_>| match used {
+                    Use::Attributes(chain) => {
+                        chain.first().is_some_and(|first| DATETIME_CLASS.contains(first))
+                    }
+                    Use::Called | Use::Bare => true,
+                };
+                uses.iter()
+                    .all(of_class)
+                    .then(|| "from datetime import datetime".to_owned())
+            }
+        }
+    }
+}
+
+/// A module is never called, and at least once something of it is used.
+fn is_module(uses: &[Use<'_>], known: impl Fn(&str) -> bool) -> bool {
+    let mut attributes = uses.iter().filter_map(|used| match used {
+        Use::Attributes(chain) => chain.first(),
+        Use::Called | Use::Bare => None,
+    });
+    let told = attributes.clone().next().is_some() && attributes.all(|first| known(first));
+    told && !uses.contains(&Use::Called)
+}
+
+/// `import urllib.parse, urllib.request`: one statement, because it binds one name.
+fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Use<'_>]) -> Option<String> {
+    let mut needed = BTreeSet::new();
+    for used in uses {
+        let Use::Attributes(chain) = used else { return None };
+        let named = |part: &&&str| {
+            part.split('.').zip(chain).filter(|(a, b)| a == *b).count() == part.split('.').count()
+        };
+        match parts.iter().find(named) {
+            Some(part) => drop(needed.insert(*part)),
+            None => match plain {
+                Plain::All => {}
+                Plain::Only(known) if chain.first().is_some_and(|first| known.contains(first)) => {}
+                Plain::Only(_) => return None,
+            },
+        }
+    }
+    if needed.is_empty() {
+        return (!uses.is_empty()).then(|| format!("import {package}"));
+    }
+    let modules: Vec<String> = needed.iter().map(|part| format!("{package}.{part}")).collect();
+    Some(format!("import {}", modules.join(", ")))
+}
+
+/// May an operator say that a name stands for an import: one statement on one line that binds exactly that name.
+///
+/// # Errors
+/// In one sentence, what is wrong with it.
+pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
+    let text = statement.trim();
+    if text.len() > STATEMENT_BYTES_MAX || text.contains(|letter: char| letter.is_control() || letter == '\\')
+    {
+        return Err(format!(
+            "the import for `{name}` is not one line of at most {STATEMENT_BYTES_MAX} bytes"
+        ));
+    }
+    let wrong = || format!("`{text}` is not exactly one import");
+    let parsed = ruff_python_parser::parse_module(text).map_err(|_| wrong())?;
+    let [only] = parsed.suite().as_slice() else {
+        return Err(wrong());
+    };
+    if text.contains('#') || text.ends_with(';') {
+        return Err(format!("`{text}` is more than an import"));
+    }
+    let bound = match only {
+        Stmt::Import(import) => bound_by(import),
+        Stmt::ImportFrom(from) => {
+            if from.level > 0
+                || from
+                    .module
+                    .as_ref()
+                    .is_some_and(|module| module.as_str() == "__future__")
+            {
+                return Err(format!("`{text}` means something else in each program"));
+            }
+            let [alias] = from.names.as_slice() else {
+                return Err(format!("`{text}` binds more than `{name}`"));
+            };
+            Some(alias.asname.as_ref().unwrap_or(&alias.name).as_str())
+        }
+        _ => return Err(wrong()),
+    };
+    match bound {
+        Some("*") | None => Err(format!("`{text}` does not bind exactly `{name}`")),
+        Some(bound) if bound == name => Ok(()),
+        Some(bound) => Err(format!("`{text}` binds `{bound}`, not `{name}`")),
+    }
+}
+
+fn bound_by(import: &StmtImport) -> Option<&str> {
+    let [alias] = import.names.as_slice() else {
+        return None;
+    };
+    let root = || alias.name.as_str().split('.').next();
+    alias.asname.as_ref().map(|name| name.as_str()).or_else(root)
+}
+
+/// What a statement imports: modules, each with what is taken from it.
+pub(super) fn imported(statement: &str) -> Vec<(String, Option<String>)> {
+    let Ok(parsed) = ruff_python_parser::parse_module(statement) else {
+        return Vec::new();
+    };
+    let mut modules = Vec::new();
+    for statement in parsed.suite() {
+        match statement {
+            Stmt::Import(import) => {
+                modules.extend(import.names.iter().map(|alias| (alias.name.to_string(), None)));
+            }
+            Stmt::ImportFrom(from) => {
+                let module = from.module.as_ref().map(ToString::to_string).unwrap_or_default();
+                let names = from.names.iter();
+                modules.extend(names.map(|alias| (module.clone(), Some(alias.name.to_string()))));
+            }
+            _ => {}
+        }
+    }
+    modules
+}
+
+/// Does every interpreter have what the statement imports.
+pub(super) fn is_standard(statement: &str) -> bool {
+    imported(statement).iter().all(|(module, _)| {
+        let root = module.split('.').next().unwrap_or_default();
+        let known = MODULES.contains(&root)
+            || WORDS.iter().any(|(word, _)| *word == root)
+            || PACKAGES.iter().any(|(package, ..)| *package == root);
+        known && !OTHER_ROOTS.contains(&root)
+    })
+}
+
+/// Does a set of modules, each with what lies below it, have everything that a statement imports.
+pub(super) fn is_allowed(statement: &str, allowed: &BTreeSet<ModuleName>) -> bool {
+    let has = |module: &str| {
+        let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);
+        ends.filter_map(|end| module.get(..end)?.parse().ok())
+            .any(|name: ModuleName| allowed.contains(&name))
+    };
+    let modules = imported(statement);
+    !modules.is_empty()
+        && modules.iter().all(|(module, name)| {
+            has(module) || name.as_ref().is_some_and(|name| has(&format!("{module}.{name}")))
+        })
+}
+
+#[cfg(test)]
+mod tests;

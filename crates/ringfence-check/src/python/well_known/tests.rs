@@ -1,0 +1,216 @@
+//! Names that everybody knows, and which import each needs.
+
+use super::*;
+
+fn attributes(chain: &'static str) -> Use<'static> {
+    Use::Attributes(chain.split('.').collect())
+}
+
+fn check(name: &str, uses: &[Use<'_>], expected: Option<&str>) {
+    let found = statement(name, uses, &BTreeMap::new());
+    assert_eq!(found.as_deref(), expected, "{name} as {uses:?}");
+}
+
+#[test]
+fn a_name_means_what_all_its_uses_say() {
+    check("json", &[attributes("dumps")], Some("import json"));
+    check("json", &[attributes("dumps"), Use::Bare], Some("import json"));
+    check("json", &[Use::Called], None);
+    check("json", &[Use::Bare], None);
+    check("np", &[attributes("zeros")], Some("import numpy as np"));
+    check("Path", &[Use::Called], Some("from pathlib import Path"));
+    check("Optional", &[Use::Bare], Some("from typing import Optional"));
+    check(
+        "ET",
+        &[attributes("parse")],
+        Some("import xml.etree.ElementTree as ET"),
+    );
+    check(
+        "plt",
+        &[attributes("plot")],
+        Some("import matplotlib.pyplot as plt"),
+    );
+    check("partial", &[Use::Called], Some("from functools import partial"));
+    check("partial", &[Use::Bare], None);
+    check("nothing_known", &[Use::Called], None);
+}
+
+#[test]
+fn the_class_datetime_is_told_from_its_module() {
+    check(
+        "datetime",
+        &[attributes("now")],
+        Some("from datetime import datetime"),
+    );
+    check("datetime", &[Use::Called], Some("from datetime import datetime"));
+    check(
+        "datetime",
+        &[attributes("strptime"), Use::Bare],
+        Some("from datetime import datetime"),
+    );
+    check("datetime", &[attributes("datetime.now")], Some("import datetime"));
+    check("datetime", &[attributes("timedelta")], Some("import datetime"));
+    check("datetime", &[attributes("date.today")], Some("import datetime"));
+    check("datetime", &[attributes("now"), attributes("timedelta")], None);
+    check("datetime", &[attributes("somewhere")], None);
+}
+
+#[test]
+fn ordinary_words_are_modules_only_with_what_modules_have() {
+    check("queue", &[attributes("Queue")], Some("import queue"));
+    check("queue", &[attributes("append")], None);
+    check("string", &[attributes("ascii_letters")], Some("import string"));
+    check("string", &[attributes("upper")], None);
+    check("copy", &[attributes("deepcopy")], Some("import copy"));
+    check("copy", &[Use::Called], Some("from copy import copy"));
+    check("copy", &[Use::Called, attributes("copy")], None);
+    check("glob", &[Use::Called], Some("from glob import glob"));
+    check("time", &[attributes("sleep")], Some("import time"));
+    check("time", &[Use::Called], None);
+}
+
+#[test]
+fn parts_of_packages_are_imported_in_one_statement() {
+    check(
+        "urllib",
+        &[attributes("parse.quote")],
+        Some("import urllib.parse"),
+    );
+    let both = [attributes("request.urlopen"), attributes("parse.quote")];
+    check("urllib", &both, Some("import urllib.parse, urllib.request"));
+    check("urllib", &[attributes("urlopen")], None);
+    check(
+        "xml",
+        &[attributes("etree.ElementTree.parse")],
+        Some("import xml.etree.ElementTree"),
+    );
+    check("xml", &[attributes("etree")], None);
+    check("logging", &[attributes("info")], Some("import logging"));
+    check(
+        "logging",
+        &[attributes("info"), attributes("handlers.X")],
+        Some("import logging.handlers"),
+    );
+    check(
+        "concurrent",
+        &[attributes("futures.wait")],
+        Some("import concurrent.futures"),
+    );
+    check(
+        "collections",
+        &[attributes("abc.Mapping")],
+        Some("import collections.abc"),
+    );
+    check("collections", &[attributes("append")], None);
+}
+
+#[test]
+fn every_entry_binds_its_name_and_reads_as_an_import() {
+    for (name, meanings) in TABLE.iter() {
+        for meaning in meanings {
+            let uses = match meaning {
+                Meaning::Module(_, Some(known)) => vec![Use::Attributes(known.to_vec())],
+                Meaning::Module(_, None) | Meaning::Alias(_) => vec![attributes("x")],
+                Meaning::Package(_, Plain::Only(known), _) if !known.is_empty() => {
+                    vec![Use::Attributes(known.to_vec())]
+                }
+                Meaning::Package(_, Plain::Only(_), parts) => {
+                    vec![Use::Attributes(parts.first().unwrap().split('.').collect())]
+                }
+                Meaning::Package(_, Plain::All, _) => vec![attributes("x")],
+                Meaning::Name(..) | Meaning::Called(..) | Meaning::DatetimeClass => vec![Use::Called],
+            };
+            let statement = meaning
+                .statement(&uses)
+                .unwrap_or_else(|| panic!("{name}: {meaning:?}"));
+            assert_eq!(check_known_import(name, &statement), Ok(()), "{statement}");
+        }
+        // Two meanings never fit a use of one kind.
+        for uses in [vec![Use::Called], vec![Use::Bare], vec![attributes("x")]] {
+            let fitting = meanings
+                .iter()
+                .filter(|meaning| meaning.statement(&uses).is_some())
+                .count();
+            assert!(fitting <= 1, "{name}: {meanings:?} as {uses:?}");
+        }
+    }
+    eprintln!("well-known names: {}", TABLE.len());
+    assert!(TABLE.len() > 400, "{}", TABLE.len());
+}
+
+#[test]
+fn the_operators_own_names_win() {
+    let own = BTreeMap::from([
+        ("np".to_owned(), "import autograd.numpy as np".to_owned()),
+        ("bad".to_owned(), "import os; os.system('x')".to_owned()),
+    ]);
+    assert_eq!(
+        statement("np", &[attributes("zeros")], &own).as_deref(),
+        Some("import autograd.numpy as np")
+    );
+    assert_eq!(statement("bad", &[Use::Called], &own), None);
+}
+
+#[test]
+fn an_operators_import_is_one_import_of_that_name() {
+    for (name, statement) in [
+        ("np", "import numpy as np"),
+        ("os", "import os.path"),
+        ("a", "from b.c import a"),
+        ("a", " from b import c as a "),
+        ("naïve", "import naïve"),
+    ] {
+        assert_eq!(check_known_import(name, statement), Ok(()), "{statement}");
+    }
+    for (name, statement) in [
+        ("np", "import numpy"),
+        ("np", "import numpy as np, os"),
+        ("np", "import numpy as np; import os"),
+        ("np", "import numpy as np\nimport os"),
+        ("np", "import numpy as np # x"),
+        ("np", "import numpy as np;"),
+        ("np", "np = 1"),
+        ("np", ""),
+        ("np", "from numpy import *"),
+        ("*", "from numpy import *"),
+        ("path", "import os.path"),
+        ("a", "from . import a"),
+        ("annotations", "from __future__ import annotations"),
+        ("a", "from b import a, c"),
+        ("a", "from b import (\na)"),
+        ("a", "import \\\na"),
+        ("a", "if x: import a"),
+        ("np", "import numpy as np as np"),
+    ] {
+        assert!(check_known_import(name, statement).is_err(), "{statement}");
+    }
+}
+
+#[test]
+fn a_set_of_modules_allows_what_it_has_and_what_lies_below() {
+    let allowed: BTreeSet<ModuleName> = ["json", "xml.etree.ElementTree", "os.path", "urllib.parse"]
+        .iter()
+        .map(|name| name.parse().unwrap())
+        .collect();
+    for statement in [
+        "import json",
+        "import json.decoder",
+        "from json import dumps",
+        "import os.path",
+        "from os import path",
+        "import xml.etree.ElementTree as ET",
+        "from xml.etree import ElementTree",
+    ] {
+        assert!(is_allowed(statement, &allowed), "{statement}");
+    }
+    for statement in [
+        "import os",
+        "from os import system",
+        "import xml",
+        "import jsonx",
+        "import urllib.parse, urllib.request",
+        "x",
+    ] {
+        assert!(!is_allowed(statement, &allowed), "{statement}");
+    }
+}

@@ -1,0 +1,159 @@
+//! What a worker is asked, and what it answers: a head in JSON, and a body of text that no JSON is wrapped around.
+
+use crate::{javascript, python, shell, table, value, verdict};
+use ringfence_types::{CsvReport, JsonReport, Language, Rules, Validation};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is asked about the body.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Is this code what it should be.
+    Code(CodeQuestion),
+    /// Is this JSON what a schema says.
+    Json(JsonQuestion),
+    /// Is this table what it should be.
+    Csv(CsvQuestion),
+}
+
+/// About code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodeQuestion {
+    /// Of the code.
+    pub language: Language,
+    /// What it may do.
+    pub rules: Rules,
+    /// Add imports that are missing.
+    pub auto_fix: bool,
+    /// It goes on where others have ended, whose names it may use.
+    pub is_fragment: bool,
+    /// The operator's own well-known names, each with its import: `np`, `import numpy as np`.
+    pub known_imports: BTreeMap<String, String>,
+    /// Modules that come with the code.
+    pub local_modules: BTreeSet<String>,
+}
+
+/// About JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JsonQuestion {
+    /// How the schema is called in the answer.
+    pub name: String,
+    /// A JSON Schema.
+    pub schema: serde_json::Value,
+}
+
+/// About a table.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CsvQuestion {
+    /// Columns that must be there.
+    pub required_headers: Vec<String>,
+    /// By column: a word, or an object; see the contract of `validate_csv_data`.
+    pub type_constraints: serde_json::Map<String, serde_json::Value>,
+    /// One character; none: found out.
+    pub delimiter: Option<char>,
+}
+
+/// What is found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Of code.
+    Code(Box<CodeAnswer>),
+    /// Of JSON.
+    Json(JsonReport),
+    /// Of a table.
+    Csv(CsvReport),
+    /// The question itself is wrong.
+    Refused {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+/// Of code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CodeAnswer {
+    /// For the caller.
+    pub validation: Validation,
+    /// For the sandbox: what the fixes are, so that no line of the caller's code moves when it runs.
+    pub patches: Vec<Patch>,
+}
+
+/// An import that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// The name that it binds.
+    pub name: String,
+    /// `import numpy as np`.
+    pub statement: String,
+}
+
+/// The answer to a question.
+pub fn answer(question: &Question, body: &[u8]) -> Answer {
+    match question {
+        Question::Code(asked) => match std::str::from_utf8(body) {
+            Ok(code) => code_answer(asked, code),
+            Err(_) => Answer::Refused {
+                message: "the code is not UTF-8.".to_owned(),
+                hint: "Send text.".to_owned(),
+            },
+        },
+        Question::Json(asked) => value::check(asked, body),
+        Question::Csv(asked) => table::check(asked, body),
+    }
+}
+
+fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
+    let checked = match asked.language {
+        Language::Python => python::check(code, asked),
+        Language::Node => javascript::check(code, javascript::Dialect::JavaScript),
+        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript),
+        Language::Shell => shell::check(code),
+    };
+    Answer::Code(Box::new(verdict::conclude(code, checked)))
+}
+
+/// The worker: a head and a body in, an answer in JSON out.
+pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
+    let answer = match serde_json::from_slice(head) {
+        Ok(question) => answer(&question, body),
+        Err(error) => Answer::Refused {
+            message: format!("the question cannot be read: {error}."),
+            hint: "Report this.".to_owned(),
+        },
+    };
+    serde_json::to_vec(&answer).unwrap_or_default()
+}
+
+/// Makes once what every question needs, in the process whose forks answer them.
+pub fn warm_up() {
+    for language in [
+        Language::Python,
+        Language::Node,
+        Language::Typescript,
+        Language::Shell,
+    ] {
+        let question = Question::Code(CodeQuestion {
+            language,
+            rules: Rules::unrestricted(),
+            auto_fix: true,
+            is_fragment: false,
+            known_imports: BTreeMap::new(),
+            local_modules: BTreeSet::new(),
+        });
+        // Nested so deep that the parser asks how much stack there is, which a fork may not.
+        let told = answer(
+            &question,
+            ["(".repeat(64), "x".to_owned(), ")".repeat(64)]
+                .concat()
+                .as_bytes(),
+        );
+        drop(serde_json::to_vec(&told));
+    }
+}

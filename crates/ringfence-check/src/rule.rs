@@ -1,0 +1,59 @@
+//! The rules by name, and what a parser finds by them.
+
+use crate::{javascript, python, shell};
+use ringfence_types::{Analysis, Severity};
+use std::ops::Range;
+
+/// Something that code should not do without a reason.
+#[derive(Debug)]
+pub struct Rule {
+    /// `python.dynamic_execution`.
+    pub id: &'static str,
+    /// How bad it is by itself; a profile may make it an error.
+    pub severity: Severity,
+    /// What is looked for, in a few words.
+    pub title: &'static str,
+    /// Why it matters, in one sentence.
+    pub why: &'static str,
+    /// What to do instead.
+    pub hint: &'static str,
+}
+
+/// Every rule, by language.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    python::RULES
+        .iter()
+        .copied()
+        .chain(javascript::RULES)
+        .chain(shell::RULES)
+}
+
+/// One place where a rule holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    /// Bytes of the code.
+    pub(crate) range: Range<usize>,
+    pub(crate) rule: &'static Rule,
+    /// The rule's, or what the profile makes of it.
+    pub(crate) severity: Severity,
+    /// What is there: "`os.system` starts a process". The rule's reason is added to it.
+    pub(crate) what: String,
+    /// In place of the rule's.
+    pub(crate) hint: Option<String>,
+}
+
+/// Imports that are missing, and the code with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Fix {
+    pub(crate) patches: Vec<crate::Patch>,
+    pub(crate) code: String,
+}
+
+/// What is found of a piece of code.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) findings: Vec<Finding>,
+    /// But for counts of lines and characters, and for the word for the complexity.
+    pub(crate) analysis: Analysis,
+    pub(crate) fix: Option<Fix>,
+}

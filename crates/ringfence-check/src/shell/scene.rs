@@ -1,0 +1,184 @@
+//! A script with everything that is known of it, and the place for what is found.
+
+use super::{
+    call::{Call, Started, base},
+    rules,
+    syntax::{Command, Inside, Part, Script, Word},
+    value::{Expander, Values},
+};
+use crate::rule::{Finding, Rule};
+use ringfence_types::Severity;
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
+
+/// How far back a `cd` is looked for.
+const COMMANDS_BACK_MAX: usize = 50;
+
+/// Where the bytes of a text stand in the code.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// From this byte on.
+    At(usize),
+    /// Somewhere in there.
+    Within(Range<usize>),
+}
+
+impl Origin {
+    pub(super) fn place(&self, range: &Range<usize>) -> Range<usize> {
+        match self {
+            Self::At(from) => range.start + from..range.end + from,
+            Self::Within(range) => range.clone(),
+        }
+    }
+}
+
+/// What is found of a whole request.
+#[derive(Default)]
+pub(super) struct Report {
+    pub(super) findings: Vec<Finding>,
+    told: HashSet<(usize, usize, &'static str)>,
+    pub(super) imports: BTreeSet<String>,
+    pub(super) hosts: BTreeSet<String>,
+}
+
+/// One text: the script, or one that it starts.
+pub(super) struct Scene<'s> {
+    pub(super) text: &'s str,
+    pub(super) origin: &'s Origin,
+    pub(super) script: &'s Script<'s>,
+    pub(super) values: &'s Values,
+    pub(super) outer: Option<&'s Values>,
+    /// By command.
+    pub(super) started: &'s [Started],
+}
+
+impl Report {
+    pub(super) fn tell(
+        &mut self,
+        scene: &Scene<'_>,
+        range: &Range<usize>,
+        rule: &'static Rule,
+        what: String,
+    ) {
+        self.tell_as(scene, range, rule, rule.severity, what);
+    }
+
+    pub(super) fn tell_as(
+        &mut self,
+        scene: &Scene<'_>,
+        range: &Range<usize>,
+        rule: &'static Rule,
+        severity: Severity,
+        what: String,
+    ) {
+        let range = scene.origin.place(range);
+        if self.told.insert((range.start, range.end, rule.id)) {
+            self.findings.push(Finding {
+                range,
+                rule,
+                severity,
+                what,
+                hint: None,
+            });
+        }
+    }
+
+    /// Is it told of this place already.
+    pub(super) fn has(&self, scene: &Scene<'_>, range: &Range<usize>, rule: &Rule) -> bool {
+        let range = scene.origin.place(range);
+        self.told.contains(&(range.start, range.end, rule.id))
+    }
+
+    /// It could not be looked at.
+    pub(super) fn unread(&mut self, range: Range<usize>, what: String) {
+        self.findings.push(Finding {
+            range,
+            rule: &rules::UNPARSED,
+            severity: rules::UNPARSED.severity,
+            what,
+            hint: None,
+        });
+    }
+}
+
+impl<'s> Scene<'s> {
+    pub(super) fn expander(&self) -> Expander<'s> {
+        Expander {
+            script: self.script,
+            values: self.values,
+            outer: self.outer,
+        }
+    }
+
+    pub(super) fn command(&self, index: usize) -> Option<&'s Command<'s>> {
+        self.script.commands.get(index)
+    }
+
+    /// What the commands of a range start.
+    pub(super) fn calls(&self, commands: &Range<usize>) -> impl Iterator<Item = &'s Call> {
+        let started = self.started.get(commands.clone()).unwrap_or_default();
+        started.iter().flat_map(|started| &started.calls)
+    }
+
+    /// Does one of them start a program of such a name.
+    pub(super) fn starts(&self, commands: &Range<usize>, is: impl Fn(&Call) -> bool) -> bool {
+        self.calls(commands).any(is)
+    }
+
+    /// The directory that a `cd` before it has gone to, in the same shell.
+    pub(super) fn directory(&self, command: usize) -> Option<&'s str> {
+        let shell = self.command(command)?.shell;
+        let first = command.saturating_sub(COMMANDS_BACK_MAX);
+        for index in (first..command).rev() {
+            if self.command(index)?.shell != shell {
+                continue;
+            }
+            for call in &self.started.get(index)?.calls {
+                if matches!(call.name.as_str(), "cd" | "pushd") {
+                    return Some(call.operands().first().copied().unwrap_or("~"));
+                }
+                if call.name == "popd" {
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Commands whose output is part of a word, or is given as a file.
+    pub(super) fn inside<'w>(&self, word: &'w Word<'s>) -> impl Iterator<Item = &'w Inside> {
+        word.parts.iter().filter_map(|part| match part {
+            Part::Output(inside, _) | Part::Process(inside) => Some(inside),
+            _ => None,
+        })
+    }
+}
+
+/// Names of programs that fetch from the network.
+pub(super) fn downloads(call: &Call) -> bool {
+    matches!(
+        call.name.as_str(),
+        "curl"
+            | "wget"
+            | "fetch"
+            | "aria2c"
+            | "lynx"
+            | "http"
+            | "https"
+            | "axel"
+            | "GET"
+            | "lwp-request"
+            | "ftp"
+            | "tftp"
+    )
+}
+
+/// Programs that join their input and output to a connection.
+pub(super) fn connects(call: &Call) -> bool {
+    matches!(
+        base(&call.path),
+        "nc" | "ncat" | "netcat" | "nc.openbsd" | "nc.traditional" | "socat" | "telnet" | "pwncat"
+    )
+}

@@ -1,0 +1,211 @@
+//! What is done to processes, to the machine, and to what runs later.
+
+use super::{
+    call::Call,
+    rules,
+    scene::{Report, Scene},
+    value::{UNKNOWN, shown},
+};
+use crate::rule::Rule;
+use ringfence_types::Severity::{Error, Info, Warning};
+use std::ops::Range;
+
+pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+    let mut tell = |rule: &'static Rule, severity, what: &str| {
+        let what = match what {
+            "" => format!("`{}`", call.shown()),
+            what => format!("`{}` {what}", call.shown()),
+        };
+        report.tell_as(scene, range, rule, severity, what);
+    };
+    let operands = call.operands();
+    match call.name.as_str() {
+        "kill" if kills_all(call) => tell(&rules::KILL_ALL, Error, "ends every process"),
+        "killall5" => tell(&rules::KILL_ALL, Error, "ends every process"),
+        "pkill" | "killall" | "skill" => {
+            let all = |text: &&str| matches!(*text, "." | ".*" | "");
+            match operands.iter().any(all) || call.name == "pkill" && call.has("u", &[]) && operands.len() < 2
+            {
+                true => tell(&rules::KILL_ALL, Error, "ends every process"),
+                false => tell(&rules::KILL_BY_NAME, Warning, "ends processes by name"),
+            }
+        }
+        "fuser" if call.has("k", &["kill"]) => tell(&rules::KILL_BY_NAME, Warning, ""),
+        "shutdown" | "reboot" | "halt" | "poweroff" => tell(&rules::POWER, Warning, "stops the machine"),
+        "init" | "telinit" if matches!(operands.first(), Some(&("0" | "6"))) => {
+            tell(&rules::POWER, Warning, "stops the machine");
+        }
+        "systemctl" | "loginctl" => match operands.first() {
+            Some(&("reboot" | "poweroff" | "halt" | "kexec" | "suspend" | "hibernate" | "emergency")) => {
+                tell(&rules::POWER, Warning, "stops the machine");
+            }
+            Some(&("enable" | "link" | "edit")) => {
+                tell(&rules::SCHEDULE, Warning, "starts something at every boot")
+            }
+            Some(&("stop" | "disable" | "mask" | "kill" | "start" | "restart" | "daemon-reload")) => {
+                tell(&rules::SYSTEM_SETTINGS, Warning, "changes services");
+            }
+            _ => {}
+        },
+        "crontab" => match call.has("l", &[]) {
+            true => tell(&rules::SCHEDULE, Info, "lists what is planned"),
+            false if call.has("r", &[]) => {
+                tell(&rules::SCHEDULE, Warning, "removes everything that is planned")
+            }
+            false => tell(&rules::SCHEDULE, Warning, "plans work for later"),
+        },
+        "at" | "batch" | "systemd-run" => tell(&rules::SCHEDULE, Warning, "plans work for later"),
+        "history" if call.has("cdw", &[]) => tell(&rules::HISTORY, Warning, "removes the history"),
+        "set" if call.texts().collect::<Vec<_>>() == ["+o", "history"] => {
+            tell(&rules::HISTORY, Warning, "stops the history")
+        }
+        "unset" if operands.contains(&"HISTFILE") => tell(&rules::HISTORY, Warning, "stops the history"),
+        "sudo" | "doas" | "su" | "pkexec" | "runuser" => {
+            tell(&rules::PRIVILEGES, Info, "asks for other rights")
+        }
+        "enable" if call.has("f", &[]) => tell(&rules::LOADER, Warning, "loads a library into the shell"),
+        _ => settings(scene, call, range, report),
+    }
+}
+
+/// `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` sends a signal to one process.
+fn kills_all(call: &Call) -> bool {
+    let texts: Vec<&str> = call.texts().collect();
+    let targets = match texts.as_slice() {
+        ["-s" | "-n" | "--signal", _, rest @ ..] => rest,
+        ["--", rest @ ..] => rest,
+        [first, rest @ ..] if first.starts_with('-') => rest,
+        rest => rest,
+    };
+    targets.contains(&"-1")
+}
+
+/// Programs that change the system, whatever their arguments are, or unless they only ask.
+fn settings(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+    let operands = call.operands();
+    let changes = match call.name.as_str() {
+        "iptables" | "ip6tables" | "iptables-restore" | "arptables" | "ebtables" => {
+            !call.has("LSn", &["list"])
+        }
+        "nft" | "ufw" | "firewall-cmd" => !operands.iter().any(|text| matches!(*text, "list" | "status")),
+        "sysctl" => call.has("wp", &["write", "load"]) || operands.iter().any(|text| text.contains('=')),
+        "mount" => !operands.is_empty(),
+        "umount" | "swapon" | "swapoff" | "losetup" | "pivot_root" | "kexec" => !call.arguments.is_empty(),
+        "insmod" | "modprobe" | "rmmod" | "depmod" => !call.arguments.is_empty(),
+        "useradd" | "adduser" | "usermod" | "userdel" | "groupadd" | "groupdel" | "passwd" | "chpasswd"
+        | "visudo" | "vipw" | "chsh" | "gpasswd" => true,
+        "setenforce" | "setsebool" | "apparmor_parser" | "aa-disable" | "aa-complain" | "auditctl" => true,
+        "hostnamectl" | "timedatectl" | "localectl" => {
+            operands.first().is_some_and(|text| text.starts_with("set"))
+        }
+        "ip" => operands
+            .iter()
+            .any(|text| matches!(*text, "add" | "del" | "set" | "flush" | "replace")),
+        "ifconfig" | "route" => operands.len() > 1,
+        "tc" => operands
+            .iter()
+            .any(|text| matches!(*text, "add" | "del" | "replace")),
+        "chroot" | "nsenter" | "unshare" => true,
+        "gdb" | "strace" | "ltrace" => call.has("p", &["pid", "attach"]),
+        "docker" | "podman" => {
+            let opens = |text: &str| {
+                text == "--privileged"
+                    || text.starts_with("--pid=host")
+                    || text.contains("docker.sock")
+                    || text.starts_with("/:")
+                    || text.starts_with("--volume=/:")
+            };
+            call.texts().any(opens)
+        }
+        _ => false,
+    };
+    if changes {
+        let what = format!("`{}` changes the system", call.shown());
+        report.tell(scene, range, &rules::SYSTEM_SETTINGS, what);
+    }
+}
+
+/// `LD_PRELOAD=…` and the like.
+pub(super) fn assigned(
+    scene: &Scene<'_>,
+    name: &str,
+    value: &str,
+    range: &Range<usize>,
+    report: &mut Report,
+) {
+    let shown_value = shown(value);
+    let what = match name {
+        "LD_PRELOAD"
+        | "LD_AUDIT"
+        | "DYLD_INSERT_LIBRARIES"
+        | "BASH_ENV"
+        | "PROMPT_COMMAND"
+        | "PYTHONSTARTUP"
+        | "PERL5OPT"
+        | "RUBYOPT"
+        | "NODE_OPTIONS"
+        | "GIT_SSH_COMMAND"
+        | "LD_LIBRARY_PATH" => {
+            format!("`{name}={shown_value}`")
+        }
+        "HISTFILE" | "HISTSIZE" | "HISTFILESIZE" | "HISTCONTROL" => {
+            let stops = matches!(value, "" | "/dev/null" | "0");
+            if stops && name != "HISTCONTROL" {
+                let what = format!("`{name}={shown_value}` stops the history");
+                report.tell(scene, range, &rules::HISTORY, what);
+            }
+            return;
+        }
+        _ => return,
+    };
+    if value.is_empty() {
+        return;
+    }
+    // Build scripts put their own libraries first; what is loaded is what the program asks for.
+    let severity = match name {
+        "LD_LIBRARY_PATH" | "GIT_SSH_COMMAND" => Info,
+        "NODE_OPTIONS"
+            if !value.contains("require") && !value.contains("import") && !value.contains(UNKNOWN) =>
+        {
+            Info
+        }
+        _ => Warning,
+    };
+    report.tell_as(scene, range, &rules::LOADER, severity, what);
+}
+
+/// A function that starts itself twice, once without waiting: `:(){ :|:& };:`.
+pub(super) fn bombs(scene: &Scene<'_>, report: &mut Report) {
+    for function in &scene.script.functions {
+        let name = super::value::without_unknown(function.name);
+        let mut itself = 0_usize;
+        let mut waits = true;
+        for index in function.commands.clone() {
+            let calls = scene.started.get(index).map_or(&[][..], |started| &started.calls);
+            if calls.iter().any(|call| call.path == name) {
+                itself += 1;
+                waits &= !scene.command(index).is_some_and(|command| command.background);
+            }
+        }
+        if itself >= 2 && !waits {
+            let what = format!(
+                "the function `{}` starts itself {itself} times and does not wait",
+                shown(&name)
+            );
+            report.tell(scene, &function.range, &rules::FORK_BOMB, what);
+        }
+    }
+    let starts_itself = |index: &usize| {
+        scene.starts(&(*index..*index + 1), |call| {
+            matches!(call.path.as_str(), "$0" | "./$0")
+        })
+    };
+    let own: Vec<usize> = (0..scene.started.len()).filter(starts_itself).take(2).collect();
+    if let [first, second] = own.as_slice()
+        && scene.command(*second).is_some_and(|command| command.background)
+        && let Some(command) = scene.command(*first)
+    {
+        let what = "the script starts itself twice and does not wait".to_owned();
+        report.tell(scene, &command.range, &rules::FORK_BOMB, what);
+    }
+}

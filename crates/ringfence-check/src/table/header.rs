@@ -1,0 +1,199 @@
+//! The first row, and what separates its fields.
+
+use super::{Unusable, constraint::cut, text::Text};
+use crate::CsvQuestion;
+use csv::{ByteRecord, ReaderBuilder};
+use std::collections::HashMap;
+
+/// Of a table.
+const COLUMNS_MAX: usize = 10_000;
+const HEADER_BYTES_MAX: usize = 1 << 20;
+const NAME_CHARS_MAX: usize = 200;
+
+/// In the order in which they are believed.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// Of the beginning that is looked at.
+const SAMPLE_BYTES: usize = 64 << 10;
+const SAMPLE_ROWS: usize = 20;
+
+/// A delimiter that somebody asks for.
+pub(super) fn given(delimiter: char) -> Result<u8, Unusable> {
+    match u8::try_from(delimiter) {
+        Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(byte),
+        _ => Err(Unusable::new(
+            format!("{delimiter:?} cannot be a delimiter."),
+            "Send one ASCII character that is neither a quote nor a line end, or none.",
+        )),
+    }
+}
+
+/// The delimiter by which most of the wanted columns are there; of those, by which most of the first rows have as many
+/// fields as the header; of those, by which that has most.
+pub(super) fn found(text: &Text<'_>, asked: &CsvQuestion) -> u8 {
+    let sample = text.bytes.get(..SAMPLE_BYTES).unwrap_or(&text.bytes);
+    let mut best = (DELIMITERS[0], Merit::default());
+    for delimiter in DELIMITERS {
+        let merit = Merit::of(sample, delimiter, asked);
+        if merit > best.1 {
+            best = (delimiter, merit);
+        }
+    }
+    best.0
+}
+
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Merit {
+    wanted: usize,
+    even_rows: usize,
+    columns: usize,
+}
+
+impl Merit {
+    fn of(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> Self {
+        let mut reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .delimiter(delimiter)
+            .from_reader(sample);
+        let mut record = ByteRecord::new();
+        let mut merit = Self::default();
+        for row in 0..SAMPLE_ROWS {
+            if !reader.read_byte_record(&mut record).unwrap_or(false) {
+                break;
+            }
+            if row == 0 {
+                merit.columns = record.len();
+                merit.wanted = wanted(&record, asked);
+            }
+            // The last row may end in the middle of a field.
+            merit.even_rows += usize::from(record.len() == merit.columns);
+        }
+        if merit.columns <= 1 {
+            merit.even_rows = 0;
+            merit.columns = 0;
+        }
+        merit
+    }
+}
+
+fn wanted(header: &ByteRecord, asked: &CsvQuestion) -> usize {
+    let is_wanted = |name: &[u8]| {
+        std::str::from_utf8(name.trim_ascii()).is_ok_and(|name| {
+            asked.type_constraints.contains_key(name)
+                || asked.required_headers.iter().any(|known| known == name)
+        })
+    };
+    header
+        .iter()
+        .take(COLUMNS_MAX)
+        .filter(|name| is_wanted(name))
+        .count()
+}
+
+/// Names of columns.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    /// As they stand there.
+    pub(super) names: Vec<String>,
+    /// The first of each, without spaces around it.
+    positions: HashMap<String, usize>,
+}
+
+impl Header {
+    pub(super) fn of(record: &ByteRecord) -> Result<Self, Unusable> {
+        if record.len() > COLUMNS_MAX {
+            let message = format!(
+                "the table has {} columns; {COLUMNS_MAX} are allowed.",
+                record.len()
+            );
+            return Err(Unusable::new(
+                message,
+                "Say which delimiter it has, or check it in parts.",
+            ));
+        }
+        if record.as_slice().len() > HEADER_BYTES_MAX {
+            let message = format!("the header is longer than {HEADER_BYTES_MAX} bytes.");
+            return Err(Unusable::new(
+                message,
+                "The first row has to be the names of the columns.",
+            ));
+        }
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let names: Vec<String> = record.iter().map(name).collect();
+        let mut positions = HashMap::with_capacity(names.len());
+        for (at, name) in names.iter().enumerate() {
+            positions.entry(name.trim().to_owned()).or_insert(at);
+        }
+        Ok(Self { names, positions })
+    }
+
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        self.positions.get(name.trim()).copied()
+    }
+
+    /// Those that an earlier one is like, each once for each time.
+    pub(super) fn repeated(&self) -> Vec<&str> {
+        let mut sorted: Vec<&str> = self.names.iter().map(|name| name.trim()).collect();
+        sorted.sort_unstable();
+        let twins = sorted.windows(2).filter_map(|pair| match pair {
+            [one, other] if one == other => Some(*other),
+            _ => None,
+        });
+        twins.collect()
+    }
+
+    /// For an answer.
+    pub(super) fn told(&self, column: usize) -> Option<String> {
+        self.names.get(column).map(|name| cut(name, NAME_CHARS_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::text, *};
+
+    #[test]
+    fn a_delimiter_is_one_character_that_has_no_other_meaning() {
+        for delimiter in [',', ';', '\t', '|', ' ', '\u{1}'] {
+            assert_eq!(given(delimiter), Ok(delimiter as u8));
+        }
+        for delimiter in ['"', '\n', '\r', '\0', 'é', '→'] {
+            assert!(given(delimiter).is_err(), "{delimiter:?}");
+        }
+    }
+
+    #[test]
+    fn the_delimiter_is_found_by_the_first_rows() {
+        let check = |table: &str, wanted: &[&str], expect: char| {
+            let asked = CsvQuestion {
+                required_headers: wanted.iter().map(|name| (*name).to_owned()).collect(),
+                ..CsvQuestion::default()
+            };
+            assert_eq!(
+                char::from(found(&text::of(table.as_bytes()), &asked)),
+                expect,
+                "{table}"
+            );
+        };
+        check("a,b\n1,2\n", &[], ',');
+        check("a;b\n1,5;2,5\n", &[], ';');
+        check("a\tb\n1\t2\n", &[], '\t');
+        check("a|b|c\n1|2|3\n", &[], '|');
+        check("a\n1\n", &[], ',');
+        check("", &[], ',');
+        check("\"a,b,c\";d\n\"1,2,3\";4\n", &[], ';');
+        check("name, first;age\nx, y;3\n", &[], ',');
+        check("name, first;age\nx, y;3\n", &["age"], ';');
+        check("a,b;c\n1,2;3\n4;5\n", &[], ';');
+        check("time;note\n1;a,b\n2;c\n3;d,e,f\n", &[], ';');
+    }
+
+    #[test]
+    fn names_are_compared_without_spaces_around_them() {
+        let header = Header::of(&ByteRecord::from(vec![" a", "b ", "a", "", "b", "b"])).expect("a header");
+        assert_eq!(header.position("b"), Some(1));
+        assert_eq!(header.position("c"), None);
+        assert_eq!(header.repeated(), ["a", "b", "b"]);
+        assert_eq!(header.names[0], " a");
+    }
+}

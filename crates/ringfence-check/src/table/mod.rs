@@ -1,0 +1,70 @@
+//! Tables of comma-separated values: what RFC 4180 says, and what people send.
+//!
+//! - **Text.** UTF-8, with or without a byte-order mark, or UTF-16 with one. A row that is not UTF-8 is an error.
+//! - **Lines** end with LF, CRLF or CR. Empty lines are not rows.
+//! - **Delimiter.** As asked; else the one of `,` `;` tab `|` by which the first rows fall into equally many fields.
+//! - **Quotes.** A field in quotes may have delimiters, line ends and doubled quotes. A quote inside of an unquoted field is a
+//!   character, as for most readers; text after a closing quote and a quote that is never closed are errors.
+//! - **Header.** The first row. Names are compared without spaces around them, and must differ.
+//! - **Rows** are counted from 1, without the header. A row with too few or too many fields is one error; its fields are not
+//!   looked at, for nobody knows which is which.
+//! - **Fields.** See [`constraint`].
+
+mod asked;
+mod constraint;
+mod dates;
+mod fields;
+mod header;
+mod kinds;
+mod nearest;
+mod quotes;
+mod rows;
+mod text;
+mod unique;
+
+use crate::{Answer, CsvQuestion};
+use ringfence_types::CsvReport;
+
+/// Of a table.
+const TABLE_BYTES_MAX: usize = 256 << 20;
+
+/// The question itself is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unusable {
+    message: String,
+    hint: String,
+}
+
+impl Unusable {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+/// What a table is, held against what is asked of it.
+pub(crate) fn check(asked: &CsvQuestion, body: &[u8]) -> Answer {
+    match judge(asked, body) {
+        Ok(report) => Answer::Csv(report),
+        Err(Unusable { message, hint }) => Answer::Refused { message, hint },
+    }
+}
+
+fn judge(asked: &CsvQuestion, body: &[u8]) -> Result<CsvReport, Unusable> {
+    if body.len() > TABLE_BYTES_MAX {
+        let message = format!("the table is larger than {} MiB.", TABLE_BYTES_MAX >> 20);
+        return Err(Unusable::new(message, "Check it in parts."));
+    }
+    let constraints = asked::read(&asked.type_constraints)?;
+    let text = text::of(body);
+    let delimiter = match asked.delimiter {
+        Some(delimiter) => header::given(delimiter)?,
+        None => header::found(&text, asked),
+    };
+    rows::check(asked, constraints, &text, delimiter)
+}
+
+#[cfg(test)]
+mod tests;

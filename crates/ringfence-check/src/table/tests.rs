@@ -1,0 +1,295 @@
+//! Tables, good and bad.
+
+use super::*;
+use ringfence_types::ISSUES_MAX;
+use serde_json::{Value, json};
+use std::{fmt::Write, time::Instant};
+
+fn question(required: &[&str], constraints: Value) -> CsvQuestion {
+    CsvQuestion {
+        required_headers: required.iter().map(|name| (*name).to_owned()).collect(),
+        type_constraints: constraints.as_object().cloned().expect("an object"),
+        delimiter: None,
+    }
+}
+
+fn report_of(asked: &CsvQuestion, body: &[u8]) -> CsvReport {
+    match check(asked, body) {
+        Answer::Csv(report) => {
+            let is_counted = report.errors.len() as u64 == report.errors_total.min(ISSUES_MAX as u64);
+            assert!(is_counted, "{report:?}");
+            assert_eq!(report.valid, report.errors_total == 0);
+            report
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn report(constraints: Value, body: &str) -> CsvReport {
+    report_of(&question(&[], constraints), body.as_bytes())
+}
+
+/// Row, column and value of each error.
+fn places(report: &CsvReport) -> Vec<(u64, &str, &str)> {
+    report
+        .errors
+        .iter()
+        .map(|error| (error.row, error.column.as_deref().unwrap_or("-"), &*error.value))
+        .collect()
+}
+
+#[test]
+fn a_table_that_is_right_is_counted() {
+    let check = |body: &str, rows: u64, headers: &[&str]| {
+        let report = report(json!({}), body);
+        assert!(report.valid, "{body:?}: {report:?}");
+        assert_eq!(
+            (report.row_count, report.column_count),
+            (rows, headers.len() as u64),
+            "{body:?}"
+        );
+        assert_eq!(report.headers, headers, "{body:?}");
+    };
+    check("a,b\n1,2\n3,4\n", 2, &["a", "b"]);
+    check("a,b\r\n1,2\r\n", 1, &["a", "b"]);
+    check("a,b\r1,2\r3,4", 2, &["a", "b"]);
+    check("a,b", 0, &["a", "b"]);
+    check("a,b\n", 0, &["a", "b"]);
+    check("a\n1\n\n2\n\n", 2, &["a"]);
+    check("\n\na,b\n\r\n1,2\n", 1, &["a", "b"]);
+    check("\"a\",\"b \"\"x\"\"\"\n\"1,\n2\",\"\"\n", 1, &["a", "b \"x\""]);
+    check("size\n5\" disk\n", 1, &["size"]);
+    check("a;b\n1,5;2\n", 1, &["a", "b"]);
+    check("\u{feff}a,b\n1,2\n", 1, &["a", "b"]);
+    check("größe,名前\n1,2\n", 1, &["größe", "名前"]);
+    check("a,b\n,\n", 1, &["a", "b"]);
+}
+
+#[test]
+fn utf_16_with_a_mark_is_read() {
+    let text = "id,name\n1,Zoë\nx,🦀\n";
+    let little: Vec<u8> = [0xfeff]
+        .into_iter()
+        .chain(text.encode_utf16())
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let big: Vec<u8> = [0xfeff]
+        .into_iter()
+        .chain(text.encode_utf16())
+        .flat_map(u16::to_be_bytes)
+        .collect();
+    for body in [little, big] {
+        let report = report_of(&question(&["name"], json!({"id": "integer"})), &body);
+        assert_eq!(report.headers, ["id", "name"]);
+        assert_eq!(places(&report), [(2, "id", "x")]);
+    }
+    let unmarked: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let report = report_of(&question(&[], json!({})), &unmarked);
+    assert!(report.errors[0].message.contains("UTF-16 without"), "{report:?}");
+}
+
+#[test]
+fn a_row_that_is_not_utf_8_is_told_with_its_byte() {
+    let report = report_of(&question(&[], json!({})), b"a,b\n1,2\n3,caf\xe9\n4,5\n\xff,6\n");
+    assert_eq!(report.row_count, 4);
+    let rows: Vec<(u64, bool)> = report
+        .errors
+        .iter()
+        .map(|error| (error.row, error.message.contains("byte 14")))
+        .collect();
+    assert_eq!(rows, [(2, true), (4, false)], "{report:?}");
+}
+
+#[test]
+fn a_table_without_a_header_is_empty() {
+    for body in ["", "\n", "\r\n\r\n", "\u{feff}"] {
+        let report = report_of(&question(&["a"], json!({"b": "integer"})), body.as_bytes());
+        assert_eq!(places(&report), [(0, "-", "")], "{body:?}");
+        assert_eq!(report.missing_headers, ["a", "b"]);
+    }
+}
+
+#[test]
+fn headers_that_are_missing_or_repeated_are_told() {
+    let report = report_of(
+        &question(&["a", "c", "c"], json!({"d": "integer", "b": "string"})),
+        b"a,b,a, b\n1,2,3,4\n",
+    );
+    assert_eq!(report.missing_headers, ["c", "d"]);
+    assert_eq!(
+        places(&report),
+        [(0, "a", "a"), (0, "b", "b"), (0, "c", ""), (0, "d", "")]
+    );
+    assert_eq!(report.row_count, 1);
+}
+
+#[test]
+fn fields_are_held_against_what_is_asked_of_their_column() {
+    let constraints = json!({
+        "id": {"type": "integer", "required": true, "unique": true},
+        "mail": "email",
+        "born": {"type": "date", "max": "2024-12-31"}
+    });
+    let body = "id,mail,born\n1,a@b.co,2024-02-29\n,a,2023-02-29\n1,,\n 2 , x@y.zz ,2025-01-01\n";
+    let report = report(constraints, body);
+    assert_eq!(report.row_count, 4);
+    assert_eq!(
+        places(&report),
+        [
+            (2, "id", ""),
+            (2, "mail", "a"),
+            (2, "born", "2023-02-29"),
+            (3, "id", "1"),
+            (4, "born", "2025-01-01")
+        ]
+    );
+    let repeated = &report.errors[3];
+    assert_eq!(repeated.expected, "a value that no row before it has");
+    assert!(
+        repeated.message.starts_with("Row 3, column `id`:"),
+        "{}",
+        repeated.message
+    );
+}
+
+#[test]
+fn ragged_rows_are_told_once_each() {
+    let report = report(json!({"a": "integer"}), "a,b\n1\n1,2,3\nx,2\n1,2\n");
+    assert_eq!(report.row_count, 4);
+    assert_eq!(places(&report), [(1, "-", "1"), (2, "-", "1,2"), (3, "a", "x")]);
+    assert_eq!(report.errors[1].message, "Row 2 has 3 fields; the header has 2.");
+}
+
+#[test]
+fn quotes_that_are_misused_are_told_with_their_row() {
+    let found = report(json!({}), "a,b\n\"1\",2\n\"3\"x,4\n5,\"6\n7,8\n9,10\n");
+    assert_eq!(found.row_count, 3);
+    let told: Vec<(u64, bool)> = found
+        .errors
+        .iter()
+        .map(|error| (error.row, error.message.contains("never closed")))
+        .collect();
+    assert_eq!(told, [(2, false), (3, true)], "{found:?}");
+    let header = report(json!({}), "a,\"b\n1,2\n");
+    assert_eq!((header.row_count, header.errors[0].row), (0, 0), "{header:?}");
+}
+
+#[test]
+fn a_delimiter_may_be_given() {
+    let asked = CsvQuestion {
+        delimiter: Some('|'),
+        ..question(&["b"], json!({}))
+    };
+    let report = report_of(&asked, b"a|b\n1,2|3\n");
+    assert!(report.valid, "{report:?}");
+    let asked = CsvQuestion {
+        delimiter: Some('"'),
+        ..CsvQuestion::default()
+    };
+    assert!(matches!(check(&asked, b"a"), Answer::Refused { .. }));
+}
+
+#[test]
+fn errors_are_capped_and_counted() {
+    let body = format!("a,b\n{}", "x,1\n".repeat(5000));
+    let report = report(json!({"a": "integer", "b": "integer"}), &body);
+    assert_eq!(
+        (report.errors.len(), report.errors_total, report.row_count),
+        (ISSUES_MAX, 5000, 5000)
+    );
+    assert_eq!(report.errors[999].row, 1000);
+}
+
+#[test]
+fn long_fields_are_told_by_their_beginning() {
+    let body = format!("a\n{}\n", "ä".repeat(100_000));
+    let report = report(json!({"a": "integer"}), &body);
+    assert_eq!(report.errors[0].value, format!("{}…", "ä".repeat(200)));
+    assert!(report.errors[0].message.len() < 700);
+}
+
+#[test]
+fn a_question_that_is_wrong_is_refused() {
+    let check_refused = |asked: &CsvQuestion, body: &[u8], named: &str| match check(asked, body) {
+        Answer::Refused { message, hint } => {
+            assert!(message.contains(named) && !hint.is_empty(), "{message} {hint}");
+        }
+        other => panic!("{other:?}"),
+    };
+    check_refused(&question(&[], json!({"a": "nothing"})), b"a\n", "`nothing`");
+    let wide = ",".repeat(20_000);
+    check_refused(&question(&[], json!({})), wide.as_bytes(), "20001 columns");
+    let long = format!("{}\n1\n", "a".repeat(2 << 20));
+    check_refused(&question(&[], json!({})), long.as_bytes(), "header is longer");
+}
+
+#[test]
+fn a_row_that_does_not_end_is_given_up() {
+    let mut body = b"a,b\n1,2\n3,\"".to_vec();
+    body.resize(20 << 20, b'x');
+    let report = report_of(&question(&[], json!({})), &body);
+    assert_eq!(report.row_count, 2);
+    let told: Vec<&str> = report
+        .errors
+        .iter()
+        .map(|error| error.expected.as_str())
+        .collect();
+    assert_eq!(told, ["a closing quote", "a shorter row"], "{report:?}");
+}
+
+#[test]
+fn hostile_tables_end() {
+    let asked = question(
+        &["a"],
+        json!({
+            "a": {"type": "string", "pattern": "^(a+)+$", "unique": true},
+            "b": "email", "c": "url", "d": "datetime", "e": "float"
+        }),
+    );
+    let header = "a,b,c,d,e\n";
+    for piece in [
+        "\"", "\"\"", ",", "\n", "\r", "a", "@", "http://", "1e9", "\0", "\"a\"b,", "\u{feff}", "é", "|;\t",
+    ] {
+        for start in ["", header] {
+            let body = format!("{start}{}", piece.repeat(1 << 20));
+            let begun = Instant::now();
+            let answer = check(&asked, body.as_bytes());
+            assert!(matches!(answer, Answer::Csv(_) | Answer::Refused { .. }));
+            assert!(begun.elapsed().as_secs() < 60, "{piece:?} {:?}", begun.elapsed());
+        }
+    }
+}
+
+fn typed_table(bytes: usize) -> (CsvQuestion, String) {
+    let mut body = "id,name,score,active,born,seen,mail,site\n".to_owned();
+    for at in 0.. {
+        if body.len() >= bytes {
+            break;
+        }
+        writeln!(
+            body,
+            "{at},person number {at},{}.{:03},{},19{:02}-0{}-1{},2024-02-29T12:{:02}:0{}.5Z,person{at}@example.com,https://example.com/people/{at}?tab=1",
+            at % 100, at % 1000, if at % 2 == 0 { "true" } else { "no" }, at % 100, at % 9 + 1, at % 10, at % 60, at % 10,
+        )
+        .expect("memory");
+    }
+    let constraints = json!({
+        "id": {"type": "integer", "required": true, "min": 0},
+        "name": {"type": "string", "min": 1, "max": 100},
+        "score": {"type": "float", "min": 0, "max": 100},
+        "active": "boolean",
+        "born": "date",
+        "seen": "datetime",
+        "mail": "email",
+        "site": "url"
+    });
+    (question(&["id", "name"], constraints), body)
+}
+
+#[test]
+fn a_typed_table_is_valid_to_its_last_row() {
+    let (asked, body) = typed_table(1 << 20);
+    let report = report_of(&asked, body.as_bytes());
+    assert!(report.valid, "{:?}", report.errors.first());
+    assert_eq!(report.row_count as usize, body.lines().count() - 1);
+}

@@ -1,0 +1,49 @@
+//! Values that must differ, without keeping them: a keyed hash of 128 bits of each. Nobody who does not know the key can
+//! make two values share one; by chance it happens once in 10^25 tables of the largest size.
+
+use super::Unusable;
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
+};
+
+/// Of all columns together: about 150 MB.
+const VALUES_MAX: usize = 4_000_000;
+
+/// What has been seen of all columns.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    keys: [RandomState; 2],
+    values: HashSet<(u64, u64)>,
+}
+
+impl Seen {
+    /// Is it the first of this value in the column.
+    pub(super) fn is_new(&mut self, column: usize, value: &[u8]) -> Result<bool, Unusable> {
+        let [one, other] = &self.keys;
+        let hash = (one.hash_one((column, value)), other.hash_one((column, value)));
+        if self.values.len() >= VALUES_MAX && !self.values.contains(&hash) {
+            return Err(Unusable::new(
+                format!("the columns that are `unique` have more than {VALUES_MAX} values."),
+                "Check the table in parts, or without `unique`.",
+            ));
+        }
+        Ok(self.values.insert(hash))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_new_once_in_each_column() {
+        let mut seen = Seen::default();
+        let mut is_new = |column, value: &str| seen.is_new(column, value.as_bytes()).expect("room");
+        assert!(is_new(0, "a"));
+        assert!(is_new(1, "a"));
+        assert!(is_new(0, "b"));
+        assert!(!is_new(0, "a"));
+        assert!(!is_new(1, "a"));
+    }
+}

@@ -1,0 +1,113 @@
+//! The beginning of a value: an answer repeats what is wrong, and is not as long as what is wrong.
+
+use super::tree::Tree;
+use serde::Serialize;
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// Of the JSON text of a value in an answer; a longer one is told as the beginning of that text.
+pub(super) const VALUE_BYTES_MAX: usize = 1024;
+/// Of a value inside a sentence.
+pub(super) const WORD_BYTES_MAX: usize = 80;
+/// Of the name of a member.
+pub(super) const NAME_BYTES_MAX: usize = 200;
+/// Of a sentence.
+pub(super) const MESSAGE_BYTES_MAX: usize = 600;
+
+/// A value of the body: itself, or its beginning as text.
+pub(super) fn of_tree(tree: &Tree<'_>) -> Value {
+    match tree {
+        Tree::Text(text) => Value::String(cut(text, VALUE_BYTES_MAX)),
+        tree => of(tree),
+    }
+}
+
+/// A value of the schema.
+pub(super) fn of_value(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(cut(text, VALUE_BYTES_MAX)),
+        value => of(value),
+    }
+}
+
+fn of(value: &impl Serialize) -> Value {
+    let text = beginning(value, VALUE_BYTES_MAX);
+    match serde_json::from_str(&text) {
+        Ok(whole) => whole,
+        Err(_) => Value::String(text),
+    }
+}
+
+/// The beginning of the JSON text of a value, with an ellipsis if there is more.
+pub(super) fn beginning(value: &impl Serialize, bytes_max: usize) -> String {
+    let mut bounded = Bounded {
+        bytes: Vec::new(),
+        bytes_max,
+    };
+    let ended = serde_json::to_writer(&mut bounded, value).is_ok();
+    let text = String::from_utf8_lossy(&bounded.bytes);
+    if ended {
+        text.into_owned()
+    } else {
+        format!("{}…", text.trim_end_matches('\u{fffd}'))
+    }
+}
+
+/// A text, or its beginning with an ellipsis.
+pub(super) fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end));
+    format!("{}…", text.get(..end.unwrap_or(0)).unwrap_or_default())
+}
+
+/// Takes no more than it may.
+struct Bounded {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.bytes_max.saturating_sub(self.bytes.len());
+        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+        self.bytes.extend_from_slice(taken);
+        if taken.len() < bytes.len() {
+            Err(io::ErrorKind::WriteZero.into())
+        } else {
+            Ok(bytes.len())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_short_stays_itself_and_what_is_long_becomes_its_beginning() {
+        assert_eq!(of_value(&json!({"a": [1, "b"]})), json!({"a": [1, "b"]}));
+        assert_eq!(
+            of_value(&json!("b".repeat(2000))),
+            json!(format!("{}…", "b".repeat(1024)))
+        );
+        let list = of_value(&json!(vec!["é"; 1000]));
+        let text = list.as_str().expect("text");
+        assert!(text.starts_with("[\"é\",\"é\"") && text.ends_with('…'), "{text}");
+        assert!(text.len() <= VALUE_BYTES_MAX + '…'.len_utf8());
+        assert!(!text.contains('\u{fffd}'));
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("äöü", 6), "äöü");
+        assert_eq!(cut("äöü", 5), "äö…");
+        assert_eq!(cut("äöü", 0), "…");
+    }
+}

@@ -1,0 +1,351 @@
+//! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is told
+//! in a sentence.
+
+use super::{excerpt, node::Metered};
+use crate::Answer;
+use jsonschema::{
+    PatternOptions, ReferencingError, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind,
+};
+use serde_json::Value;
+use std::error::Error;
+
+/// Of the texts and names of a schema, with some for each value.
+const SCHEMA_BYTES_MAX: usize = 1 << 20;
+const VALUE_BYTES: usize = 2;
+/// Levels of a schema, as of a text that serde_json reads.
+const DEPTH_MAX: usize = super::text::DEPTH_MAX;
+/// Compiled patterns of one schema, together and each.
+const PATTERNS_BYTES_MAX: usize = 64 << 20;
+const PATTERN_BYTES_MAX: usize = 4 << 20;
+const PATTERNS_MAX: usize = 2000;
+/// Keywords by which one schema leads to others that look at the same value. A chain of them is as deep a recursion.
+const LINKS_MAX: usize = 12_000;
+
+/// Why a schema, or what it asks for, cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unusable {
+    pub(super) message: String,
+    pub(super) hint: &'static str,
+}
+
+impl Unusable {
+    pub(super) fn new(message: impl Into<String>, hint: &'static str) -> Self {
+        Self {
+            message: message.into(),
+            hint,
+        }
+    }
+}
+
+impl From<Unusable> for Answer {
+    fn from(unusable: Unusable) -> Self {
+        Answer::Refused {
+            message: unusable.message,
+            hint: unusable.hint.to_owned(),
+        }
+    }
+}
+
+/// What a schema will take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    patterns: usize,
+    /// The longest chain is no longer.
+    pub(super) links: usize,
+}
+
+/// The validator of a schema: by draft 2020-12, or by the one that its `$schema` names.
+pub(super) fn compile(schema: &Value, survey: Survey) -> Result<Validator<Metered>, Unusable> {
+    let each = (PATTERNS_BYTES_MAX / survey.patterns.max(1)).min(PATTERN_BYTES_MAX);
+    let engine = PatternOptions::regex().size_limit(each).dfa_size_limit(each);
+    let options = jsonschema::options_for::<Metered>()
+        .with_retriever(Nowhere)
+        .with_pattern_options(engine)
+        .should_validate_formats(true);
+    options.build(schema).map_err(|error| refusal(&error))
+}
+
+/// A schema of tolerable size is looked through without recursion, for it may have been made by a program.
+pub(super) fn survey(schema: &Value) -> Result<Survey, Unusable> {
+    let mut open = vec![(schema, 0_usize)];
+    let mut bytes = 0_usize;
+    let mut survey = Survey::default();
+    while let Some((value, depth)) = open.pop() {
+        if depth > DEPTH_MAX {
+            let message = format!("the schema is nested deeper than {DEPTH_MAX} levels.");
+            return Err(Unusable::new(
+                message,
+                "Name parts of it in `$defs`, and refer to them.",
+            ));
+        }
+        bytes += VALUE_BYTES;
+        match value {
+            Value::String(text) => bytes += text.len(),
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(members) => {
+                for (name, member) in members {
+                    bytes += name.len();
+                    survey.count(name, member);
+                    open.push((member, depth + 1));
+                }
+            }
+            _ => {}
+        }
+        if bytes > SCHEMA_BYTES_MAX {
+            let message = format!("the schema is larger than {SCHEMA_BYTES_MAX} bytes.");
+            return Err(Unusable::new(message, "Use a smaller schema."));
+        }
+    }
+    survey.within_limits()
+}
+
+impl Survey {
+    fn count(&mut self, keyword: &str, value: &Value) {
+        match (keyword, value) {
+            ("pattern", Value::String(_)) => self.patterns += 1,
+            ("patternProperties", Value::Object(patterns)) => self.patterns += patterns.len(),
+            ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(_)) => self.links += 1,
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => self.links += schemas.len(),
+            ("not" | "if" | "then" | "else", _) => self.links += 1,
+            ("extends" | "dependencies" | "dependentSchemas", Value::Object(schemas)) => {
+                self.links += schemas.len();
+            }
+            _ => {}
+        }
+    }
+
+    fn within_limits(self) -> Result<Self, Unusable> {
+        if self.patterns > PATTERNS_MAX {
+            let message = format!(
+                "the schema has {} patterns; {PATTERNS_MAX} are allowed.",
+                self.patterns
+            );
+            return Err(Unusable::new(message, "Use fewer patterns, or `enum`."));
+        }
+        if self.links > LINKS_MAX {
+            let message = format!(
+                "the schema has {} references and alternatives; {LINKS_MAX} are allowed.",
+                self.links
+            );
+            return Err(Unusable::new(
+                message,
+                "Leave out the definitions that are not needed.",
+            ));
+        }
+        Ok(self)
+    }
+}
+
+/// Where a reference leads that is not within the schema. The published drafts themselves are known without it.
+struct Nowhere;
+
+impl Retrieve for Nowhere {
+    fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        Err("nothing is fetched".into())
+    }
+}
+
+fn refusal(error: &ValidationError<'_>) -> Unusable {
+    let at = excerpt::cut(error.instance_path().as_str(), excerpt::NAME_BYTES_MAX);
+    match error.kind() {
+        ValidationErrorKind::Referencing(error) => unresolved(error),
+        ValidationErrorKind::Format { format } if format == "regex" => {
+            let pattern = excerpt::beginning(error.instance().as_ref(), excerpt::NAME_BYTES_MAX);
+            let message = format!(
+                "the schema's pattern {pattern} is no regular expression that can be matched in linear time."
+            );
+            Unusable::new(
+                message,
+                "Look-around and backreferences are not supported, nor are patterns that become very large; write it without them.",
+            )
+        }
+        _ => {
+            let what = excerpt::cut(&error.to_string(), excerpt::MESSAGE_BYTES_MAX);
+            let at = if at.is_empty() {
+                "its root".to_owned()
+            } else {
+                format!("`{at}`")
+            };
+            Unusable::new(
+                format!("the schema itself is not valid: at {at}: {what}."),
+                "Correct the schema; without `$schema`, draft 2020-12 is assumed.",
+            )
+        }
+    }
+}
+
+fn unresolved(error: &ReferencingError) -> Unusable {
+    let cut = |text: &str| excerpt::cut(text, excerpt::NAME_BYTES_MAX);
+    match error {
+        ReferencingError::Unretrievable { uri, .. } => Unusable::new(
+            format!(
+                "the schema refers to `{}`, which is not within it; nothing is fetched.",
+                cut(uri)
+            ),
+            "Put what it refers to into `$defs`, and refer to it as `#/$defs/...`.",
+        ),
+        ReferencingError::UnknownSpecification { specification } => Unusable::new(
+            format!(
+                "the schema's `$schema` names `{}`, which is not known.",
+                cut(specification)
+            ),
+            "Use draft 2020-12, 2019-09, 7, 6 or 4.",
+        ),
+        error => Unusable::new(
+            format!(
+                "a reference of the schema leads nowhere: {}.",
+                cut(&error.to_string())
+            ),
+            "Put what it refers to into `$defs`, and refer to it as `#/$defs/...`.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn refused(schema: &Value) -> String {
+        let compiled = survey(schema).and_then(|survey| compile(schema, survey));
+        compiled
+            .err()
+            .map(|unusable| unusable.message)
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_not_within_the_schema_is_refused_and_named() {
+        let check = |reference: &str, named: &str| {
+            for schema in [
+                json!({ "$ref": reference }),
+                json!({ "properties": { "a": { "items": { "$ref": reference } } } }),
+                json!({ "$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{ "$ref": reference }] }),
+                json!({ "$dynamicRef": reference }),
+            ] {
+                let told = refused(&schema);
+                assert!(told.contains(named), "{schema}: {told}");
+            }
+        };
+        check("http://example.com/a.json", "http://example.com/a.json");
+        check("https://example.com/a.json#/x", "https://example.com/a.json");
+        check("file:///etc/passwd", "file:///etc/passwd");
+        check("ftp://example.com/x", "ftp://example.com/x");
+        check("other.json", "other.json");
+        check("//example.com/x", "//example.com/x");
+        check("urn:example:x", "urn:example:x");
+    }
+
+    #[test]
+    fn an_id_does_not_open_what_lies_beside_it() {
+        let schema = json!({
+            "$id": "file:///etc/schema.json",
+            "properties": { "a": { "$ref": "passwd" } }
+        });
+        assert!(
+            refused(&schema).contains("file:///etc/passwd"),
+            "{}",
+            refused(&schema)
+        );
+        let base = json!({ "$id": "https://example.com/a", "$ref": "b" });
+        assert!(refused(&base).contains("https://example.com/b"));
+    }
+
+    #[test]
+    fn references_within_the_schema_are_followed() {
+        for schema in [
+            json!({ "$defs": { "a": { "type": "string" } }, "$ref": "#/$defs/a" }),
+            json!({ "$defs": { "a": { "$anchor": "x", "type": "string" } }, "$ref": "#x" }),
+            json!({ "$id": "https://example.com/root", "$defs": { "a": { "$id": "a", "type": "string" } }, "$ref": "a" }),
+            json!({ "$dynamicAnchor": "node", "properties": { "a": { "$dynamicRef": "#node" } } }),
+            json!({ "properties": { "a": { "$ref": "#" } } }),
+            json!({ "$ref": "#" }),
+            json!({ "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" }),
+            json!({ "$ref": "https://json-schema.org/draft/2020-12/schema" }),
+            json!({ "enum": [{ "$ref": "https://example.com/not-a-reference" }] }),
+            json!(true),
+        ] {
+            assert_eq!(refused(&schema), "", "{schema}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_is_none_is_refused_with_its_place() {
+        let check = |schema: Value, named: &str| {
+            let told = refused(&schema);
+            assert!(told.contains(named), "{schema}: {told}");
+        };
+        check(json!({ "type": "strin" }), "`/type`");
+        check(
+            json!({ "properties": { "a": { "minimum": "1" } } }),
+            "`/properties/a/minimum`",
+        );
+        check(json!({ "properties": [] }), "`/properties`");
+        check(json!("string"), "its root");
+        check(json!(null), "its root");
+        check(json!({ "$ref": "#/$defs/none" }), "leads nowhere");
+        check(json!({ "$ref": "#none" }), "leads nowhere");
+        check(json!({ "$ref": 1 }), "`/$ref`");
+        check(
+            json!({ "$schema": "https://example.com/my-own" }),
+            "https://example.com/my-own",
+        );
+    }
+
+    #[test]
+    fn patterns_that_need_backtracking_are_refused_and_named() {
+        for pattern in [
+            "(?=a)b",
+            "(?!a)",
+            "(?<=a)b",
+            r"(a)\1",
+            "(",
+            "[",
+            &format!("(?:{}){{9999}}", r"\p{L}{100}"),
+        ] {
+            for schema in [
+                json!({ "pattern": pattern }),
+                json!({ "patternProperties": { pattern: true } }),
+            ] {
+                let told = refused(&schema);
+                assert!(told.contains("linear time"), "{schema}: {told}");
+            }
+        }
+        for pattern in ["^(a+)+$", r"^\w{1,64}$", r"^\d{3}-\d{4}$", r"\p{Letter}", "a/b"] {
+            assert_eq!(refused(&json!({ "pattern": pattern })), "", "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_schema_is_bounded() {
+        let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "not": inner }));
+        assert_eq!(refused(&nested(100)), "");
+        assert!(refused(&nested(DEPTH_MAX + 1)).contains("deeper"));
+        assert!(refused(&json!({ "description": "x".repeat(SCHEMA_BYTES_MAX) })).contains("larger"));
+        assert!(refused(&json!({ "enum": vec![0; SCHEMA_BYTES_MAX] })).contains("larger"));
+        let patterns: Vec<Value> = (0..=PATTERNS_MAX)
+            .map(|at| json!({ "pattern": format!("{at}") }))
+            .collect();
+        assert!(refused(&json!({ "anyOf": patterns })).contains("patterns"));
+    }
+
+    #[test]
+    fn every_draft_is_read_by_its_own_rules() {
+        let exclusive =
+            |uri: &str, value: Value| json!({ "$schema": uri, "minimum": 1, "exclusiveMinimum": value });
+        for (uri, value) in [
+            ("http://json-schema.org/draft-04/schema#", json!(true)),
+            ("http://json-schema.org/draft-06/schema#", json!(1)),
+            ("http://json-schema.org/draft-07/schema#", json!(1)),
+            ("https://json-schema.org/draft/2019-09/schema", json!(1)),
+            ("https://json-schema.org/draft/2020-12/schema", json!(1)),
+        ] {
+            assert_eq!(refused(&exclusive(uri, value.clone())), "", "{uri}");
+            let other = if value.is_boolean() { json!(1) } else { json!(true) };
+            assert!(
+                refused(&exclusive(uri, other)).contains("exclusiveMinimum"),
+                "{uri}"
+            );
+        }
+    }
+}

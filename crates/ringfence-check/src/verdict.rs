@@ -1,0 +1,162 @@
+//! From findings to what a caller is told.
+
+use crate::{
+    CodeAnswer,
+    rule::{Checked, Finding},
+};
+use ringfence_types::{Complexity, ISSUES_MAX, Issue, Severity, Summary, Validation, Verdict};
+
+pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
+    let Checked {
+        mut findings,
+        mut analysis,
+        fix,
+    } = checked;
+    findings.sort_by_key(|finding| (finding.range.start, finding.range.end, finding.rule.id));
+    let issues_total = u32::try_from(findings.len()).unwrap_or(u32::MAX);
+    let is_error = |finding: &&Finding| finding.severity == Severity::Error;
+    let errors_total = findings.iter().filter(is_error).count();
+    let recommendations = recommendations(&findings);
+    let lines = Lines::of(code);
+    let listed = findings.into_iter().take(ISSUES_MAX);
+    let issues: Vec<Issue> = listed.map(|finding| issue(finding, &lines)).collect();
+    analysis.line_count = u32::try_from(code.lines().count()).unwrap_or(u32::MAX);
+    analysis.character_count = u32::try_from(code.chars().count()).unwrap_or(u32::MAX);
+    analysis.estimated_complexity = match analysis.cyclomatic_complexity {
+        0..=10 => Complexity::Low,
+        11..=50 => Complexity::Medium,
+        _ => Complexity::High,
+    };
+    let verdict = match (errors_total, &fix) {
+        (0, Some(_)) => Verdict::Fixed,
+        (0, None) => Verdict::Pass,
+        _ => Verdict::Reject,
+    };
+    let (patches, fixed_code) = match fix {
+        Some(fix) => (fix.patches, Some(fix.code)),
+        None => (Vec::new(), None),
+    };
+    let validation = Validation {
+        valid: verdict != Verdict::Reject,
+        verdict,
+        validation: summary(&issues, errors_total),
+        issues,
+        issues_total,
+        fixes_applied: patches.iter().map(|patch| patch.statement.clone()).collect(),
+        fixed_code,
+        analysis,
+        recommendations,
+    };
+    CodeAnswer { validation, patches }
+}
+
+/// What to do, each once, in the order of the findings.
+fn recommendations(findings: &[Finding]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for finding in findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Info)
+    {
+        let advice = finding.hint.as_deref().unwrap_or(finding.rule.hint);
+        if all.len() < RECOMMENDATIONS_MAX && !all.iter().any(|known| known == advice) {
+            all.push(advice.to_owned());
+        }
+    }
+    all
+}
+
+fn issue(finding: Finding, lines: &Lines<'_>) -> Issue {
+    let (line, column) = lines.position(finding.range.start);
+    let (end_line, end_column) = lines.position(finding.range.end);
+    let why = finding.rule.why;
+    Issue {
+        line,
+        column,
+        end_line,
+        end_column,
+        rule: finding.rule.id.to_owned(),
+        severity: finding.severity,
+        message: match why.is_empty() {
+            true => finding.what,
+            false => format!("{}: {why}", finding.what),
+        },
+        hint: finding.hint.unwrap_or_else(|| finding.rule.hint.to_owned()),
+    }
+}
+
+const RECOMMENDATIONS_MAX: usize = 20;
+const ERRORS_MAX: usize = 100;
+
+fn summary(issues: &[Issue], errors_total: usize) -> Summary {
+    let errors: Vec<String> = issues
+        .iter()
+        .filter(|issue| issue.severity == Severity::Error)
+        .take(ERRORS_MAX)
+        .map(|issue| format!("line {}: {}", issue.line, issue.message))
+        .collect();
+    let warnings = issues
+        .iter()
+        .filter(|issue| issue.severity == Severity::Warning)
+        .count();
+    let message = match (errors_total, warnings) {
+        (0, 0) => "Nothing was found.".to_owned(),
+        (0, 1) => "There is 1 warning.".to_owned(),
+        (0, count) => format!("There are {count} warnings."),
+        (1, _) => errors.first().cloned().unwrap_or_default(),
+        (count, _) => format!(
+            "There are {count} errors; the first is in {}",
+            errors.first().cloned().unwrap_or_default()
+        ),
+    };
+    Summary {
+        valid: errors_total == 0,
+        errors,
+        message,
+    }
+}
+
+/// Where each line begins.
+struct Lines<'a> {
+    code: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(code: &'a str) -> Self {
+        let after = |(at, _): (usize, &str)| at + 1;
+        let starts = std::iter::once(0)
+            .chain(code.match_indices('\n').map(after))
+            .collect();
+        Self { code, starts }
+    }
+
+    /// Line and column from 1; the column counts characters.
+    fn position(&self, offset: usize) -> (u32, u32) {
+        let line = self
+            .starts
+            .partition_point(|start| *start <= offset)
+            .saturating_sub(1);
+        let start = self.starts.get(line).copied().unwrap_or(0);
+        let column = self
+            .code
+            .get(start..offset)
+            .map_or(0, |before| before.chars().count());
+        let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
+        (number(line), number(column))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters_and_lines_count_from_one() {
+        let lines = Lines::of("a\näö = x\n");
+        assert_eq!(lines.position(0), (1, 1));
+        assert_eq!(lines.position(2), (2, 1));
+        assert_eq!(lines.position(6), (2, 3));
+        assert_eq!(lines.position(11), (3, 1));
+        assert_eq!(lines.position(7), (2, 4));
+    }
+}

@@ -1,0 +1,191 @@
+//! Node.js is the judge. The programs are those that come with npm.
+
+use super::{broken, has, is_required, texts, validation};
+use ringfence_types::{Language, Severity};
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+const FILES_MAX: usize = 1500;
+
+/// One process for all: a list of texts in, a list of verdicts out. A program is sound as a script or as a module.
+const JUDGE: &str = "
+const vm = require('vm'), {wrap} = require('module');
+const accepts = (make) => { try { make(); return true } catch { return false } };
+const texts = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const verdicts = texts.map((text) => {
+  const code = text.replace(/^#!.*/, '');
+  return accepts(() => new vm.Script(wrap(code))) || accepts(() => new vm.SourceTextModule(code));
+});
+process.stdout.write(JSON.stringify(verdicts));
+";
+
+fn accepted(codes: &[&str]) -> Vec<bool> {
+    let mut node = Command::new("node")
+        .args(["--no-warnings", "--experimental-vm-modules", "-e", JUDGE])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let question = serde_json::to_vec(codes).unwrap();
+    node.stdin.take().unwrap().write_all(&question).unwrap();
+    let output = node.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// `node_modules` beside the program `npm`.
+fn programs() -> Option<Vec<(PathBuf, String)>> {
+    let found = Command::new("sh")
+        .args(["-c", "readlink -f \"$(command -v npm)\""])
+        .output()
+        .ok()?;
+    let npm = PathBuf::from(String::from_utf8(found.stdout).ok()?.trim());
+    let modules = npm.parent()?.parent()?;
+    let programs = texts(&[modules.to_owned()], &["js", "mjs", "cjs"], FILES_MAX);
+    (!programs.is_empty()).then_some(programs)
+}
+
+fn programs_or_skip() -> Option<Vec<(PathBuf, String)>> {
+    if !has("node") {
+        return None;
+    }
+    let programs = programs();
+    if programs.is_none() {
+        assert!(!is_required("npm"), "RINGFENCE_REQUIRE asks for npm");
+        eprintln!("skipped: there is no npm on this machine, whose programs could be read");
+    }
+    programs
+}
+
+/// What is found of programs that Node.js accepts.
+#[derive(Default)]
+struct Tally {
+    judged: usize,
+    unread: usize,
+    warned: usize,
+    rules: BTreeMap<(Severity, String), usize>,
+}
+
+impl Tally {
+    fn add(&mut self, path: &Path, text: &str) {
+        self.judged += 1;
+        let found = validation(Language::Node, text);
+        assert!(
+            broken(&found).is_none(),
+            "{}: {:?}",
+            path.display(),
+            broken(&found)
+        );
+        if let Some(issue) = found
+            .issues
+            .iter()
+            .find(|issue| issue.rule == "javascript.unparsed")
+        {
+            self.unread += 1;
+            eprintln!(
+                "not read whole: {}:{} {}",
+                path.display(),
+                issue.line,
+                issue.message
+            );
+        }
+        self.warned += usize::from(found.issues.iter().any(|issue| issue.severity > Severity::Info));
+        for issue in &found.issues {
+            *self
+                .rules
+                .entry((issue.severity, issue.rule.clone()))
+                .or_default() += 1;
+            if issue.severity == Severity::Error {
+                eprintln!(
+                    "{}:{} {} {}",
+                    path.display(),
+                    issue.line,
+                    issue.rule,
+                    issue.message
+                );
+            }
+        }
+    }
+
+    fn errors(&self) -> usize {
+        let errors = self
+            .rules
+            .iter()
+            .filter(|((severity, _), _)| *severity == Severity::Error);
+        errors.map(|(_, count)| count).sum()
+    }
+}
+
+#[test]
+fn no_program_that_node_accepts_is_called_broken() {
+    let Some(programs) = programs_or_skip() else {
+        return;
+    };
+    let codes: Vec<&str> = programs.iter().map(|(_, text)| text.as_str()).collect();
+    let mut tally = Tally::default();
+    for ((path, text), sound) in programs.iter().zip(accepted(&codes)) {
+        if sound {
+            tally.add(path, text);
+        }
+    }
+    let Tally {
+        judged,
+        unread,
+        warned,
+        ..
+    } = tally;
+    let all = programs.len();
+    eprintln!(
+        "javascript: {all} programs, {judged} accepted by Node.js, {unread} not read whole, {warned} with warnings"
+    );
+    for ((severity, rule), count) in &tally.rules {
+        eprintln!("  {} {rule}: {count}", severity.as_str());
+    }
+    assert!(judged * 10 >= all * 9, "{judged} of {all}");
+    assert!(unread * 100 <= judged, "{unread} of {judged} were not read whole");
+    assert!(
+        warned * 8 <= judged,
+        "{warned} of {judged} ordinary programs have warnings"
+    );
+    assert!(
+        tally.errors() * 200 <= judged,
+        "{} errors in {judged} ordinary programs",
+        tally.errors()
+    );
+}
+
+/// Programs with one sign taken away: what Node.js refuses then is called broken here, or at least not read whole.
+#[test]
+fn programs_that_were_broken_on_purpose_are_called_broken() {
+    let Some(programs) = programs_or_skip() else {
+        return;
+    };
+    let signs = ["}", ")", "]", "'", "(", "{", "`"];
+    let mut codes = Vec::new();
+    for (_, text) in programs.iter().filter(|(_, text)| text.len() < 8192).take(60) {
+        for sign in signs {
+            if let Some(at) = text.rfind(sign) {
+                let mut code = text.clone();
+                code.replace_range(at..at + sign.len(), "");
+                codes.push(code);
+            }
+        }
+    }
+    let all: Vec<&str> = codes.iter().map(String::as_str).collect();
+    let (mut refused, mut told) = (0_u32, 0_u32);
+    for (code, sound) in codes.iter().zip(accepted(&all)) {
+        let found = validation(Language::Node, code);
+        match sound {
+            true => assert!(broken(&found).is_none(), "{:?}\n{code}", broken(&found)),
+            false => {
+                refused += 1;
+                told += u32::from(broken(&found).is_some());
+            }
+        }
+    }
+    eprintln!("javascript: {told} of {refused} broken programs are called broken");
+    assert!(told * 100 >= refused * 95, "{told} of {refused}");
+}

@@ -1,0 +1,289 @@
+//! False alarms and broken fixes, measured on code that is known to be good: the interpreter's own standard library. What the
+//! interpreter compiles is accepted and what it refuses is refused, nothing of it is changed by auto-fix, and how often each
+//! rule holds is pinned in `tests/corpus/`. `RINGFENCE_BLESS=1` pins anew; `RINGFENCE_REQUIRE=corpus` makes it a failure when
+//! the interpreter at hand is not one of those that are pinned.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test asks the interpreter, and the environment for what it must not leave out; what fails is the test"
+)]
+
+use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question, answer};
+use ringfence_types::{Language, Rules, Severity};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+
+/// Modules about which the parser and the interpreter disagree, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    (
+        "test/tokenizedata/bad_coding.py",
+        "it names an encoding that is none; what is checked is text, whatever it says of itself",
+    ),
+    (
+        "test/tokenizedata/bad_coding2.py",
+        "it names another encoding than its byte order mark; what is checked is text, whatever it says of itself",
+    ),
+];
+
+/// Modules that truly lack an import: whoever gets to that line has a NameError. What is added to them, and where it is missing.
+const LACKING: &[(&str, &str, &str)] = &[
+    (
+        "distutils/tests/test_versionpredicate.py",
+        "import unittest",
+        "`unittest.main()` in a module that never imports unittest",
+    ),
+    (
+        "test/typinganndata/ann_module.py",
+        "from typing import List",
+        "`List[str]` in the annotation of a function that is defined in another",
+    ),
+];
+
+/// What the interpreter says about its own library. `compile` and not `ast.parse`, because what cannot be compiled cannot run.
+const ASK: &str = r#"
+import json, os, sys, sysconfig, warnings
+warnings.simplefilter("ignore")
+root = sysconfig.get_path("stdlib")
+modules = []
+for directory, below, files in os.walk(root):
+    below[:] = sorted(name for name in below if name not in ("__pycache__", "site-packages", "dist-packages"))
+    for file in sorted(files):
+        if not file.endswith(".py"):
+            continue
+        path = os.path.join(directory, file)
+        with open(path, "rb") as source:
+            code = source.read()
+        try:
+            compile(code, path, "exec", dont_inherit=True)
+            error = None
+        except (SyntaxError, ValueError) as problem:
+            error = str(problem)
+        modules.append({"path": os.path.relpath(path, root), "error": error})
+json.dump({"version": list(sys.version_info[:3]), "root": root, "modules": modules}, sys.stdout)
+"#;
+
+#[derive(Deserialize)]
+struct Library {
+    version: (u32, u32, u32),
+    root: PathBuf,
+    modules: Vec<Module>,
+}
+
+#[derive(Deserialize)]
+struct Module {
+    path: String,
+    error: Option<String>,
+}
+
+impl Module {
+    fn is_test(&self) -> bool {
+        let names = ["test", "tests", "idle_test"];
+        Path::new(&self.path)
+            .iter()
+            .any(|part| names.iter().any(|name| part == *name))
+    }
+}
+
+/// What was found of all modules.
+#[derive(Default)]
+struct Found {
+    modules: usize,
+    lines: u64,
+    not_text: BTreeSet<String>,
+    /// Accepted, and the interpreter refuses it; or refused, and the interpreter accepts it; with who says what.
+    disputed: BTreeMap<String, String>,
+    changed: Vec<String>,
+    /// Of modules that are no tests.
+    pinned_modules: usize,
+    pinned_lines: u64,
+    hits: BTreeMap<String, u64>,
+}
+
+impl Found {
+    fn add(mut self, other: Self) -> Self {
+        self.modules += other.modules;
+        self.lines += other.lines;
+        self.not_text.extend(other.not_text);
+        self.disputed.extend(other.disputed);
+        self.changed.extend(other.changed);
+        self.pinned_modules += other.pinned_modules;
+        self.pinned_lines += other.pinned_lines;
+        for (rule, count) in other.hits {
+            *self.hits.entry(rule).or_default() += count;
+        }
+        self
+    }
+
+    fn read(&mut self, library: &Library, module: &Module) {
+        let code = std::fs::read(library.root.join(&module.path)).unwrap();
+        self.modules += 1;
+        let Answer::Code(told) = answer(&question(), &code) else {
+            assert!(std::str::from_utf8(&code).is_err(), "{} is text", module.path);
+            self.not_text.insert(module.path.clone());
+            return;
+        };
+        let CodeAnswer { validation, patches } = *told;
+        self.lines += u64::from(validation.analysis.line_count);
+        let error = validation
+            .issues
+            .iter()
+            .find(|issue| issue.severity == Severity::Error);
+        if error.is_some() != module.error.is_some() {
+            let ours = error.map_or("accepted".to_owned(), |issue| {
+                format!("line {}: {}", issue.line, issue.message)
+            });
+            let theirs = module.error.as_deref().unwrap_or("accepted");
+            self.disputed.insert(
+                module.path.clone(),
+                format!("here: {ours}; the interpreter: {theirs}"),
+            );
+        }
+        let lacks = LACKING.iter().find(|(path, ..)| *path == module.path);
+        let expected: Vec<&str> = lacks.iter().map(|(_, statement, _)| *statement).collect();
+        if validation.fixes_applied != expected || validation.fixed_code.is_some() == patches.is_empty() {
+            self.changed
+                .push(format!("{}: {:?}", module.path, validation.fixes_applied));
+        }
+        if !module.is_test() && module.error.is_none() {
+            self.pinned_modules += 1;
+            self.pinned_lines += u64::from(validation.analysis.line_count);
+            for issue in &validation.issues {
+                *self.hits.entry(issue.rule.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    fn golden(&self, library: &Library) -> String {
+        let (major, minor, patch) = library.version;
+        let mut text = format!(
+            "# Hits of each rule in the standard library without its tests.\npython {major}.{minor}.{patch}\nmodules {}\nlines {}\n",
+            self.pinned_modules, self.pinned_lines
+        );
+        for (rule, count) in &self.hits {
+            writeln!(text, "{rule} {count}").unwrap();
+        }
+        text
+    }
+}
+
+fn question() -> Question {
+    Question::Code(CodeQuestion {
+        language: Language::Python,
+        rules: Rules::unrestricted(),
+        auto_fix: true,
+        is_fragment: false,
+        known_imports: BTreeMap::new(),
+        local_modules: BTreeSet::new(),
+    })
+}
+
+fn library() -> Option<Library> {
+    let asked = Command::new("python3").args(["-I", "-c", ASK]).output();
+    match asked {
+        Ok(told) if told.status.success() => Some(serde_json::from_slice(&told.stdout).unwrap()),
+        Ok(told) => panic!(
+            "python3 cannot say what it has: {}",
+            String::from_utf8_lossy(&told.stderr)
+        ),
+        Err(problem) => {
+            left_out(&format!("there is no python3: {problem}"));
+            None
+        }
+    }
+}
+
+/// Loudly, or a failure where it is required.
+fn left_out(what: &str) {
+    eprintln!("LEFT OUT: {what}");
+    let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|name| name == "corpus"),
+        "RINGFENCE_REQUIRE asks for corpus: {what}"
+    );
+}
+
+/// Every module, on as many processors as there are, each with the stack of a worker.
+fn read_all(library: &Library) -> Found {
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut found = Found::default();
+        while let Some(module) = library.modules.get(next.fetch_add(1, Ordering::Relaxed)) {
+            found.read(library, module);
+        }
+        found
+    };
+    let readers = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        let spawn = |_| {
+            std::thread::Builder::new()
+                .stack_size(8 << 20)
+                .spawn_scoped(scope, read)
+                .unwrap()
+        };
+        let threads: Vec<_> = (0..readers).map(spawn).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .fold(Found::default(), Found::add)
+    })
+}
+
+#[test]
+fn the_standard_library_is_read_as_the_interpreter_reads_it_and_never_changed() {
+    let Some(library) = library() else { return };
+    let started = Instant::now();
+    let found = read_all(&library);
+    eprintln!(
+        "corpus: {} modules, {} lines, {:.1} s; {} not UTF-8; hits without tests: {}",
+        found.modules,
+        found.lines,
+        started.elapsed().as_secs_f64(),
+        found.not_text.len(),
+        found.hits.values().sum::<u64>()
+    );
+    // A distribution may leave the tests out, but not the library.
+    assert!(
+        found.pinned_modules > 300 && found.pinned_lines > 100_000,
+        "{} modules",
+        found.pinned_modules
+    );
+    assert_eq!(found.changed, Vec::<String>::new(), "changed by auto-fix");
+    let known = |path: &String| EXCEPTIONS.iter().any(|(name, _)| name == path);
+    let disputed: BTreeMap<_, _> = found.disputed.iter().filter(|(path, _)| !known(path)).collect();
+    assert!(disputed.is_empty(), "{disputed:#?}");
+    for (name, reason) in EXCEPTIONS {
+        let there = library.modules.iter().any(|module| module.path == *name);
+        assert!(
+            !there || found.disputed.contains_key(*name),
+            "{name} is no exception any more: {reason}"
+        );
+    }
+    compare(&library, &found);
+}
+
+fn compare(library: &Library, found: &Found) {
+    let (major, minor, patch) = library.version;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/python-{major}.{minor}.txt"));
+    let new = found.golden(library);
+    if std::env::var_os("RINGFENCE_BLESS").is_some() {
+        return std::fs::write(&path, new).unwrap();
+    }
+    let pinned = std::fs::read_to_string(&path).unwrap_or_default();
+    let same_library = pinned.lines().take(4).eq(new.lines().take(4));
+    if !same_library {
+        let has: Vec<&str> = pinned.lines().skip(1).take(3).collect();
+        return left_out(&format!(
+            "hits of rules are not pinned for python {major}.{minor}.{patch} with {} modules and {} lines (pinned: {has:?}); \
+             only what holds for all versions was checked",
+            found.pinned_modules, found.pinned_lines
+        ));
+    }
+    assert_eq!(pinned, new, "RINGFENCE_BLESS=1 pins anew");
+}

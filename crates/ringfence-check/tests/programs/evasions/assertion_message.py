@@ -1,0 +1,2 @@
+# refused: strict
+assert True, eval("1+1")

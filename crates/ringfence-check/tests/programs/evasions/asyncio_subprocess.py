@@ -1,0 +1,3 @@
+# refused: strict, basic
+import asyncio
+asyncio.create_subprocess_shell("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import atexit
+atexit.register(print, "later")

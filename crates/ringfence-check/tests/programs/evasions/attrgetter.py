@@ -1,0 +1,3 @@
+# refused: strict
+import operator
+operator.attrgetter("__class__.__base__")(())

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import builtins
+builtins.exec("print(1)")

@@ -1,0 +1,2 @@
+# refused: strict
+__builtins__.print = lambda *a: None

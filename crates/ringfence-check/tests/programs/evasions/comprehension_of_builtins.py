@@ -1,0 +1,2 @@
+# refused: strict
+[b for b in (__builtins__,)][0]

@@ -1,0 +1,2 @@
+# refused: strict
+(eval if True else print)("1+1")

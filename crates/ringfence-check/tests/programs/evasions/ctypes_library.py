@@ -1,0 +1,3 @@
+# refused: strict, basic
+import ctypes
+ctypes.CDLL(None).system(b"id")

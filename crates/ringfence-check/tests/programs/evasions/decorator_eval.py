@@ -1,0 +1,6 @@
+# refused: strict
+@eval
+@str
+@lambda f: "print(1)"
+def f():
+    pass

@@ -1,0 +1,5 @@
+# refused: strict
+@exec
+@input
+class X:
+    pass

@@ -1,0 +1,3 @@
+# refused: strict
+x = {}
+del x["a" if True else eval("1")]

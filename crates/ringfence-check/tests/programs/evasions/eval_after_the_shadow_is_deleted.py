@@ -1,0 +1,4 @@
+# refused: strict
+eval = len
+del eval
+eval("1+1")

@@ -1,0 +1,3 @@
+# refused: strict
+eval("1+1")
+eval = None

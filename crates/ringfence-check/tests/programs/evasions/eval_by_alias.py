@@ -1,0 +1,3 @@
+# refused: strict
+e = eval
+e("1+1")

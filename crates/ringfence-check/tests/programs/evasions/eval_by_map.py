@@ -1,0 +1,2 @@
+# refused: strict
+list(map(eval, ["1+1"]))

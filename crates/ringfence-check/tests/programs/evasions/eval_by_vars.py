@@ -1,0 +1,2 @@
+# refused: strict
+vars(__builtins__)["ev" + "al"]("1+1")

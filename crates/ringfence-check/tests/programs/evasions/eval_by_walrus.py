@@ -1,0 +1,2 @@
+# refused: strict
+[x := eval, x("1+1")]

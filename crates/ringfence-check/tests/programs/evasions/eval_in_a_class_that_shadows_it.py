@@ -1,0 +1,4 @@
+# refused: strict
+class A:
+    x = eval("1+1")
+    eval = 1

@@ -1,0 +1,2 @@
+# refused: strict
+[eval][0]("1+1")

@@ -1,0 +1,2 @@
+# refused: strict
+eval("__import__('os').system('id')")

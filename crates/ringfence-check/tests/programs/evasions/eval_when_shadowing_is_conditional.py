@@ -1,0 +1,4 @@
+# refused: strict
+if not True:
+    eval = len
+eval("1+1")

@@ -1,0 +1,5 @@
+# refused: strict
+try:
+    raise ValueError
+except eval("ValueError"):
+    pass

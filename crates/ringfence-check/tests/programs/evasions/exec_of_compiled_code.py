@@ -1,0 +1,2 @@
+# refused: strict
+exec(compile("print(1)", "x", "exec"))

@@ -1,0 +1,2 @@
+# refused: strict
+exec("import os; os.system('id')")

@@ -1,0 +1,2 @@
+# refused: strict
+f"{eval('1+1')}"

@@ -1,0 +1,2 @@
+# refused: strict
+f"{().__class__.__base__!r:{''.__class__}}"

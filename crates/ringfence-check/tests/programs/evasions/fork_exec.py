@@ -1,0 +1,3 @@
+# refused: strict, basic
+import _posixsubprocess
+_posixsubprocess.fork_exec

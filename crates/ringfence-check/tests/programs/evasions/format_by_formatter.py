@@ -1,0 +1,3 @@
+# refused: strict
+import string
+string.Formatter().get_field("0.__class__", (1,), {})

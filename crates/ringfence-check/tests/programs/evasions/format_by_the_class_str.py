@@ -1,0 +1,2 @@
+# refused: strict
+str.format("{0.__class__}", 1)

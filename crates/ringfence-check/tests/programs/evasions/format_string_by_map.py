@@ -1,0 +1,2 @@
+# refused: strict
+"{x.__class__}".format_map({"x": 1})

@@ -1,0 +1,2 @@
+# refused: strict
+("{0.__cla" + "ss__}").format(1)

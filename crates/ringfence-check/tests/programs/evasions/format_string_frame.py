@@ -1,0 +1,2 @@
+# refused: strict
+print("{g.gi_frame.f_builtins}".format(g=(x for x in ())))

@@ -1,0 +1,3 @@
+# refused: strict, basic
+from os import system as s
+s("id")

@@ -1,0 +1,3 @@
+# refused: strict
+import types
+types.FunctionType(types.CodeType(0), {})

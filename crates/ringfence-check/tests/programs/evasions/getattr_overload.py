@@ -1,0 +1,6 @@
+# refused: strict
+class A:
+    __getattr__ = __import__
+
+
+A().os

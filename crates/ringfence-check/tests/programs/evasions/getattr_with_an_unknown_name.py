@@ -1,0 +1,3 @@
+# refused: strict
+name = "".join(x for x in input())
+getattr((), name)

@@ -1,0 +1,2 @@
+# refused: strict
+object.__getattribute__((), "__class__")

@@ -1,0 +1,6 @@
+# refused: strict
+class A:
+    __class_getitem__ = exec
+
+
+A["print(1)"]

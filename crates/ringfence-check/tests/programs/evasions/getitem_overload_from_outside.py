@@ -1,0 +1,7 @@
+# refused: strict
+class A:
+    pass
+
+
+A.__getitem__ = print
+A()["x"]

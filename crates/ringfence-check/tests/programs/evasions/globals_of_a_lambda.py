@@ -1,0 +1,2 @@
+# refused: strict
+(lambda: 0).__globals__["__builtins__"]

@@ -1,0 +1,2 @@
+# refused: strict
+help()

@@ -1,0 +1,3 @@
+# refused: strict
+load = __import__
+load("o" "s").system("id")

@@ -1,0 +1,2 @@
+# refused: strict, basic
+__import__(chr(111) + chr(115)).system("id")

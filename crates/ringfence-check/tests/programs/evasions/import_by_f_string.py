@@ -1,0 +1,3 @@
+# refused: strict, basic
+x = "o"
+__import__(f"{x}s").system("id")

@@ -1,0 +1,2 @@
+# refused: strict, basic
+__import__("{}{}".format("o", "s")).system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import importlib
+importlib.import_module("os").system("id")

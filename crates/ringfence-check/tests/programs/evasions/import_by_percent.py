@@ -1,0 +1,2 @@
+# refused: strict, basic
+__import__("%s%s" % ("o", "s")).system("id")

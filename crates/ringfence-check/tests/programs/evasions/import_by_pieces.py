@@ -1,0 +1,2 @@
+# refused: strict, basic
+__import__("o" + "s").system("id")

@@ -1,0 +1,2 @@
+# refused: strict
+__loader__.load_module("os").system("id")

@@ -1,0 +1,2 @@
+# refused: strict
+__spec__.loader.load_module("os")

@@ -1,0 +1,4 @@
+# refused: strict, basic
+class A:
+    import pty
+    pty.spawn("/bin/sh")

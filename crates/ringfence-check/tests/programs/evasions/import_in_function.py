@@ -1,0 +1,7 @@
+# refused: strict, basic
+def innocent():
+    import socket
+    return socket.socket()
+
+
+innocent()

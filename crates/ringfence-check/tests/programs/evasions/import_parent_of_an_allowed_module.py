@@ -1,0 +1,3 @@
+# refused: strict, basic
+import xml
+xml.etree

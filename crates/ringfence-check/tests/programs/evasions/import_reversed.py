@@ -1,0 +1,2 @@
+# refused: strict, basic
+__import__("so"[::-1]).system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import code
+code.interact(local={})

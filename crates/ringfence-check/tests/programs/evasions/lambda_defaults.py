@@ -1,0 +1,2 @@
+# refused: strict
+(lambda run=exec, code="print(1)": run(code))()

@@ -1,0 +1,3 @@
+# refused: strict
+class A:
+    locals()["x"] = 1

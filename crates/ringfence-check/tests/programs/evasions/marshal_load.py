@@ -1,0 +1,3 @@
+# refused: strict, basic
+import marshal
+marshal.loads(b"N")

@@ -1,0 +1,4 @@
+# refused: strict
+match (x for x in ()):
+    case object(gi_frame=frame):
+        print(frame)

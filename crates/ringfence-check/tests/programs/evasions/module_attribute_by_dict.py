@@ -1,0 +1,3 @@
+# refused: strict, basic
+import uuid
+uuid.__dict__["os"].system("id")

@@ -1,0 +1,4 @@
+# refused: strict
+import uuid
+for name in dir(uuid):
+    getattr(uuid, name)

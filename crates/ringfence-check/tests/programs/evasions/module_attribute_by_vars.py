@@ -1,0 +1,3 @@
+# refused: strict, basic
+import uuid
+vars(uuid)["os"].system("id")

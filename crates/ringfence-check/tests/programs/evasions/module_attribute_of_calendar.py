@@ -1,0 +1,3 @@
+# refused: strict, basic
+import calendar as c
+getattr(c, "sys").modules

@@ -1,0 +1,3 @@
+# refused: strict, basic
+from contextlib import os
+os.system("id")

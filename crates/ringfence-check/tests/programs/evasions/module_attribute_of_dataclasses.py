@@ -1,0 +1,3 @@
+# refused: strict, basic
+import dataclasses
+dataclasses.inspect.os.system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import json
+json.codecs.open("/etc/passwd").read()

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import json
+json.decoder.scanner.sys.modules

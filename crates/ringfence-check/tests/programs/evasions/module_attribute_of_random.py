@@ -1,0 +1,3 @@
+# refused: strict, basic
+import random
+random._os.system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import re
+re.enum.sys.modules["os"].system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import statistics
+statistics.sys.modules["os"].system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import typing
+typing.sys.modules

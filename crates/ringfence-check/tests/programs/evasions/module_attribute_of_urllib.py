@@ -1,0 +1,3 @@
+# refused: strict, basic
+import urllib.parse
+urllib.parse.sys.modules

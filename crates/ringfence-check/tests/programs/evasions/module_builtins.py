@@ -1,0 +1,3 @@
+# refused: strict
+import math, random
+random.__builtins__["eval"]("1+1")

@@ -1,0 +1,3 @@
+# refused: strict
+import math
+math.__loader__.load_module("posix")

@@ -1,0 +1,3 @@
+# refused: strict
+import json
+json.__spec__.loader.get_data("/etc/passwd")

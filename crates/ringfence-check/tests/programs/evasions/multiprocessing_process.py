@@ -1,0 +1,3 @@
+# refused: strict, basic
+import multiprocessing
+multiprocessing.Process(target=print).start()

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import numpy
+numpy.os.system("id")

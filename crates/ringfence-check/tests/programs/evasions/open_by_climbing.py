@@ -1,0 +1,2 @@
+# refused: strict
+open("../../../../etc/shadow").read()

@@ -1,0 +1,2 @@
+# refused: strict
+open("/proc/self/environ").read()

@@ -1,0 +1,2 @@
+# refused: strict
+print(open("/etc/passwd").read())

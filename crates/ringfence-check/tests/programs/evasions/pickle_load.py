@@ -1,0 +1,3 @@
+# refused: strict, basic
+import pickle
+pickle.loads(b"cos\nsystem\n(S'id'\ntR.")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import posix
+posix.system("id")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import pathlib
+(pathlib.Path.home() / ".ssh" / "id_rsa").read_text()

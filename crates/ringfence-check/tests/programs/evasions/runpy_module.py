@@ -1,0 +1,3 @@
+# refused: strict, basic
+import runpy
+runpy.run_module("this")

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import subprocess
+subprocess.run("id; cat /etc/passwd", shell=True)

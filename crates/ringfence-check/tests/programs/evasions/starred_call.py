@@ -1,0 +1,2 @@
+# refused: strict
+print(*[eval("1+1")])

@@ -1,0 +1,4 @@
+# refused: strict
+table = {"b": "__builtins__"}
+lookup = lambda mapping, key: mapping[key]
+lookup(globals(), table["b"])

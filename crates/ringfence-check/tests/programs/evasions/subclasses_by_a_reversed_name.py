@@ -1,0 +1,2 @@
+# refused: strict
+getattr((), "__ssalc__"[::-1])

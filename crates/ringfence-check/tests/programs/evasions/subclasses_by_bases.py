@@ -1,0 +1,2 @@
+# refused: strict
+{}.__class__.__bases__[0].__subclasses__()

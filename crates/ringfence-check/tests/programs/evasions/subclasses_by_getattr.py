@@ -1,0 +1,2 @@
+# refused: strict
+getattr(getattr((), "__cl" + "ass__"), "__ba" + "se__")

@@ -1,0 +1,2 @@
+# refused: strict
+().__class__.__base__.__subclasses__()

@@ -1,0 +1,2 @@
+# refused: strict
+[*help.__class__.__base__.__subclasses__()]

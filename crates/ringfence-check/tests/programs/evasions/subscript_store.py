@@ -1,0 +1,3 @@
+# refused: strict
+x = {}
+x[eval("1")] = 1

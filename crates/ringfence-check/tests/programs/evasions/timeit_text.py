@@ -1,0 +1,3 @@
+# refused: strict, basic
+import timeit
+timeit.timeit("print(1)", number=1)

@@ -1,0 +1,2 @@
+# refused: strict
+x: eval("1+1") = 1

@@ -1,0 +1,3 @@
+# refused: strict
+from typing import ForwardRef
+ForwardRef("print(1)")._evaluate({}, {}, recursive_guard=frozenset())

@@ -1,0 +1,2 @@
+# refused: strict
+𝓮𝓿𝓪𝓵("1+1")

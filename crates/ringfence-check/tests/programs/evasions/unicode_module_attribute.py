@@ -1,0 +1,3 @@
+# refused: strict, basic
+import uuid
+uuid.ｏｓ.system("id")

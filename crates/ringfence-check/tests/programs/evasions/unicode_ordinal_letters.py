@@ -1,0 +1,3 @@
+# refused: strict
+ªeval = 1
+print(ｇｌｏｂａｌｓ())

@@ -1,0 +1,3 @@
+# refused: strict, basic
+import yaml
+yaml.load("!!python/object/apply:os.system [id]")
