@@ -3,6 +3,7 @@
 
 use crate::{
     backend::Native,
+    check::{self, Checkers},
     events::{Bus, Event, Hears, Subscriber},
     execute::{self, Executed},
     log_redactor::LogRedactor,
@@ -61,6 +62,7 @@ pub(crate) struct House {
     pub(crate) native: Native,
     pub(crate) queue: Queue,
     pub(crate) pools: Pools,
+    pub(crate) checkers: Checkers,
     /// Workers that may redraw pictures now.
     pub(crate) pictures: Semaphore,
     pub(crate) bus: Bus,
@@ -280,6 +282,7 @@ impl Engine {
             native,
             queue: Queue::new(settings.queue.clone(), bus.clone()),
             pools: Pools::default(),
+            checkers: Checkers::default(),
             pictures: Semaphore::new(picture::AT_ONCE),
             bus,
             meters: Meters::new(),
@@ -314,6 +317,8 @@ impl Engine {
     /// Begins to keep places ready, in the background; until they are, runs start cold. And what is kept too long begins to go.
     pub fn warm_up(&self) {
         warm::begin(&self.house);
+        let house = self.house.clone();
+        tokio::spawn(async move { check::warm_up(&house).await });
         packages::keep_swept(&self.house);
     }
 
@@ -421,10 +426,11 @@ impl Engine {
     pub fn leave(&self) {
         self.cancel_all();
         self.house.sessions.close();
+        self.house.checkers.close();
         self.house.pools.close();
-        if self.house.native.leave() {
-            self.house.say_goodbye();
-        }
+        self.house.native.leave();
+        // Also where a shutdown was begun that waits too long; it is said once.
+        self.house.say_goodbye();
     }
 
     fn cancel_all(&self) {
@@ -476,6 +482,7 @@ impl Engine {
             tracing::warn!("runs were still ending at shutdown");
         }
         self.house.pools.close();
+        self.house.checkers.close();
         // Off this thread: tasks that still hold a sandbox have yet to let it go.
         let house = self.house.clone();
         let stopped = tokio::task::spawn_blocking(move || house.native.stop());

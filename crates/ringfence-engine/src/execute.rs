@@ -5,6 +5,7 @@
 use crate::{
     artifacts::{self, Before, Kept, Shelf, Staged},
     backend::{Doors, Hold, Place, RawOutcome, Running, Started},
+    check::{self, Looked, Text},
     engine::{Caller, House, OutputChunk, Submission},
     events::{Ended, EventKind},
     overlay::{self, HeldChanges, Lower, Origin},
@@ -112,6 +113,7 @@ async fn run(
     let id = opened.id();
     let narrowed = house.narrowed(&request.namespace);
     let grant = policy::decide(&house.policy(), narrowed.as_ref(), &house.private, request)?;
+    let looked = check::look(house, &grant, Text::Program).await?;
     let copies = artifacts_to
         .map(|directory| open_copies(house, &directory))
         .transpose()?;
@@ -124,7 +126,9 @@ async fn run(
     let lease = secrets::lease(house, opened, &grant).await?;
     // (egress: lease of a way out)
     let layout = sandbox::layout(house, id);
-    let prepared = prepare::prepare(house, grant.request(), &layout).await?;
+    let prepared = prepare::prepare(house, grant.request(), &layout)
+        .await?
+        .with(looked.checks.clone());
     let before = look_before(&grant, &workspace);
     let lower = overlay::lower_of(Some(&workspace).filter(|_| holds_changes)).await?;
     let brought = Brought {
@@ -151,7 +155,7 @@ async fn run(
         raw,
         &grant,
         &lease,
-        &prepared,
+        (&prepared, looked),
         (&workspace, before),
         copies,
         id,
@@ -415,7 +419,7 @@ async fn finish(
     mut raw: RawOutcome,
     grant: &Grant,
     lease: &SecretLease,
-    prepared: &Prepared,
+    (prepared, looked): (&Prepared, Looked),
     (workspace, before): (&Lent, Before),
     copy_to: Option<Outlet>,
     id: &str,
@@ -448,6 +452,7 @@ async fn finish(
         None => Staged::default(),
     };
     let program = prepare::read_outcome(prepared, &raw.report);
+    let (validation, unchecked) = looked.findings().await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
         execution_id: id.to_owned(),
@@ -456,8 +461,11 @@ async fn finish(
         session_ended: None,
         language: grant.request().language,
         capture_output: grant.request().capture_output,
+        profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
         phases: clock.phases,
         duration_ms: clock.total(),
+        validation,
+        unchecked,
     };
     let report = report::build(&raw, program, staged, about, lease);
     Ok((report, raw.hold))

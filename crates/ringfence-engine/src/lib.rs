@@ -4,11 +4,13 @@
 mod artifacts;
 mod backend;
 mod changes;
+mod check;
 mod directories;
 mod engine;
 mod events;
 mod execute;
 mod files;
+mod imports;
 mod language;
 mod log_redactor;
 mod meters;
@@ -30,6 +32,7 @@ mod settings;
 mod snapshots;
 mod store;
 mod streams;
+mod validate;
 mod warm;
 mod worker;
 mod workspaces;
@@ -42,7 +45,7 @@ pub use engine::{
 };
 pub use events::{Ended, Event, EventKind, Hears, Subscriber};
 pub use files::{FILE_BYTES_MAX, FileFacts, Whose};
-pub use language::{BASIC_MODULES, ProgramReport, read_report};
+pub use language::{BASIC_MODULES, Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
@@ -50,15 +53,18 @@ pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
 pub use packages::{Installation, Installed, LAST_WORDS, PackageSettings, PackageSources, PackageWish};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
+pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile};
 pub use ringfence_jail::Outlet;
+use ringfence_jail::worker::Work;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
 pub use session::{Bridged, Gift, SessionSettings};
 pub use settings::{
-    AuditSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PolicySettings, QueueSettings,
-    Rate, RecordSettings, RuntimeSettings, SecretRule,
+    AuditSettings, CheckSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PolicySettings,
+    QueueSettings, Rate, RecordSettings, RuntimeSettings, SecretRule,
 };
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
+pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};
 pub use warm::WarmSettings;
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.
@@ -67,8 +73,15 @@ pub(crate) const ECHO: &str = "echo";
 /// The functions of this binary that run inside jails; `main` hands them to the helper.
 pub fn workers() -> ringfence_jail::helper::Workers {
     &[
-        (ECHO, |input: &[u8]| input.to_vec()),
-        (prepare::PREPARE, ringfence_check::prepare),
-        (picture::PICTURE, ringfence_check::picture),
+        (ECHO, Work::Once(|input| input.to_vec())),
+        (prepare::PREPARE, Work::Once(ringfence_check::prepare)),
+        (picture::PICTURE, Work::Once(ringfence_check::picture)),
+        (
+            check::CHECK,
+            Work::Kept {
+                prepare: ringfence_check::warm_up,
+                answer: ringfence_check::answer_frame,
+            },
+        ),
     ]
 }

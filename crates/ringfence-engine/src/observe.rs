@@ -496,7 +496,7 @@ impl Engine {
         self.house().record.note(note).await.map(drop)
     }
 
-    async fn note(
+    pub(crate) async fn note(
         &self,
         caller: &Caller,
         action: Action,

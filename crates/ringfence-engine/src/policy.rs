@@ -1,8 +1,12 @@
 //! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
 
-use crate::settings::PolicySettings;
+use crate::{
+    imports,
+    settings::{CheckSettings, PolicySettings},
+};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, WorkspaceName, WorkspaceSource,
+    ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, Rules, WorkspaceName,
+    WorkspaceSource,
 };
 use std::{
     path::{Path, PathBuf},
@@ -14,6 +18,7 @@ use std::{
 pub(crate) struct Grant {
     request: ExecuteRequest,
     limits: Limits,
+    rules: Rules,
 }
 
 impl Grant {
@@ -23,6 +28,11 @@ impl Grant {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// What its code may import, and by which rules it is read.
+    pub(crate) fn rules(&self) -> &Rules {
+        &self.rules
     }
 }
 
@@ -51,7 +61,12 @@ pub(crate) fn decide(
             "Raise max_disk_mb and max_ram_mb.",
         ));
     }
-    Ok(Grant { request, limits })
+    let rules = rules(&policy.check, &request)?;
+    Ok(Grant {
+        request,
+        limits,
+        rules,
+    })
 }
 
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
@@ -62,7 +77,11 @@ pub(crate) fn decide_session(
     request: ExecuteRequest,
     age: Duration,
 ) -> Result<(Grant, Limits), RequestError> {
-    let Grant { request, limits } = decide(policy, narrowed, private, request)?;
+    let Grant {
+        request,
+        limits,
+        rules,
+    } = decide(policy, narrowed, private, request)?;
     let of_its_sandbox = Limits {
         timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
         ..limits.clone()
@@ -70,6 +89,7 @@ pub(crate) fn decide_session(
     let grant = Grant {
         request,
         limits: of_its_sandbox,
+        rules,
     };
     Ok((grant, limits))
 }
@@ -89,7 +109,21 @@ pub(crate) fn decide_call(
         ..session.clone()
     };
     let limits = limits(&least(session, &most), &most, &request.limits)?;
-    Ok(Grant { request, limits })
+    let rules = rules(&policy.check, &request)?;
+    Ok(Grant {
+        request,
+        limits,
+        rules,
+    })
+}
+
+fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, RequestError> {
+    let (profile, named) = (request.profile, request.allowed_imports.as_ref());
+    let mut rules = imports::rules(check, request.language, profile, named)?;
+    if let Some(modules) = &mut rules.imports {
+        modules.extend(imports::local(&request.files));
+    }
+    Ok(rules)
 }
 
 /// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
@@ -327,7 +361,8 @@ fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
 mod tests {
     use super::*;
     use crate::settings::{ListedWorkspace, PackagePolicy, SecretRule};
-    use ringfence_types::{EnvName, Language, WorkspaceMode, requirements};
+    use ringfence_types::{EnvName, Language, Profile, WorkspaceMode, requirements};
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn policy() -> PolicySettings {
         let defaults = Limits {
@@ -357,6 +392,13 @@ mod tests {
                 mode: WorkspaceMode::Ro,
                 namespaces: vec!["team-*".to_owned()],
             }],
+            check: CheckSettings {
+                profile: Profile::Unrestricted,
+                profiles: Profile::ALL.iter().copied().collect(),
+                allowed_imports: BTreeSet::new(),
+                known_imports: BTreeMap::new(),
+                schemas: BTreeMap::new(),
+            },
             packages: PackagePolicy {
                 enabled: true,
                 allow: vec!["numpy".to_owned(), "types-*".to_owned()],

@@ -3,7 +3,7 @@
 
 use crate::{
     engine::{Caller, Engine, House, Runtime, Stdin, Submission},
-    language::{self, Launch, ProgramReport},
+    language::{self, Checks, Launch, ProgramReport},
     warm, worker,
 };
 use ringfence_jail::Layout;
@@ -23,6 +23,8 @@ pub(crate) struct Prepared {
     error: Option<ProgramError>,
     /// It is an interpreter that waits for calls.
     session: bool,
+    /// What it is told beside the code.
+    checks: Option<Checks>,
 }
 
 /// What stands for the code of a session, which comes later.
@@ -36,6 +38,7 @@ pub(crate) fn session() -> Prepared {
         module: false,
         error: None,
         session: true,
+        checks: None,
     }
 }
 
@@ -73,6 +76,11 @@ impl Prepared {
         }
     }
 
+    /// The same with what the interpreter is told beside the code.
+    pub(crate) fn with(self, checks: Option<Checks>) -> Self {
+        Self { checks, ..self }
+    }
+
     /// Is it an interpreter that waits for calls.
     pub(crate) fn is_session(&self) -> bool {
         self.session
@@ -96,7 +104,14 @@ impl Prepared {
         }
         let path = |name: &str| code.join(name).display().to_string();
         let module = self.module.then(|| path(&self.name()));
-        language::go(language, &path(&self.name), module.as_deref(), args, environment)
+        language::go(
+            language,
+            &path(&self.name),
+            module.as_deref(),
+            args,
+            environment,
+            self.checks.as_ref(),
+        )
     }
 
     /// How the interpreter is started.
@@ -118,6 +133,7 @@ impl Prepared {
             &path(&self.name),
             module,
             args,
+            self.checks.as_ref(),
         )
     }
 }
@@ -138,6 +154,7 @@ pub(crate) async fn prepare(
         module: false,
         error: None,
         session: false,
+        checks: None,
     };
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
@@ -170,6 +187,7 @@ pub(crate) async fn prepare(
             module: answer.module,
             error: None,
             session: false,
+            checks: None,
         },
     })
 }

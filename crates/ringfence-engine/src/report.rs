@@ -2,13 +2,17 @@
 //! secrets taken out as they came, and whatever else the program has said loses them here.
 
 use crate::{
-    artifacts::Staged, backend::RawOutcome, language::ProgramReport, secrets::SecretLease, streams::Kept,
+    artifacts::Staged,
+    backend::RawOutcome,
+    language::{Blocked, ProgramReport},
+    secrets::SecretLease,
+    streams::Kept,
 };
 use ringfence_jail::wire::{Cause, Ending, Usage};
 use ringfence_redact::Redactor;
 use ringfence_types::{
-    Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage,
-    Truncated,
+    Analysis, Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases,
+    ResourceUsage, Summary, Truncated, Validation,
 };
 use std::borrow::Cow;
 
@@ -38,8 +42,13 @@ pub(crate) struct About {
     pub(crate) session_ended: Option<String>,
     pub(crate) language: Language,
     pub(crate) capture_output: bool,
+    /// Whose modules the program was held to; none: to nobody's, and what it says of refusals is made up.
+    pub(crate) profile: Option<&'static str>,
     pub(crate) phases: Phases,
     pub(crate) duration_ms: f64,
+    pub(crate) validation: Option<Validation>,
+    /// Why there is none.
+    pub(crate) unchecked: Option<Denial>,
 }
 
 /// Signals of limits that the kernel enforces by signal (setrlimit(2)), and of the system call filter.
@@ -72,6 +81,16 @@ pub(crate) fn build(
     let mut security_events = filtered(&exit);
     security_events.extend(staged.security_events);
     security_events.extend(unredactable(lease));
+    security_events.extend(about.unchecked);
+    if let Some(profile) = about.profile {
+        security_events.extend(
+            program
+                .security_events
+                .iter()
+                .map(|event| refused(event, profile)),
+        );
+    }
+    let validation = about.validation.map(|found| redaction.validation(found));
     let found = redaction.found + staged.found + raw.stdout.found + raw.stderr.found;
     let result = ExecutionResult {
         request_id: about.execution_id.clone(),
@@ -108,7 +127,7 @@ pub(crate) fn build(
         isolation: raw.isolation.clone(),
         denials,
         security_events,
-        validation: None,
+        validation,
     };
     Report { result, found }
 }
@@ -153,6 +172,8 @@ impl<'a> Redaction<'a> {
         }
         program.result_repr.iter_mut().for_each(|text| self.text(text));
         program.variables.iter_mut().for_each(|text| self.text(text));
+        let events = program.security_events.iter_mut();
+        events.for_each(|event| self.text(&mut event.module));
         for display in &mut program.display {
             let (text, artifact) = (display.text.iter_mut(), display.artifact.iter_mut());
             text.chain(artifact).for_each(|text| self.text(text));
@@ -163,6 +184,28 @@ impl<'a> Redaction<'a> {
             }
         }
         program
+    }
+
+    /// It repeats what stands in the code, which need not have a secret from the vault.
+    fn validation(&mut self, found: Validation) -> Validation {
+        if self.redactor.is_idle() {
+            return found;
+        }
+        let clean = serde_json::to_value(&found).and_then(|mut value| {
+            let taken = self.redactor.json(&mut value);
+            self.found += taken.secrets + taken.personal;
+            serde_json::from_value(value)
+        });
+        // A mark in the place of a word that is one of a closed list: then nothing of it is told.
+        clean.unwrap_or_else(|_| Validation {
+            issues: Vec::new(),
+            fixes_applied: Vec::new(),
+            fixed_code: None,
+            validation: Summary::default(),
+            analysis: Analysis::default(),
+            recommendations: Vec::new(),
+            ..found
+        })
     }
 
     fn denials(&mut self, mut denials: Vec<Denial>) -> Vec<Denial> {
@@ -182,6 +225,22 @@ fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
         ),
         hint: "Use a longer secret.".to_owned(),
     })
+}
+
+fn refused(event: &Blocked, profile: &str) -> Denial {
+    let place = event.line.map_or(String::new(), |line| format!(" (line {line})"));
+    Denial {
+        rule: "blocked_import".to_owned(),
+        layer: "language".to_owned(),
+        what: format!(
+            "import of `{}`{place} is not in the profile `{profile}`",
+            event.module
+        ),
+        hint: format!(
+            "Name it in allowed_imports: [\"{}\"], or choose a profile that has it.",
+            event.module
+        ),
+    }
 }
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
@@ -270,6 +329,28 @@ fn usage(usage: &Usage) -> ResourceUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_import_is_told_with_its_line_and_profile() {
+        let event = |line| Blocked {
+            module: "os".to_owned(),
+            line,
+        };
+        let denial = refused(&event(Some(3)), "basic");
+        assert_eq!(
+            (denial.rule.as_str(), denial.layer.as_str(), denial.what.as_str()),
+            (
+                "blocked_import",
+                "language",
+                "import of `os` (line 3) is not in the profile `basic`"
+            )
+        );
+        assert!(denial.hint.contains("allowed_imports: [\"os\"]"));
+        assert_eq!(
+            refused(&event(None), "basic").what,
+            "import of `os` is not in the profile `basic`"
+        );
+    }
 
     #[test]
     fn only_artifacts_that_are_there_are_shown() {

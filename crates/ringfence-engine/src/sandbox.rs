@@ -15,7 +15,7 @@ use ringfence_jail::{
     Run, client,
 };
 use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
-use std::{borrow::Cow, path::PathBuf};
+use std::{borrow::Cow, path::PathBuf, time::Duration};
 use zeroize::{Zeroize, Zeroizing};
 
 const GRACE_MS: u64 = 500;
@@ -285,6 +285,13 @@ pub(crate) fn claim_of_worker(house: &House) -> Claim {
         limits: WORKER_LIMITS,
         grace_ms: 0,
     })
+}
+
+/// The claim of a worker that is kept for so long at most.
+pub(crate) fn claim_of_kept_worker(house: &House, age: Duration) -> Claim {
+    let mut claim = claim_of_worker(house);
+    claim.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    claim
 }
 
 /// Tier and layers of a run with these limits.

@@ -10,8 +10,8 @@ use ringfence_store::{
     vault::VaultSettings,
 };
 use ringfence_types::{
-    EnvName, ErrorCode, Limits, Namespace, Priority, RequestError, Requirement, Tier, WorkspaceMode,
-    WorkspaceName,
+    EnvName, ErrorCode, Limits, ModuleName, Namespace, Priority, Profile, RequestError, Requirement, Tier,
+    WorkspaceMode, WorkspaceName,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -112,6 +112,24 @@ pub struct PolicySettings {
     pub workspaces: Vec<ListedWorkspace>,
     /// Which packages there may be.
     pub packages: PackagePolicy,
+    /// What is asked of code and data.
+    pub check: CheckSettings,
+}
+
+/// What is asked of code before it runs, and of data.
+#[derive(Clone, Debug)]
+pub struct CheckSettings {
+    /// Of requests that name none.
+    pub profile: Profile,
+    /// Those that callers may choose. Without `unrestricted` what they name in `allowed_imports` is one of these profiles' or of
+    /// the next setting's.
+    pub profiles: BTreeSet<Profile>,
+    /// Added to every profile that restricts.
+    pub allowed_imports: BTreeSet<ModuleName>,
+    /// Names whose import may be added where it is missing: `np`, `import numpy as np`.
+    pub known_imports: BTreeMap<String, String>,
+    /// JSON Schemas by name, beside the built-in ones.
+    pub schemas: BTreeMap<String, serde_json::Value>,
 }
 
 /// A directory of the host that the operator lends to programs.

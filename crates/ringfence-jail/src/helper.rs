@@ -7,6 +7,7 @@ use crate::{
     init::Pipes,
     supervise::{self, Started},
     wire::{self, Start},
+    worker::Work,
 };
 use ringfence_sys::{
     file,
@@ -19,10 +20,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// A function of this binary that parses hostile bytes inside a jail: standard input in, standard output out.
-pub type Worker = fn(&[u8]) -> Vec<u8>;
 /// The workers by name.
-pub type Workers = &'static [(&'static str, Worker)];
+pub type Workers = &'static [(&'static str, Work)];
 
 /// The first word of the helper's command line.
 pub const HELPER_WORD: &str = "__jail-helper";

@@ -10,6 +10,7 @@ use crate::{
     plan::Identity,
     seccomp,
     wire::{self, Door, Failure, InitEvent, InitOrder, ProgramEnd},
+    worker,
 };
 use ringfence_sys::{
     channel, file, identity,
@@ -20,7 +21,7 @@ use ringfence_sys::{
 use ringfence_types::Tier;
 use std::{
     fs::File,
-    io::{self, PipeWriter, Read, Write},
+    io::{self, PipeWriter, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{fs::FileExt, process::ExitStatusExt},
@@ -304,7 +305,7 @@ impl Init<'_> {
             }
             (Program::Worker { name }, Run::Work) => {
                 match self.workers.iter().find(|(known, _)| known == name) {
-                    Some((_, work)) => process::exit_now(run_worker(*work)),
+                    Some((_, work)) => process::exit_now(worker::run(*work)),
                     None => nothing("worker", &format!("there is no worker {name}")),
                 }
             }
@@ -409,21 +410,6 @@ fn nothing(step: &str, detail: &str) -> Failure {
         step: step.to_owned(),
         errno: 0,
         detail: detail.to_owned(),
-    }
-}
-
-/// Runs a function of this binary as the program. A panic is status 101, as for any Rust program.
-fn run_worker(work: crate::helper::Worker) -> i32 {
-    let mut input = Vec::new();
-    if io::stdin().lock().read_to_end(&mut input).is_err() {
-        return 1;
-    }
-    match std::panic::catch_unwind(|| work(&input)) {
-        Ok(output) => {
-            let mut stdout = io::stdout().lock();
-            i32::from(stdout.write_all(&output).and_then(|()| stdout.flush()).is_err())
-        }
-        Err(_) => 101,
     }
 }
 

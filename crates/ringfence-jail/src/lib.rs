@@ -31,6 +31,7 @@ mod supervise;
 mod sweep;
 mod tree;
 pub mod wire;
+pub mod worker;
 
 pub use host::Host;
 pub use layer::{LayerName, PACKAGES};

@@ -1,5 +1,6 @@
 //! The refusals and faults that a caller can meet. A program that fails is a result, not one of these.
 
+use crate::Validation;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -35,6 +36,10 @@ pub enum ErrorCode {
     SecretUnavailable,
     /// A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached.
     PackageUnavailable,
+    /// The code was refused before it ran; `validation` has what was found.
+    CodeRejected,
+    /// Code or data could not be checked: its parser gave up on it.
+    CheckFailed,
     /// The audit record cannot be written, and nothing runs without one.
     AuditUnavailable,
     /// The vault or the artifact store cannot be read or written.
@@ -45,7 +50,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 17] = [
+    pub const ALL: [ErrorCode; 19] = [
         Self::InvalidArgument,
         Self::UnknownArgument,
         Self::UnsupportedArgument,
@@ -60,6 +65,8 @@ impl ErrorCode {
         Self::SessionEnded,
         Self::SecretUnavailable,
         Self::PackageUnavailable,
+        Self::CodeRejected,
+        Self::CheckFailed,
         Self::AuditUnavailable,
         Self::StoreFault,
         Self::InvalidConfiguration,
@@ -82,6 +89,8 @@ impl ErrorCode {
             Self::SessionEnded => "session_ended",
             Self::SecretUnavailable => "secret_unavailable",
             Self::PackageUnavailable => "package_unavailable",
+            Self::CodeRejected => "code_rejected",
+            Self::CheckFailed => "check_failed",
             Self::AuditUnavailable => "audit_unavailable",
             Self::StoreFault => "store_fault",
             Self::InvalidConfiguration => "invalid_configuration",
@@ -113,6 +122,8 @@ impl ErrorCode {
             Self::PackageUnavailable => {
                 "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
             }
+            Self::CodeRejected => "The code was refused before it ran; `validation` has what was found.",
+            Self::CheckFailed => "Code or data could not be checked: its parser gave up on it.",
             Self::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
             Self::StoreFault => "The vault or the artifact store cannot be read or written.",
             Self::InvalidConfiguration => "The configuration is wrong.",
@@ -141,6 +152,9 @@ pub struct RequestError {
     /// With `busy`: milliseconds until a place is likely to be free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// With `code_rejected`: what was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Box<Validation>>,
 }
 
 impl RequestError {
@@ -152,6 +166,7 @@ impl RequestError {
             hint: hint.into(),
             execution_id: None,
             retry_after_ms: None,
+            validation: None,
         }
     }
 

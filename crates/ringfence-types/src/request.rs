@@ -1,8 +1,8 @@
 //! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
 
 use crate::{
-    Language, LimitsRequest, Namespace, RequestError, Requirement, ScriptName, SessionId, WorkspaceName,
-    WorkspacePath, session,
+    IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace, Profile, RequestError, Requirement,
+    ScriptName, SessionId, Validate, WorkspaceName, WorkspacePath, session,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -57,6 +57,12 @@ pub struct ExecuteRequest {
     pub packages: BTreeSet<Requirement>,
     /// Whose turn comes sooner when requests wait.
     pub priority: Option<Priority>,
+    /// Is the code looked at before it runs.
+    pub validate: Validate,
+    /// What Python may import, and by which rules it is read; none: what the operator has chosen.
+    pub profile: Option<Profile>,
+    /// Modules that Python may import, beside those of the profile.
+    pub allowed_imports: Option<BTreeSet<ModuleName>>,
 }
 
 /// How often a request's line has its turn: four times, twice, once.
@@ -165,6 +171,9 @@ impl ExecuteRequest {
             session: None,
             packages: BTreeSet::new(),
             priority: None,
+            validate: Validate::Off,
+            profile: None,
+            allowed_imports: None,
         }
     }
 
@@ -231,6 +240,30 @@ impl ExecuteRequest {
         }
     }
 
+    /// Lists of names: of secrets, of modules.
+    fn check_names(&self) -> Result<(), RequestError> {
+        if self.secrets.len() > SECRETS_MAX {
+            return Err(RequestError::invalid(
+                "there are more than 1000 secrets.",
+                "Ask for those that the program needs.",
+            ));
+        }
+        if let Some(name) = self.secrets.iter().find(|name| self.env.contains_key(name)) {
+            return Err(RequestError::invalid(
+                format!("`{}` is given in `env` and asked for in `secrets`.", name.0),
+                "Leave it out of one of them.",
+            ));
+        }
+        let modules = self.allowed_imports.as_ref();
+        if modules.is_some_and(|modules| modules.len() > IMPORTS_MAX) {
+            return Err(RequestError::invalid(
+                "there are more than 1000 modules in allowed_imports.",
+                "Name packages; what lies below them comes with them.",
+            ));
+        }
+        Ok(())
+    }
+
     /// Checks what no single field can: sizes and counts.
     pub fn check(&self) -> Result<(), RequestError> {
         let refuse = |message: &str, hint: &str| Err(RequestError::invalid(message, hint));
@@ -282,18 +315,7 @@ impl ExecuteRequest {
                 "Send them as a file.",
             );
         }
-        if self.secrets.len() > SECRETS_MAX {
-            return refuse(
-                "there are more than 1000 secrets.",
-                "Ask for those that the program needs.",
-            );
-        }
-        if let Some(name) = self.secrets.iter().find(|name| self.env.contains_key(name)) {
-            return refuse(
-                &format!("`{}` is given in `env` and asked for in `secrets`.", name.0),
-                "Leave it out of one of them.",
-            );
-        }
+        self.check_names()?;
         if self.session.is_some() {
             self.check_in_session()?;
         }

@@ -1,6 +1,6 @@
 //! What a run gave back, in the shape of the contract.
 
-use crate::{Isolation, Language};
+use crate::{Isolation, Language, Validation};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -63,8 +63,8 @@ pub struct ExecutionResult {
     pub denials: Vec<Denial>,
     /// Events that a security team would want to see.
     pub security_events: Vec<Denial>,
-    /// Null: no validation was asked for.
-    pub validation: Option<()>,
+    /// What was found of the code; null: it was not looked at.
+    pub validation: Option<Validation>,
 }
 
 /// How a program ended.

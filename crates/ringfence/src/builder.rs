@@ -4,10 +4,10 @@
 use crate::{
     executable, footing,
     sandbox::Sandbox,
-    settings::{self, Environment, Flags, Layer, LogLevel, Origin},
+    settings::{self, Environment, Flags, Layer, LogLevel, Origin, Setting},
 };
 use ringfence_engine::{Caller, Engine};
-use ringfence_types::{ErrorCode, LimitsRequest, RequestError, Tier};
+use ringfence_types::{ErrorCode, LimitsRequest, Profile, RequestError, Tier};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -160,6 +160,43 @@ impl SandboxBuilder {
             .set("warm.ready_max", &ready_max.to_string())
     }
 
+    /// What Python programs may import that name no profile. Default: [`Profile::Unrestricted`], the kernel is the wall.
+    pub fn profile(self, profile: Profile) -> Self {
+        self.set("check.profile", profile.as_str())
+    }
+
+    /// Profiles that a request may name. Default: all; where [`profile`](Self::profile) restricts, that one and
+    /// [`Profile::Strict`].
+    pub fn profiles(self, profiles: &[Profile]) -> Self {
+        let words: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
+        self.set("check.profiles", &words.join(","))
+    }
+
+    /// Modules that every profile which restricts allows besides its own, each with what lies below it.
+    pub fn allowed_imports(self, modules: &[&str]) -> Self {
+        self.set("check.allowed_imports", &modules.join(","))
+    }
+
+    /// A name whose import may be added where it is missing: `known_import("sleep", "from time import sleep")`.
+    pub fn known_import(mut self, name: &str, statement: &str) -> Self {
+        let known = self.layer.check_known_imports.take().map(|setting| setting.value);
+        match known.unwrap_or_default().with(name, statement) {
+            Ok(value) => self.layer.check_known_imports = Some(said(value)),
+            Err(reason) => self.refuse("check.known_imports", &reason),
+        }
+        self
+    }
+
+    /// A JSON Schema that [`Sandbox::validate_json`] knows by name.
+    pub fn schema(mut self, name: &str, schema: serde_json::Value) -> Self {
+        let known = self.layer.check_schemas.take().map(|setting| setting.value);
+        match known.unwrap_or_default().with(name, schema) {
+            Ok(value) => self.layer.check_schemas = Some(said(value)),
+            Err(reason) => self.refuse("check.schemas", &reason),
+        }
+        self
+    }
+
     /// The audit record is in memory, and gone with the sandbox.
     pub fn audit_in_memory(self) -> Self {
         self.set("audit.store", "memory")
@@ -265,6 +302,13 @@ impl SandboxBuilder {
     }
 }
 
+fn said<T>(value: T) -> Setting<T> {
+    Setting {
+        value,
+        origin: Origin::Builder,
+    }
+}
+
 fn fault(message: &str, hint: &str) -> RequestError {
     RequestError::new(ErrorCode::SandboxFault, message, hint)
 }
@@ -318,6 +362,27 @@ mod tests {
             ..LimitsRequest::default()
         };
         assert!(refusal(SandboxBuilder::new().limits(&above)).contains("(builder)"));
+    }
+
+    #[test]
+    fn checks_are_told_by_setters() {
+        let settings = SandboxBuilder::new()
+            .profile(Profile::Basic)
+            .profiles(&[Profile::Basic, Profile::DataScience])
+            .allowed_imports(&["yaml", "os.path"])
+            .known_import("sleep", "from time import sleep")
+            .known_import("np", "import numpy as np")
+            .schema("order", serde_json::json!({"type": "object"}))
+            .settings()
+            .unwrap();
+        let check = settings.policy.check;
+        assert_eq!((check.profile, check.profiles.len()), (Profile::Basic, 2));
+        assert_eq!((check.allowed_imports.len(), check.known_imports.len()), (2, 2));
+        assert_eq!(check.schemas["order"], serde_json::json!({"type": "object"}));
+        assert!(
+            refusal(SandboxBuilder::new().schema("../x", serde_json::json!({}))).contains("check.schemas")
+        );
+        assert!(refusal(SandboxBuilder::new().allowed_imports(&["a-b"])).contains("check.allowed_imports"));
     }
 
     #[test]

@@ -20,6 +20,8 @@
 //!   stops it. A program that fails is an [`ExecutionResult`]; a [`RequestError`] is a refusal, and says what to do.
 //! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a [`Namespace`] is a
 //!   tenant with a queue, secrets, limits and artifacts of its own.
+//! - [`Sandbox::validate_code`] looks at code, [`Sandbox::validate_json`] and [`Sandbox::validate_csv`] at data, without running
+//!   anything; [`ExecuteRequest::validate`] and [`ExecuteRequest::profile`] have code looked at on its way to a run.
 //! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] puts, gets and saves the
 //!   files that outlive a run, and [`Sandbox::snapshots`] puts them back; [`Sandbox::install`] brings packages.
 //! - [`Sandbox::secrets`] keeps what programs may use and nobody may print. [`Sandbox::artifacts`] and [`artifact`] give the
@@ -37,6 +39,7 @@ mod cli;
 mod control;
 mod executable;
 mod footing;
+mod frames;
 #[cfg(test)]
 mod golden;
 mod log;
@@ -57,17 +60,18 @@ mod utf8;
 pub use builder::SandboxBuilder;
 pub use executable::init;
 pub use ringfence_engine::{
-    Base, Bridged, Canceller, Changed, Counts, Difference, DirectoryGot, DirectoryPut, Ended, Event,
-    EventKind, Execution, FileFacts, Gift, Hears, Installed, Lay, LineState, OutputChunk, OutputStream,
-    Package, Percentiles, QueueState, RiskFacts, Runtime, SandboxInfo, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, Stats, Subscriber, Warm,
+    Base, Bridged, Canceller, Changed, CodeWish, Counts, CsvQuestion, Difference, DirectoryGot, DirectoryPut,
+    Ended, Event, EventKind, Execution, FileFacts, Fixing, Gift, Hears, Installed, Lay, LineState,
+    OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts, Runtime, SandboxInfo, SchemaWish,
+    SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber, Warm,
 };
 pub use ringfence_types::{
-    Argument, Artifact, Denial, Display, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, Exit,
-    ExitKind, InputFile, Isolation, Language, LayerState, Limits, LimitsRequest, Lossy, Namespace, Phases,
-    Priority, ProgramError, RequestError, Requirement, ResourceUsage, ScriptName, Session, SessionEnd,
-    SessionId, SessionRequest, SessionState, Tier, Truncated, WorkspaceMode, WorkspaceName, WorkspacePath,
-    WorkspaceSource, requirements,
+    Analysis, Argument, Artifact, Complexity, CsvError, CsvReport, Denial, Display, EnvName, EnvValue,
+    ErrorCode, ExecuteRequest, ExecutionResult, Exit, ExitKind, InputFile, Isolation, Issue, JsonError,
+    JsonReport, Language, LayerState, Limits, LimitsRequest, Lossy, ModuleName, Namespace, Phases, Priority,
+    Profile, ProgramError, RequestError, Requirement, ResourceUsage, ScriptName, Session, SessionEnd,
+    SessionId, SessionRequest, SessionState, Severity, Summary, Tier, Truncated, Validate, Validation,
+    Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
 };
 pub use sandbox::{Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 

@@ -4,7 +4,8 @@ use crate::{
     cli, mcp,
     settings::{aliases, keys::KEYS},
 };
-use ringfence_types::ErrorCode;
+use ringfence_engine::{check_rules, profile};
+use ringfence_types::{ErrorCode, Profile};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -17,6 +18,9 @@ fn the_reference_is_golden() {
         INTRODUCTION,
         &command_line(),
         &tools(),
+        &prompts(),
+        &rules(),
+        &profiles(),
         &errors(),
         &configuration(),
         &variables(),
@@ -27,7 +31,8 @@ fn the_reference_is_golden() {
 
 fn command_line() -> String {
     let mut text = "## Command line\n\nExit codes of `ringfence run`: the script's own; 128 + the signal that ended it; \
-        124 when the time is up; 125 for a failure of ours, which says why on stderr.\n"
+        124 when the time is up; 125 for a failure of ours, which says why on stderr. Of `ringfence validate`: 0 for what \
+        passes or was fixed, 1 for what is rejected, 2 for a command line or a file that makes no sense, 125 as above.\n"
         .to_owned();
     for (name, help) in cli::helps() {
         write!(text, "\n### `{name}`\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
@@ -123,6 +128,66 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+fn prompts() -> String {
+    let mut text = "## Prompts\n\nWhat they say is what is so on the server that is asked: its rules, its limits, its schemas, and the \
+        errors that its own checks find.\n"
+        .to_owned();
+    for prompt in mcp::prompts_of_the_reference() {
+        write!(
+            text,
+            "\n### `{}`\n\n{}\n\n| argument | about |\n|---|---|\n",
+            prompt.name,
+            prompt.description.unwrap_or_default()
+        )
+        .unwrap();
+        for argument in prompt.arguments.unwrap_or_default() {
+            let mark = if argument.required == Some(true) { "*" } else { "" };
+            let about = argument.description.unwrap_or_default();
+            writeln!(text, "| `{}`{mark} | {about} |", argument.name).unwrap();
+        }
+    }
+    text
+}
+
+fn rules() -> String {
+    let mut text = "## Rules\n\nBy which code is read before it runs; see [validation.md](validation.md). An error cannot run or has no \
+        honest purpose; a warning is refused by `validate: strict`; a profile makes an error of what it forbids.\n\n\
+        | rule | severity | what is looked for | why | what to do |\n|---|---|---|---|---|\n"
+        .to_owned();
+    let cell = |text: &str| text.replace('|', "\\|");
+    for rule in check_rules() {
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} |",
+            rule.id,
+            rule.severity.as_str(),
+            cell(rule.title),
+            cell(rule.why),
+            cell(rule.hint)
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn profiles() -> String {
+    let mut text = "## Profiles\n\nWhat Python programs may import under each, with what lies below it. `strict` has the modules of \
+        `basic`, and forbids what Python gets around itself with.\n\n| profile | modules |\n|---|---|\n"
+        .to_owned();
+    for chosen in Profile::ALL {
+        let modules = profile::modules(*chosen).map(|modules| {
+            let names: Vec<String> = modules
+                .iter()
+                .map(|module| format!("`{}`", module.as_str()))
+                .collect();
+            names.join(" ")
+        });
+        let modules = modules.unwrap_or_else(|| "everything".to_owned());
+        writeln!(text, "| `{}` | {modules} |", chosen.as_str()).unwrap();
+    }
+    text
+}
+
 fn errors() -> String {
     let mut text = "## Error codes\n\n| code | meaning |\n|---|---|\n".to_owned();
     for code in ErrorCode::ALL {
@@ -134,7 +199,7 @@ fn errors() -> String {
 fn configuration() -> String {
     let mut text = "## Configuration\n\nA flag wins over the environment, which wins over the file, which wins over the \
         default. Unknown keys are refused. `ringfence config show` says what is in force and from where.\n\n\
-        On SIGHUP `serve` reads it again: `limits`, `caps`, `queue`, `artifacts`, `vault.allow` and `log` change at once, with a \
+        On SIGHUP `serve` reads it again: `limits`, `caps`, `queue`, `check`, `artifacts`, `vault.allow` and `log` change at once, with a \
         record `config.changed` and, where limits changed, `notifications/tools/list_changed`; the log names the settings that \
         need a restart. A configuration that cannot be read changes nothing.\n\n\
         | key | variable | default | about |\n|---|---|---|---|\n"

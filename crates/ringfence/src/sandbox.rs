@@ -1,5 +1,6 @@
 //! The library's face: a typed, thin way into the engine.
 
+mod checks;
 mod sessions;
 mod workspace;
 

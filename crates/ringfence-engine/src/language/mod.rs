@@ -4,7 +4,7 @@
 mod report;
 pub(crate) mod session;
 
-pub use report::{ProgramReport, read_report};
+pub use report::{Blocked, ProgramReport, read_report};
 
 use ringfence_types::{Argument, Language};
 use serde::Serialize;
@@ -16,17 +16,21 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
         .replace("EXPLAIN", &literal(include_str!("python_explain.py")))
         .replace("DISPLAY", &literal(include_str!("python_display.py")))
         .replace("BRIDGE", &literal(include_str!("python_bridge.py")))
+        .replace("IMPORTS", &literal(include_str!("python_imports.py")))
 });
 static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
-    let end = "import sys\n_ringfence_status = _ringfence(sys, False, None)\nif _ringfence_status:\n    \
+    let end = "import sys\n_ringfence_status = _ringfence(sys, False, None, None)\nif _ringfence_status:\n    \
         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
     format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
 });
 /// A template forks children that go on as drivers.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
+    let imports = literal(include_str!("python_imports.py"));
+    let compiled = [session, imports].map(|text| format!("compile({text}, '<ringfence>', 'exec')"));
     let end = format!(
-        "import os, sys\n_ringfence_template(os, sys, _ringfence, compile({session}, '<ringfence>', 'exec'))\n"
+        "import os, sys\n_ringfence_template(os, sys, _ringfence, {})\n",
+        compiled.join(", ")
     );
     let template = include_str!("python_template.py");
     format!("{}{template}{PYTHON_APART}{end}", *PYTHON_DRIVER)
@@ -55,13 +59,52 @@ pub(crate) struct Launch {
     pub(crate) report_fd: bool,
 }
 
-/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place.
+/// What a run of Python is held to inside, beside the kernel's walls. Nothing of it costs anything where there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Checks {
+    /// Modules that the program may import, each with what lies below it; none: all.
+    pub(crate) imports: Option<Vec<String>>,
+    /// Names and the statements that import them, done before the program for those that are not defined.
+    pub(crate) patches: Vec<(String, String)>,
+    /// Whose modules these are, for messages.
+    pub(crate) profile: &'static str,
+}
+
+impl Checks {
+    /// For the environment of an interpreter, where one variable has at most 128 KiB (execve(2)).
+    fn variables(&self) -> Vec<(String, String)> {
+        // Text and lists of text: there is nothing that could fail.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let (mut rest, mut name, mut variables) = (text.as_str(), CHECKS.to_owned(), Vec::new());
+        while !rest.is_empty() {
+            let part = rest.split_at(rest.floor_char_boundary(VARIABLE_BYTES_MAX));
+            variables.push((name.clone(), part.0.to_owned()));
+            name.push('_');
+            rest = part.1;
+        }
+        variables
+    }
+
+    fn bytes(&self) -> usize {
+        let imports = self.imports.iter().flatten().map(String::len);
+        let patches = self.patches.iter().map(|(name, what)| name.len() + what.len());
+        imports.chain(patches).map(|bytes| 6 * bytes + 8).sum()
+    }
+}
+
+/// Read, and removed, by the driver. What does not fit goes on in a variable with one underscore more.
+const CHECKS: &str = "RINGFENCE_CHECKS";
+const VARIABLE_BYTES_MAX: usize = 64 << 10;
+
+/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place. Of the languages
+/// Python alone has checks.
 pub(crate) fn launch(
     language: Language,
     interpreter: &str,
     script: &str,
     module: Option<String>,
     args: &[Argument],
+    checks: Option<&Checks>,
 ) -> Launch {
     let (before, env): (&[&str], &[(&str, &str)]) = match language {
         // No bytecode: it would be left in the workspace as if the program had made it.
@@ -78,6 +121,8 @@ pub(crate) fn launch(
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
     env.extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
+    let checks = checks.filter(|_| language == Language::Python);
+    env.extend(checks.into_iter().flat_map(Checks::variables));
     Launch {
         argv: words
             .map(str::to_owned)
@@ -191,8 +236,10 @@ pub(crate) fn go(
     module: Option<&str>,
     args: &[Argument],
     environment: &[(String, String)],
+    checks: Option<&Checks>,
 ) -> Vec<u8> {
     word(&Go {
+        checks,
         script,
         source_maps: language == Language::Typescript,
         module,
@@ -210,12 +257,16 @@ struct Go<'a> {
     args: Vec<&'a str>,
     /// Serve calls, instead of running the script.
     session: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<&'a Checks>,
     env: BTreeMap<&'a str, &'a str>,
 }
 
+/// Without the checks, which have a place of their own.
 fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
     environment
         .iter()
+        .filter(|(name, _)| !name.starts_with(CHECKS))
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect()
 }
@@ -226,7 +277,8 @@ fn word(go: &Go<'_>) -> Vec<u8> {
         .env
         .iter()
         .map(|(name, value)| name.len() + 6 * value.len())
-        .sum::<usize>();
+        .sum::<usize>()
+        + go.checks.map_or(0, Checks::bytes);
     let mut word = Vec::with_capacity(room + GO_BYTES);
     // Text and maps of text: there is nothing that could fail.
     if serde_json::to_writer(&mut word, go).is_err() {

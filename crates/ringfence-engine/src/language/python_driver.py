@@ -1,8 +1,8 @@
-def _ringfence(sys, forked, session):
-    import os
+def _ringfence(sys, forked, session, guard):
+    import _thread, os
     report, write = 3, os.write
     # Compiled only when they are needed: they are as long as the rest.
-    explain, show, bridge = EXPLAIN, DISPLAY, BRIDGE
+    explain, show, bridge, imports = EXPLAIN, DISPLAY, BRIDGE, IMPORTS
     FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
     main = sys.modules['__main__'].__dict__
     def take(word):
@@ -46,19 +46,26 @@ def _ringfence(sys, forked, session):
         gc.collect()
         gc.freeze()
         return first, second
-    told = bytearray()
+    told, turn = [], _thread.allocate_lock()
     def tell(tag, text, limit):
         """In a session all of a call goes out with its end, where it is not much."""
         data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one more says that it was cut
-        told.extend(tag + len(data).to_bytes(4, 'big') + data)
-        if not serving or len(told) > 65536:
+        told.append(tag + len(data).to_bytes(4, 'big') + data)
+        if not serving or len(data) > 4096 or len(told) > 256:
             send()
     def send():
-        try:
-            while told:
-                del told[:write(report, told)]
-        except OSError:
-            told.clear()
+        """Whoever comes while another sends, or within its own sending, leaves what it has told to that one."""
+        while told and turn.acquire(False):
+            try:
+                count = len(told)
+                data = b''.join(told[:count])
+                del told[:count]
+                while data:
+                    data = data[write(report, data):]
+            except OSError:
+                pass  # nobody listens
+            finally:
+                turn.release()
     def value_of():
         for name in ('result', '_', 'output'):
             if name in main and name not in given:
@@ -85,6 +92,37 @@ def _ringfence(sys, forked, session):
                     tell(b'R', text, 1 << 20)
         except Exception:
             pass
+    def restrict(checks, script):
+        """From now on the program imports what it may."""
+        nonlocal guard
+        if checks['imports'] is None:
+            return
+        if guard is None:
+            guard = {'__builtins__': __builtins__, 'sys': sys}
+            exec(compile(imports, '<ringfence>', 'exec'), guard)
+        guard.update(tell=tell, send=send)
+        guard['begin'](checks['imports'], checks['profile'], script, here, packages)
+        main['__loader__'] = None
+    def patch(checks):
+        """Imports that the program forgot. One that fails leaves the name undefined, as the program has it."""
+        for name, statement in checks['patches']:
+            if name not in main:
+                try:
+                    exec(compile(statement, '<ringfence>', 'exec', dont_inherit=True), main)
+                    patched[name] = main.get(name)
+                except Exception:
+                    pass
+    def release():
+        if guard and guard['allowed'] is not None:
+            guard['end']()
+    def from_environment():
+        """In parts, because one variable has a limit."""
+        text, name = '', 'RINGFENCE_CHECKS'
+        while name in os.environ:
+            text += os.environ.pop(name)
+            name += '_'
+        # An import of `json` would cost more than all the rest, and what the server writes is Python as well.
+        return eval(text, {'null': None}) if text else None
     def run():
         with open(script, 'rb') as file:
             body, last = compiled(file.read(), script)
@@ -123,14 +161,14 @@ def _ringfence(sys, forked, session):
                 except Exception:
                     pass
         os._exit((status or 0) & 0xff)
-    sys.path[0] = os.getcwd()
+    here = sys.path[0] = os.getcwd()
     os.set_inheritable(report, False)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
     for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
         del main[name]
     main.update(__doc__=None, __package__=None, __file__=None, __cached__=None, __annotations__={})
-    given = set(main)
+    given, patched = set(main), {}
     if forked:
         import ctypes, gc, json, time
         rehearsed = rehearse()
@@ -138,6 +176,7 @@ def _ringfence(sys, forked, session):
             word = json.loads(word.read())
         block = take(word)
         del rehearsed
+    checks = word.get('checks') if forked else from_environment()
     serving = session and (not forked or word.get('session'))
     output = os.environ.get('RINGFENCE_OUTPUT_DIR')
     def display(value):
@@ -160,7 +199,8 @@ def _ringfence(sys, forked, session):
         os.environ.setdefault('PYTHONPATH', packages)  # for the interpreters that it starts
     if serving:
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
-                 'compiled': compiled, 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge}
+                 'compiled': compiled, 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge,
+                 'restrict': restrict, 'patch': patch, 'release': release}
         exec(session, words)
         report = words['report']
         status = words['serve']()
@@ -171,6 +211,9 @@ def _ringfence(sys, forked, session):
     script = main['__file__'] = sys.argv[0]
     status, value = 0, None
     try:
+        if checks:
+            restrict(checks, script)
+            patch(checks)
         value = run()
         if value is None:
             value = value_of()
@@ -178,7 +221,7 @@ def _ringfence(sys, forked, session):
         if value is not None:
             describe(value)
         for name in names[:1000]:
-            if type(main[name]) is not type(sys):
+            if not issubclass(type(main[name]), type(sys)) and main[name] is not patched.get(name, main):
                 tell(b'V', name, 256)
     except SystemExit as leave:
         status = leave

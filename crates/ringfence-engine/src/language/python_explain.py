@@ -1,4 +1,14 @@
 import traceback
+def cleared(trace):
+    """Without the frames of what stands between the program and its imports."""
+    while trace and trace.tb_frame.f_code.co_filename == '<ringfence>':
+        trace = trace.tb_next
+    at = trace
+    while at:
+        while at.tb_next and at.tb_next.tb_frame.f_code.co_filename == '<ringfence>':
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
+    return trace
 def explain(error):
     kind = type(error)
     trace = error.__traceback__
@@ -6,7 +16,12 @@ def explain(error):
     begin = trace
     while begin and begin.tb_frame.f_code.co_filename != script:
         begin = begin.tb_next
-    trace = begin or trace
+    trace = cleared(begin or trace)
+    before, seen = error.__cause__ or error.__context__, set()
+    while before is not None and id(before) not in seen and len(seen) < 100:
+        before.__traceback__ = cleared(before.__traceback__)
+        seen.add(id(before))
+        before = before.__cause__ or before.__context__
     if isinstance(error, SyntaxError) and error.filename == script:
         trace = None
     error.__traceback__ = trace

@@ -1,4 +1,4 @@
-def _ringfence_template(os, sys, run, session):
+def _ringfence_template(os, sys, run, session, imports):
     """Imports what programs want, then forks one child for each sandbox that is handed to it, and tells their ends.
 
     A child walks into namespaces that stand ready, gives up every right, and goes on with `run`, which waits for its
@@ -32,6 +32,9 @@ def _ringfence_template(os, sys, run, session):
     # These import more, and look for fonts, when they are first used.
     rehearse('pandas', use_pandas)
     rehearse('matplotlib.pyplot', use_pyplot)
+    guard = {'__builtins__': run.__globals__['__builtins__'], 'sys': sys}
+    exec(imports, guard)
+    guard['prepare'](imported)
     libc = ctypes.CDLL(None, use_errno=True)
     class Filter(ctypes.Structure):
         _fields_ = [('length', ctypes.c_ushort), ('lines', ctypes.c_void_p)]
@@ -135,7 +138,7 @@ def _ringfence_template(os, sys, run, session):
             control.detach()
             children.clear()
             os.closerange(5, 1 << 20)
-            run(sys, True, session)  # does not return: taking these frames apart would copy their pages
+            run(sys, True, session, guard)  # does not return: taking these frames apart would copy their pages
         for number in numbers:
             if number != given['reply']:
                 os.close(number)

@@ -2,6 +2,7 @@
 //! not fail, grow or surprise.
 
 use ringfence_types::{Display, ProgramError};
+use serde::Deserialize;
 
 /// A program's own account of its end.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,8 +17,19 @@ pub struct ProgramReport {
     pub variables: Vec<String>,
     /// The error that ended it.
     pub error: Option<ProgramError>,
+    /// Modules that it was refused, in the order of its asking; at most 100.
+    pub security_events: Vec<Blocked>,
     /// A text was longer than what is kept of it, and ends anywhere.
     pub is_cut: bool,
+}
+
+/// A module that the program was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Its dotted name: letters, digits, `_`, dots, and `?` for whatever else was asked for.
+    pub module: String,
+    /// Where, in the caller's code; none: in another file, or nowhere.
+    pub line: Option<u32>,
 }
 
 const VARIABLES_MAX: usize = 1000;
@@ -30,6 +42,8 @@ const DISPLAYS_MAX: usize = 32;
 /// Of all that are text.
 const DISPLAY_BYTES_MAX: usize = 1 << 20;
 const PATH_BYTES_MAX: usize = 4096;
+const BLOCKED_MAX: usize = 100;
+const BLOCKED_BYTES_MAX: usize = 1024;
 
 /// Reads as many whole records as there are; the rest is dropped. Of a record that comes twice the last counts.
 pub fn read_report(bytes: &[u8]) -> ProgramReport {
@@ -73,6 +87,7 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
             let room = DISPLAY_BYTES_MAX - taken.map(String::len).sum::<usize>();
             report.display.extend(display(tag, payload, room));
         }
+        b'S' if report.security_events.len() < BLOCKED_MAX => report.security_events.extend(blocked(payload)),
         b'E' => report.error.get_or_insert_with(empty).kind = text(NAME_BYTES_MAX),
         b'M' => report.error.get_or_insert_with(empty).message = text(REPR_BYTES_MAX),
         b'T' => report.error.get_or_insert_with(empty).traceback = text(TRACEBACK_BYTES_MAX),
@@ -108,6 +123,29 @@ fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
         mime: mime.to_owned(),
         artifact,
         text,
+    })
+}
+
+/// Of a refusal that is not one of ours nothing is told.
+fn blocked(payload: &[u8]) -> Option<Blocked> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Refusal<'a> {
+        rule: &'a str,
+        what: &'a str,
+        line: Option<u32>,
+    }
+    if payload.len() > BLOCKED_BYTES_MAX {
+        return None;
+    }
+    let refusal: Refusal<'_> = serde_json::from_slice(payload).ok()?;
+    let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '?');
+    if refusal.rule != "blocked_import" || refusal.what.is_empty() || !refusal.what.chars().all(is_name) {
+        return None;
+    }
+    Some(Blocked {
+        module: refusal.what.to_owned(),
+        line: refusal.line,
     })
 }
 
@@ -176,6 +214,48 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert_eq!(read_report(&rec(b'R', deep.as_bytes())).result, None);
         assert_eq!(read_report(&rec(b'M', b"message without a type")).error, None);
+    }
+
+    #[test]
+    fn a_refusal_is_read_whole_or_not_at_all() {
+        let check = |payload: &str, expect: Option<(&str, Option<u32>)>| {
+            let events = read_report(&rec(b'S', payload.as_bytes())).security_events;
+            let read = events.first().map(|one| (one.module.as_str(), one.line));
+            assert_eq!(read, expect, "{payload}");
+        };
+        check(
+            r#"{"rule":"blocked_import","what":"os.path","line":3}"#,
+            Some(("os.path", Some(3))),
+        );
+        check(
+            r#"{"rule":"blocked_import","what":"größe?","line":null}"#,
+            Some(("größe?", None)),
+        );
+        check(r#"{"rule":"blocked_import","what":"os"}"#, Some(("os", None)));
+        check(r#"{"rule":"anything","what":"os","line":3}"#, None);
+        check(r#"{"rule":"blocked_import","what":"","line":3}"#, None);
+        check(
+            r#"{"rule":"blocked_import","what":"`os` is fine","line":3}"#,
+            None,
+        );
+        check(
+            r#"{"rule":"blocked_import","what":"a
+b","line":3}"#,
+            None,
+        );
+        check(r#"{"rule":"blocked_import","what":["os"],"line":3}"#, None);
+        check(r#"{"rule":"blocked_import","what":"os","line":-1}"#, None);
+        check(r#"{"rule":"blocked_import","what":"os","line":4294967296}"#, None);
+        check(
+            r#"{"rule":"blocked_import","what":"os","line":1,"layer":"x"}"#,
+            None,
+        );
+        check("", None);
+        check(&"[".repeat(1000), None);
+        let long = format!(r#"{{"rule":"blocked_import","what":"{}"}}"#, "a".repeat(1024));
+        check(&long, None);
+        let one = rec(b'S', br#"{"rule":"blocked_import","what":"os","line":1}"#);
+        assert_eq!(read_report(&one.repeat(5000)).security_events.len(), BLOCKED_MAX);
     }
 
     #[test]

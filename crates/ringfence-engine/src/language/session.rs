@@ -8,8 +8,8 @@ mod shell;
 pub(crate) use given::encode_given;
 
 use super::{
-    Go, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report, report::record,
-    word,
+    Checks, Go, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report,
+    report::record, word,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, fmt, sync::LazyLock};
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
     let end = format!(
-        "import sys\n_ringfence_status = _ringfence(sys, False, compile({session}, '<ringfence>', 'exec'))\n\
+        "import sys\n_ringfence_status = _ringfence(sys, False, compile({session}, '<ringfence>', 'exec'), None)\n\
          if _ringfence_status:\n    \
          raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n"
     );
@@ -90,6 +90,8 @@ pub(crate) struct Call<'a> {
     /// Set in the session from now on.
     pub(crate) env: &'a [(String, String)],
     pub(crate) stdin: &'a [u8],
+    /// For this call alone. Of the languages Python alone has them.
+    pub(crate) checks: Option<&'a Checks>,
 }
 
 /// How the interpreter of a session is started, where none was started ahead. It reads requests from its standard input.
@@ -129,6 +131,7 @@ pub(crate) fn go(language: Language, environment: &[(String, String)]) -> Vec<u8
         module: None,
         args: Vec::new(),
         session: true,
+        checks: None,
         env: by_name(environment),
     })
 }
@@ -141,6 +144,8 @@ struct Request<'a> {
     args: Vec<&'a str>,
     env: BTreeMap<&'a str, &'a str>,
     stdin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<&'a Checks>,
 }
 
 /// The bytes of a call.
@@ -158,6 +163,7 @@ pub(crate) fn encode_call(language: Language, call: &Call<'_>) -> Result<Vec<u8>
         args: call.args.iter().map(Argument::as_str).collect(),
         env: by_name(call.env),
         stdin: STANDARD.encode(call.stdin),
+        checks: call.checks,
     })
 }
 

@@ -1,6 +1,8 @@
 //! The drivers with this machine's own interpreters, outside of any sandbox: what they report, record by record.
 #![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
 
+mod imports;
+
 use super::{Launch, ProgramReport, launch, needs_preparation, read_report};
 use ringfence_types::{Display, Language};
 use serde_json::json;
@@ -23,7 +25,7 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
     };
     let script = directory.join(name);
     fs::write(&script, code).unwrap();
-    let Launch { argv, env, .. } = launch(language, program, &script.display().to_string(), None, &[]);
+    let Launch { argv, env, .. } = launch(language, program, &script.display().to_string(), None, &[], None);
     let output = Command::new("bash")
         .args(["-c", "exec 3>report; exec \"$@\"", "bash"])
         .args(argv)

@@ -9,10 +9,11 @@ use super::{
 use crate::{
     artifacts::{self, Kept, Shelf, Staged},
     backend::RawOutcome,
+    check::{self, Text},
     engine::{House, OutputChunk, Submission},
     execute::{self, Clock, Executed},
     files,
-    language::{ProgramReport, session},
+    language::{Checks, ProgramReport, session},
     policy::{self, Grant},
     prepare::{self, Sendable},
     record::{self, Opened},
@@ -23,7 +24,7 @@ use crate::{
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
-use ringfence_types::{ErrorCode, Language, RequestError, WorkspaceSource};
+use ringfence_types::{ErrorCode, ExecuteRequest, RequestError, WorkspaceSource};
 use std::{
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -45,15 +46,12 @@ pub(crate) async fn call(
 ) -> Result<Executed, RequestError> {
     let Submission { request, stdin, .. } = submission;
     let live = place.live().clone();
-    let narrowed = house.narrowed(&request.namespace);
-    check_language(&live, request.language)?;
-    let grant = policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)?;
+    let grant = decide(house, &live, request)?;
+    let looked = check::look(house, &grant, Text::Call).await?;
     let turn = place.turn(cancelled.clone()).await?;
     let turned_ms = clock.lap();
-    let (who, hears) = (
-        (opened.caller(), Some(opened.id())),
-        (live_output.clone(), cancelled.clone()),
-    );
+    let who = (opened.caller(), Some(opened.id()));
+    let hears = (live_output.clone(), cancelled.clone());
     packages::provide(house, &live, who, &grant.request().packages, hears).await?;
     let provided_ms = clock.lap();
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
@@ -65,7 +63,7 @@ pub(crate) async fn call(
     let lent = put_files(&live, lent, &grant).await?;
     let sent = Sent {
         number,
-        word: word(&live, number, &grant, &sendable)?,
+        word: word(&live, number, &grant, &sendable, looked.checks.as_ref())?,
         wires: Wires {
             stdin,
             stdin_bytes: Vec::new(),
@@ -91,6 +89,7 @@ pub(crate) async fn call(
     let (raw, program) = outcome(&live, called)?;
     let staged = stage(house, &live, opened.id(), &lent, turn).await?;
     drop((lent, permit));
+    let (validation, unchecked) = looked.findings().await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
         execution_id: opened.id().to_owned(),
@@ -99,8 +98,11 @@ pub(crate) async fn call(
         session_ended: ended.map(|end| end.as_str().to_owned()),
         language: grant.request().language,
         capture_output: grant.request().capture_output,
+        profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
         phases: clock.phases,
         duration_ms: clock.total(),
+        validation,
+        unchecked,
     };
     let report = report::build(&raw, program, staged, about, &live.lease);
     let found = report.found();
@@ -140,18 +142,26 @@ impl Drop for Share<'_> {
     }
 }
 
-fn check_language(live: &Live, asked: Language) -> Result<(), RequestError> {
-    if asked == live.language {
-        return Ok(());
+fn decide(house: &House, live: &Live, request: ExecuteRequest) -> Result<Grant, RequestError> {
+    let asked = request.language;
+    if asked != live.language {
+        return Err(RequestError::invalid(
+            format!("the session {} speaks {}, not {asked}.", live.id, live.language),
+            "Leave `language` out, or make a session of that language.",
+        ));
     }
-    Err(RequestError::invalid(
-        format!("the session {} speaks {}, not {asked}.", live.id, live.language),
-        "Leave `language` out, or make a session of that language.",
-    ))
+    let narrowed = house.narrowed(&request.namespace);
+    policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)
 }
 
 /// The bytes that the interpreter reads.
-fn word(live: &Live, number: u64, grant: &Grant, sendable: &Sendable) -> Result<Vec<u8>, RequestError> {
+fn word(
+    live: &Live,
+    number: u64,
+    grant: &Grant,
+    sendable: &Sendable,
+    checks: Option<&Checks>,
+) -> Result<Vec<u8>, RequestError> {
     let request = grant.request();
     let env: Vec<(String, String)> = request
         .env
@@ -165,6 +175,7 @@ fn word(live: &Live, number: u64, grant: &Grant, sendable: &Sendable) -> Result<
         args: &request.args,
         env: &env,
         stdin: &request.stdin,
+        checks,
     };
     session::encode_call(live.language, &call).map_err(|why| {
         RequestError::invalid(

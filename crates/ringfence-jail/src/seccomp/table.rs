@@ -21,6 +21,12 @@ macro_rules! group {
     (@ $call:ident $number:literal) => { $number };
 }
 
+/// All that a process may do that only computes.
+#[rustfmt::skip]
+pub(super) const COMPUTING: &[Call] = group!("reading, writing, memory, clocks, the end":
+    SYS_read SYS_write SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_brk SYS_futex SYS_clock_gettime
+    SYS_getrandom SYS_rt_sigreturn SYS_rt_sigaction SYS_rt_sigprocmask SYS_sigaltstack SYS_exit SYS_exit_group).calls;
+
 /// Let through in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[Group] = &[

@@ -2,6 +2,7 @@
 //! and not the tables that they were made from.
 
 use ringfence_jail::seccomp::{Profile, programs};
+use ringfence_sys::seccomp::Program;
 use std::{collections::BTreeSet, fmt};
 
 #[cfg(target_arch = "x86_64")]
@@ -56,9 +57,14 @@ pub fn plain(number: i64) -> Call {
 
 /// From the newest filter to the oldest; an older one counts only where it is stricter.
 pub fn judge(profile: Profile, call: Call) -> Judgement {
+    judge_by(programs(profile).unwrap(), call)
+}
+
+/// The same of these filters.
+pub fn judge_by(programs: &[Program], call: Call) -> Judgement {
     let mut offsets = BTreeSet::new();
     let mut strictest = 0x7fff_0000;
-    for program in programs(profile).unwrap().iter().rev() {
+    for program in programs.iter().rev() {
         let value = run(&program.instructions(), &call, &mut offsets);
         if severity(value) < severity(strictest) {
             strictest = value;

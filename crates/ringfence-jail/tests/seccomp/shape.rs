@@ -142,3 +142,42 @@ fn every_assigned_number_is_in_the_tables() {
         .collect();
     assert_eq!(missing, Vec::<i64>::new());
 }
+
+/// claim: [CHK-2]
+#[test]
+fn a_fork_that_parses_may_compute_and_nothing_else() {
+    let filter = [ringfence_jail::seccomp::of_computing().unwrap()];
+    let answer = |number| machine::judge_by(&filter, plain(number)).answer;
+    let allowed: Vec<i64> = (0..1024)
+        .filter(|number| answer(*number) == Answer::Allow)
+        .collect();
+    let mut expect = vec![
+        libc::SYS_read,
+        libc::SYS_write,
+        libc::SYS_mmap,
+        libc::SYS_munmap,
+        libc::SYS_mremap,
+        libc::SYS_mprotect,
+        libc::SYS_madvise,
+        libc::SYS_brk,
+        libc::SYS_futex,
+        libc::SYS_clock_gettime,
+        libc::SYS_getrandom,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_sigaltstack,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+    ];
+    expect.sort_unstable();
+    assert_eq!(allowed, expect);
+    for number in (0..1024).filter(|number| !expect.contains(number)) {
+        assert_eq!(answer(number), Answer::Errno(libc::EPERM), "{number}");
+    }
+    let foreign = Call {
+        arch: I386,
+        ..plain(libc::SYS_read)
+    };
+    assert_eq!(machine::judge_by(&filter, foreign).answer, Answer::KillProcess);
+}

@@ -46,7 +46,7 @@ macro_rules! words {
 
 words! {
     /// What was done.
-    Action, 24:
+    Action, 26:
     /// A server began to serve.
     ServerStarted = "server.started",
     /// A server ended in order.
@@ -91,6 +91,10 @@ words! {
     SnapshotDeleted = "snapshot.deleted",
     /// What a program did to a directory of the host was accepted.
     WorkspaceCommitted = "workspace.committed",
+    /// Code was looked at without running it.
+    CodeValidated = "code.validated",
+    /// Data were held against a schema.
+    DataValidated = "data.validated",
     /// A tool of the server was called.
     ToolCalled = "tool.called",
     /// A chain begins, or goes on after a break; the details give the reason.

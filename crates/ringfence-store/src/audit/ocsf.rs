@@ -154,7 +154,9 @@ fn kind(action: Option<Action>) -> Kind {
         Some(A::PackageInstalled) => application(6002, "Application Lifecycle", 1, "Install"),
         Some(A::ServerStopped) => application(6002, "Application Lifecycle", 4, "Stop"),
         Some(A::AuditBegan | A::SnapshotCreated) => api(1, "Create"),
-        Some(A::VaultAccessed | A::ArtifactRead | A::FileRead) => api(2, "Read"),
+        Some(A::VaultAccessed | A::ArtifactRead | A::FileRead | A::CodeValidated | A::DataValidated) => {
+            api(2, "Read")
+        }
         Some(
             A::SessionBridged
             | A::VaultChanged
@@ -203,7 +205,9 @@ mod tests {
                 "server.started" => 600_203,
                 "server.stopped" => 600_204,
                 "audit.began" | "snapshot.created" => 600_301,
-                "vault.accessed" | "artifact.read" | "file.read" => 600_302,
+                "vault.accessed" | "artifact.read" | "file.read" | "code.validated" | "data.validated" => {
+                    600_302
+                }
                 "session.bridged"
                 | "vault.changed"
                 | "limits.changed"

@@ -3,7 +3,7 @@
 
 use ringfence_types::RequestError;
 
-const COMMANDS: [(&str, &str); 15] = [
+const COMMANDS: [(&str, &str); 19] = [
     ("`create_session`", "`ringfence session create`"),
     ("`list_sessions`", "`ringfence session list`"),
     ("`terminate_session`", "`ringfence session kill`"),
@@ -19,6 +19,10 @@ const COMMANDS: [(&str, &str); 15] = [
     ("`vault_list`", "`ringfence vault list`"),
     ("`list_runtimes`", "`ringfence doctor`"),
     ("`session_id`", "`--session`"),
+    ("`validate: \"off\"`", "`ringfence run`"),
+    ("`validate: \"strict\"`", "`--validate strict`"),
+    ("`allowed_imports`", "`--allow-import`"),
+    ("`validate_code`", "`ringfence validate`"),
 ];
 
 /// The same refusal, in the words of commands.

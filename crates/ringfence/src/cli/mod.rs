@@ -9,6 +9,7 @@ mod commit;
 mod completions;
 mod config;
 mod doctor;
+mod findings;
 mod hints;
 mod live;
 mod request;
@@ -18,6 +19,7 @@ mod serve;
 mod session;
 mod snapshot;
 mod stored;
+mod validate;
 mod vault;
 mod verify;
 
@@ -47,6 +49,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Run a script in a sandbox: its output streams, its exit code is ours
     Run(Box<run::RunArguments>),
+    /// Look at code, JSON or tables without running anything (exit code 1 if rejected, 2 for a wrong command line)
+    Validate(Box<validate::ValidateArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
     /// Keep interpreters alive in a running server, and run code in them
@@ -103,6 +107,7 @@ pub fn main() -> ExitCode {
     };
     let done = match command {
         Command::Run(arguments) => run::run(&context, *arguments),
+        Command::Validate(arguments) => validate::validate(&context, &arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
         Command::Session(arguments) => session::session(&context, arguments),
         Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
@@ -153,7 +158,24 @@ fn usage(terminal: Terminal, words: &[OsString], error: &clap::Error) -> ExitCod
     if !told {
         drop(error.print());
     }
-    ExitCode::from(FAILED)
+    ExitCode::from(if validates(words) {
+        validate::MISUSED
+    } else {
+        FAILED
+    })
+}
+
+/// Is the command `validate`. Before it stands at most where the configuration is.
+fn validates(words: &[OsString]) -> bool {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--config" {
+            words.next();
+        } else if !word.to_string_lossy().starts_with('-') {
+            return word == "validate";
+        }
+    }
+    false
 }
 
 /// The first paragraph says what is wrong, and the others what would be right.
@@ -251,6 +273,20 @@ mod tests {
         };
         assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
         assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
+    }
+
+    #[test]
+    fn the_command_is_found_behind_the_configuration() {
+        let check = |words: &[&str], expect: bool| {
+            let words: Vec<OsString> = ["ringfence"].iter().chain(words).map(OsString::from).collect();
+            assert_eq!(validates(&words), expect, "{words:?}");
+        };
+        check(&["validate", "--what"], true);
+        check(&["--config", "validate", "run", "x"], false);
+        check(&["--config", "x", "validate"], true);
+        check(&["--config=x", "validate"], true);
+        check(&["run", "validate"], false);
+        check(&[], false);
     }
 
     #[test]

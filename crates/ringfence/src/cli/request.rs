@@ -28,6 +28,9 @@ pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest,
     request.secrets = secrets(&arguments.secret)?;
     request.packages = ringfence_types::requirements(language, &arguments.package)?;
     request.limits = limits(arguments)?;
+    request.validate = arguments.validate;
+    request.profile = arguments.profile;
+    request.allowed_imports = super::validate::modules(&arguments.allow_import);
     if let Some(workspace) = &arguments.workspace {
         request.workspace = workspace_of(workspace)?;
     }
@@ -114,15 +117,17 @@ fn language(arguments: &RunArguments, code: &str) -> Result<Language, RequestErr
             RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
         });
     }
-    language_of(&arguments.script, code).ok_or_else(|| {
-        RequestError::invalid(
-            format!(
-                "the language of {} is not clear from its name or its first line.",
-                arguments.script.display()
-            ),
-            "Name it: `--language python`, `node`, `typescript` or `shell`.",
-        )
-    })
+    language_of(&arguments.script, code).ok_or_else(|| unclear(&arguments.script))
+}
+
+pub(super) fn unclear(script: &Path) -> RequestError {
+    RequestError::invalid(
+        format!(
+            "the language of {} is not clear from its name or its first line.",
+            script.display()
+        ),
+        "Name it: `--language python`, `node`, `typescript` or `shell`.",
+    )
 }
 
 /// A name that would not do inside is simply not used; it is for tracebacks only.

@@ -3,7 +3,9 @@
 use super::{
     Context, FAILED, below_floor,
     commit::{self, Decided, Keyboard, Question, Wish},
-    fault, request, set,
+    fault,
+    findings::Source,
+    request, set, validate,
 };
 use crate::{
     log::{self, Log},
@@ -17,8 +19,8 @@ use ringfence_engine::{
     Stdin, Submission, UNTOLD,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, ProgramError, RequestError, SessionId,
-    WorkspaceMode, WorkspaceSource,
+    ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, ModuleName, Profile, ProgramError, RequestError,
+    SessionId, Validate, WorkspaceMode, WorkspaceSource,
 };
 use serde_json::json;
 use std::{
@@ -47,12 +49,22 @@ pub(super) struct RunArguments {
     /// A host that the script may reach
     #[arg(long, value_name = "HOST", hide = true)]
     pub(super) allow: Vec<String>,
+    /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports, too, and
+    /// strict refuses warnings
+    #[arg(long, value_name = "off|warn|fix|strict", default_value = "off", value_parser = validation, hide_default_value = true)]
+    pub(super) validate: Validate,
+    /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or strict
+    #[arg(long, value_name = "NAME", value_parser = validate::profile)]
+    pub(super) profile: Option<Profile>,
+    /// A module that Python may import besides those of the profile
+    #[arg(long, value_name = "MODULE")]
+    pub(super) allow_import: Vec<ModuleName>,
     /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
     #[arg(long, value_name = "NAME")]
     pub(super) package: Vec<String>,
     /// The session of a running server to run in, instead of a sandbox of its own; standard input that is no terminal is read
     /// to its end first
-    #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard"])]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard", "validate", "profile", "allow_import"])]
     pub(super) session: Option<SessionId>,
     /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it until they are
     /// committed; `namespace`: the one that is kept for the namespace; or the name of one that the configuration lists
@@ -99,6 +111,11 @@ pub(super) struct RunArguments {
     pub(super) args: Vec<String>,
 }
 
+fn validation(word: &str) -> Result<Validate, String> {
+    word.parse()
+        .map_err(|_| format!("it is one of {}", Validate::WORDS.join(", ")))
+}
+
 impl RunArguments {
     fn wish(&self) -> Option<Wish> {
         let discard = self.discard.then_some(Wish::Discard);
@@ -124,6 +141,7 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
     let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
     let floor = prepared.as_ref().ok().map(|job| job.settings.tier);
+    let source = prepared.as_ref().ok().and_then(|job| job.source.clone());
     let done = prepared.and_then(|job| job.perform(context.terminal));
     done.or_else(|error| {
         let error = super::hints::in_commands(request::explain_unlisted(error, workspace.as_deref()));
@@ -132,6 +150,8 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
                 .terminal
                 .print_json(&json!({"error": error}))
                 .map_err(|error| fault("print", &error))?;
+        } else if let (Some(source), Some(found)) = (source, &error.validation) {
+            source.tell(context.terminal, found);
         }
         let error = match floor {
             Some(floor) => below_floor::tell_about(error, floor),
@@ -173,6 +193,8 @@ struct Job {
     /// Who is told of the run.
     collector: Option<Address>,
     request: ExecuteRequest,
+    /// Its text, where it is looked at.
+    source: Option<Source>,
     script: PathBuf,
     artifacts: Option<PathBuf>,
     wish: Wish,
@@ -211,6 +233,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
     Ok(Job {
         settings: config.engine,
         collector: config.otlp,
+        source: Source::of(&request, &script),
         request,
         script,
         artifacts,
@@ -284,9 +307,9 @@ impl Job {
             telemetry.finish().await;
         }
         match (signal, followed) {
-            (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept),
+            (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept, self.source),
             (Some(signal), Some(Ok(Followed::Ended(ended)))) if !live => {
-                conclude(terminal, self.shown, Followed::Ended(ended), kept)?;
+                conclude(terminal, self.shown, Followed::Ended(ended), kept, None)?;
                 Ok(ExitCode::from(signal))
             }
             (signal, _) => Ok(ExitCode::from(signal.unwrap_or(FAILED))),
@@ -444,6 +467,7 @@ fn conclude(
     shown: Shown,
     followed: Followed,
     kept: Kept,
+    source: Option<Source>,
 ) -> Result<ExitCode, RequestError> {
     let Followed::Ended(ended) = followed else {
         return Ok(ExitCode::from(READER_LEFT));
@@ -464,6 +488,9 @@ fn conclude(
                 .map_err(|error| fault("print", &error))?;
         }
         Shown::Streams(_) => {
+            if let (Some(source), Some(found)) = (source, &result.validation) {
+                source.tell(terminal, found);
+            }
             explain_end(terminal, &result, Where::OfItsOwn);
             if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
                 terminal.dim("a package that has it is installed with --package NAME");

@@ -6,14 +6,18 @@ use super::{
     arrivals::Arrival,
     logging, progress, resources,
     sessions::session_id,
+    validate::{ALLOWED_IMPORTS, allowed_imports, name_of, profile, validate},
 };
-use crate::nearest::suggestion;
+use crate::{
+    frames::{self, Bounds},
+    nearest::suggestion,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
 use ringfence_types::{
     Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
     InputFile, Language, LimitsRequest, Namespace, ProgramError, RequestError, Requirement, SessionId,
-    WorkspacePath, WorkspaceSource, parse_size, requirements,
+    Validate, WorkspacePath, WorkspaceSource, parse_size, requirements,
 };
 use rmcp::{RoleServer, service::RequestContext};
 use serde_json::{Map, Value};
@@ -43,19 +47,31 @@ pub(super) const VALIDATE: Name = ("validate", &[]);
 pub(super) const WORKSPACE: Name = ("workspace", &[]);
 
 const KNOWN: &[Name] = &[
-    CODE, LANGUAGE, SESSION, TIMEOUT, FILES, ENV, SECRETS, ARGS, STDIN, CAPTURE, MEMORY, LIMITS, PROFILE,
-    CONTAINER, BACKEND, VALIDATE, PACKAGES, WORKSPACE, NAMESPACE,
+    CODE,
+    LANGUAGE,
+    SESSION,
+    TIMEOUT,
+    FILES,
+    ENV,
+    SECRETS,
+    ARGS,
+    STDIN,
+    CAPTURE,
+    MEMORY,
+    LIMITS,
+    PROFILE,
+    CONTAINER,
+    BACKEND,
+    VALIDATE,
+    PACKAGES,
+    WORKSPACE,
+    NAMESPACE,
+    ALLOWED_IMPORTS,
 ];
-pub(super) const ABSENT: &[Absent] = &[
-    Absent {
-        name: "allowed_domains",
-        hint: "Sandboxes have no network: fetch the data first and send it as `files`.",
-    },
-    Absent {
-        name: "allowed_imports",
-        hint: "Imports are not restricted; the kernel is the wall.",
-    },
-];
+pub(super) const ABSENT: &[Absent] = &[Absent {
+    name: "allowed_domains",
+    hint: "Sandboxes have no network: fetch the data first and send it as `files`.",
+}];
 pub(crate) const LIMIT_NAMES: [&str; 6] = [
     "max_ram_mb",
     "max_cpu_cores",
@@ -103,6 +119,9 @@ pub(super) fn parse(
         request.workspace = workspace(&name)?;
     }
     request.limits = limits(&mut arguments, offer)?;
+    request.validate = validate(&mut arguments)?.unwrap_or(Validate::Warn);
+    request.profile = profile(&mut arguments)?;
+    request.allowed_imports = allowed_imports(&mut arguments)?;
     request.check()?;
     Ok(request)
 }
@@ -116,17 +135,7 @@ fn only_values_that_work(arguments: &mut Arguments) -> Result<(), RequestError> 
         )),
         _ => Ok(()),
     };
-    only(
-        PROFILE,
-        "unrestricted",
-        "Leave it out: the kernel is the wall, imports are not restricted.",
-    )?;
     only(BACKEND, "native", "Leave it out.")?;
-    only(
-        VALIDATE,
-        "off",
-        "Leave it out: code is not checked before it runs, and `validation` in the result is null.",
-    )?;
     match arguments.flag(CONTAINER)? {
         Some(true) => Err(unsupported(
             "use_container = true",
@@ -351,6 +360,7 @@ pub(super) async fn call(
     engine: &Engine,
     caller: &Caller,
     request: ExecuteRequest,
+    code: &str,
     context: &RequestContext<RoleServer>,
     gone: &CancellationToken,
 ) -> Result<Answer, RequestError> {
@@ -391,6 +401,7 @@ pub(super) async fn call(
     }
     let result = result?;
     let mut answer = answer(&result)?;
+    answer.text += &advice(&result, code);
     let enough = async {
         tokio::select! {
             () = tokio::time::sleep(PICTURES_PATIENCE) => {}
@@ -518,6 +529,25 @@ fn text(result: &ExecutionResult) -> String {
     }
     for denial in &result.denials {
         text += &format!("\nrefused: {}: {} {}", denial.rule, denial.what, denial.hint);
+    }
+    text
+}
+
+/// What was found of the code, below what it did.
+fn advice(result: &ExecutionResult, code: &str) -> String {
+    let Some(found) = &result.validation else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if !found.fixes_applied.is_empty() {
+        text += &format!("\n\nadded to the code: {}", found.fixes_applied.join("; "));
+    }
+    let frames = frames::of_code(name_of(result.language), code, found, Bounds::RESULT);
+    if !frames.is_empty() {
+        text += &format!(
+            "\n\nfound in the code (advice; the walls do not depend on it):\n{}",
+            frames.plain().trim_end()
+        );
     }
     text
 }

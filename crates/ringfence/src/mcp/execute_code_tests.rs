@@ -32,6 +32,13 @@ pub(in crate::mcp) fn offer() -> Offer {
         caps,
         secrets,
         workspaces: Vec::new(),
+        check: ringfence_engine::CheckSettings {
+            profile: ringfence_types::Profile::Unrestricted,
+            profiles: ringfence_types::Profile::ALL.iter().copied().collect(),
+            allowed_imports: Default::default(),
+            known_imports: Default::default(),
+            schemas: Default::default(),
+        },
         packages: PackagePolicy {
             enabled: true,
             allow: vec!["*".to_owned()],
@@ -44,6 +51,7 @@ pub(in crate::mcp) fn offer() -> Offer {
             Toolset::Execute,
             Toolset::Sessions,
             Toolset::Snapshots,
+            Toolset::Data,
             Toolset::Observe,
             Toolset::Vault,
         ],
@@ -70,7 +78,7 @@ fn a_full_request_is_read() {
         "files": [{"path": "a/b.txt", "text": "é"}, {"path": "c.bin", "base64": "AAEC"}], "capture_output": false,
         "memory_limit": "1g", "resource_limits": {"max_cpu_cores": 0.5, "max_processes": 9, "max_disk_mb": 7},
         "namespace": "team", "profile": "unrestricted", "use_container": false, "backend": "native", "validate": "off",
-        "session_id": null, "packages": ["lodash@4"],
+        "allowed_imports": [], "session_id": null, "packages": ["lodash@4"],
     }))
     .unwrap();
     assert_eq!(request.language, Language::Node);
@@ -145,11 +153,55 @@ fn what_does_not_exist_yet_is_refused_by_name() {
         assert!(error.message.contains(name) && !error.hint.is_empty(), "{error}");
     };
     check("allowed_domains", json!(["example.com"]));
-    check("allowed_imports", json!(["math"]));
-    check("profile", json!("strict"));
     check("use_container", json!(true));
     check("backend", json!("docker"));
-    check("validate", json!("warn"));
+}
+
+#[test]
+fn code_is_looked_at_unless_the_caller_says_otherwise() {
+    assert_eq!(read(json!({"code": "1"})).unwrap().validate, Validate::Warn);
+    let request = read(json!({
+        "code": "1", "validate": "strict", "profile": "basic", "allowed_imports": ["yaml", "os.path"],
+    }))
+    .unwrap();
+    assert_eq!(request.validate, Validate::Strict);
+    assert_eq!(request.profile, Some(ringfence_types::Profile::Basic));
+    assert_eq!(request.allowed_imports.unwrap().len(), 2);
+    let error = with("profile", json!("basick")).unwrap_err();
+    assert!(error.message.contains("Did you mean `basic`?"), "{error}");
+    let strict =
+        super::super::run_sandbox_code::parse(json!({"code": "1"}).as_object().unwrap().clone(), &offer());
+    assert_eq!(strict.unwrap().validate, Validate::Strict);
+}
+
+#[test]
+fn what_was_found_stands_below_what_the_program_did_and_a_refusal_has_the_frames() {
+    use crate::frames::tests::{issue, validation};
+    use ringfence_types::Severity;
+    let code = "a = 1\neval(input())\n";
+    let mut told = result();
+    told.validation = Some(validation(vec![
+        issue((1, 1), (1, 2), Severity::Info),
+        issue((2, 1), (2, 5), Severity::Warning),
+    ]));
+    conforms(&schemas::execution_result(), &answer(&told).unwrap().structured);
+    let text = advice(&told, code);
+    assert!(
+        text.contains("main.py:2:1") && text.contains("2 | eval(input())\n  | ^^^^"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("main.py:1:1") && !text.contains("more findings"),
+        "{text}"
+    );
+    let mut error = RequestError::new(ErrorCode::CodeRejected, "refused.", "mend it.");
+    assert_eq!(super::super::validate::below(&error, Language::Python, code), "");
+    error.validation = told.validation.map(Box::new);
+    let below = super::super::validate::below(&error, Language::Python, code);
+    assert!(
+        below.contains("main.py:1:1") && below.contains("main.py:2:1"),
+        "{below}"
+    );
 }
 
 #[test]

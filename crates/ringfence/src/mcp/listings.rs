@@ -2,46 +2,16 @@
 
 use super::{Answer, execute_code::LIMIT_NAMES};
 use crate::shown::in_words;
-use ringfence_engine::{Runtime, SandboxInfo};
+use ringfence_engine::{CheckSettings, Runtime, SandboxInfo};
+use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
 
-/// Modules of the profiles of the contract. In this version a profile can be read about and not chosen.
-pub(super) const PROFILES: [(&str, &[&str]); 4] = [
-    ("basic", ringfence_engine::BASIC_MODULES),
-    (
-        "data_science",
-        &[
-            "numpy",
-            "pandas",
-            "scipy",
-            "matplotlib",
-            "seaborn",
-            "sklearn",
-            "statsmodels",
-            "plotly",
-            "sympy",
-        ],
-    ),
-    (
-        "network",
-        &[
-            "httpx",
-            "requests",
-            "urllib.request",
-            "aiohttp",
-            "websocket",
-            "ftplib",
-            "smtplib",
-            "email",
-        ],
-    ),
-    (
-        "filesystem",
-        &[
-            "pathlib", "os.path", "tempfile", "shutil", "glob", "zipfile", "tarfile",
-        ],
-    ),
-];
+/// What a program may import under a profile here; none: everything.
+pub(super) fn modules(profile: Profile, check: &CheckSettings) -> Option<Vec<String>> {
+    let mut modules = ringfence_engine::profile::modules(profile)?;
+    modules.extend(check.allowed_imports.iter().cloned());
+    Some(modules.into_iter().map(String::from).collect())
+}
 
 pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
     let mut text = String::new();
@@ -71,11 +41,14 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
     Answer::plain(text, json!({"success": true, "runtimes": runtimes}))
 }
 
-pub(super) fn sandbox(info: &SandboxInfo) -> Answer {
-    let profiles: Map<String, Value> = PROFILES
-        .iter()
-        .map(|(name, modules)| ((*name).to_owned(), json!({"enabled": false, "modules": modules})))
-        .collect();
+pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
+    let is_offered = |profile: &Profile| *profile == check.profile || check.profiles.contains(profile);
+    let one = |profile: &Profile| {
+        let modules = modules(*profile, check).unwrap_or_default();
+        let facts = json!({"enabled": is_offered(profile), "modules": modules});
+        (profile.as_str().to_owned(), facts)
+    };
+    let profiles: Map<String, Value> = Profile::ALL.iter().map(one).collect();
     let (defaults, caps) = (in_words(&info.defaults), in_words(&info.caps));
     let structured = json!({
         "success": true,
@@ -96,7 +69,16 @@ pub(super) fn sandbox(info: &SandboxInfo) -> Answer {
     for name in LIMIT_NAMES {
         text += &format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
     }
-    text += "network: none; security profiles: not enforced, imports are not restricted\n";
+    let offered: Vec<&str> = Profile::ALL
+        .iter()
+        .filter(|profile| is_offered(profile))
+        .map(|profile| profile.as_str())
+        .collect();
+    text += &format!(
+        "network: none\nprofile of Python programs that name none: {}; to choose from: {}\n",
+        check.profile.as_str(),
+        offered.join(", ")
+    );
     Answer::plain(text, structured)
 }
 
@@ -131,17 +113,28 @@ mod tests {
             tier: Tier::Full,
             layers,
         };
-        let answer = sandbox(&SandboxInfo {
+        let check = CheckSettings {
+            profile: Profile::Basic,
+            profiles: [Profile::Strict].into(),
+            allowed_imports: ["yaml".parse().unwrap()].into(),
+            known_imports: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+        };
+        let info = SandboxInfo {
             isolation,
             defaults: limits(),
             caps: limits(),
-        });
+        };
+        let answer = sandbox(&info, &check);
         conforms(&schemas::sandbox_info(), &answer.structured);
-        for (name, _) in PROFILES {
-            assert_eq!(
-                answer.structured["security_profiles"][name]["enabled"],
-                json!(false)
-            );
+        for profile in Profile::ALL {
+            let facts = &answer.structured["security_profiles"][profile.as_str()];
+            let is_offered = matches!(profile, Profile::Basic | Profile::Strict);
+            assert_eq!(facts["enabled"], json!(is_offered), "{profile:?}");
+            let modules = facts["modules"].as_array().unwrap();
+            let restricts = *profile != Profile::Unrestricted;
+            assert_eq!(modules.contains(&json!("yaml")), restricts, "{profile:?}");
+            assert_eq!(modules.contains(&json!("math")), restricts, "{profile:?}");
         }
         assert_eq!(answer.structured["container_mode"]["available"], json!(false));
         assert!(

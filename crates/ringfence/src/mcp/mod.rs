@@ -8,6 +8,7 @@
 mod arguments;
 mod arrivals;
 mod changes;
+mod check_schemas;
 mod execute_code;
 mod files;
 mod install_package;
@@ -16,6 +17,7 @@ mod logging;
 mod observe;
 mod package_schemas;
 mod progress;
+mod prompts;
 mod resources;
 mod run_sandbox_code;
 mod schemas;
@@ -23,10 +25,12 @@ mod session_schemas;
 mod sessions;
 mod snapshots;
 mod tools;
+mod validate;
 mod wires;
 mod workspace_schemas;
 
 pub(crate) use execute_code::LIMIT_NAMES;
+pub(crate) use validate::delimiter;
 
 use crate::{
     control::{self, Socket},
@@ -40,10 +44,10 @@ use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-        ServerConfig, SubscriptionFilter,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams,
+        GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+        ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, SubscriptionFilter,
     },
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
 };
@@ -81,6 +85,10 @@ impl Offer {
         self.toolsets.contains(&Toolset::Snapshots)
     }
 
+    fn checks_data(&self) -> bool {
+        self.toolsets.contains(&Toolset::Data)
+    }
+
     fn observes(&self) -> bool {
         self.toolsets.contains(&Toolset::Observe)
     }
@@ -88,6 +96,8 @@ impl Offer {
 
 /// What stands on record for a resource that was asked for and is none.
 const RESOURCE: &str = "resource";
+/// The same of a prompt.
+const PROMPT: &str = "prompt";
 /// How long answers that are ready may take to leave after the client has.
 const FAREWELL: Duration = Duration::from_millis(700);
 
@@ -309,7 +319,7 @@ impl Server {
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<Answer, Refused> {
         let arguments = request.arguments.unwrap_or_default();
         let caller = &caller(context);
         let engine = &self.engine().await?;
@@ -322,16 +332,25 @@ impl Server {
             _ => None,
         };
         if let Some(parsed) = parsed {
+            let code = arguments.get("code").and_then(Value::as_str).unwrap_or_default();
             return match parsed {
-                Ok(request) => execute_code::call(engine, caller, request, context, &self.gone).await,
-                Err(error) => Err(on_record(engine, caller, tool, error).await),
+                Ok(request) => {
+                    let language = request.language;
+                    let called = execute_code::call(engine, caller, request, code, context, &self.gone).await;
+                    called.map_err(|error| Refused {
+                        below: validate::below(&error, language, code),
+                        error,
+                    })
+                }
+                Err(error) => Err(on_record(engine, caller, tool, error).await.into()),
             };
         }
         if tool == tools::INSTALL_PACKAGE {
-            return match install_package::parse(arguments, offer, caller) {
+            let answered = match install_package::parse(arguments, offer, caller) {
                 Ok(wish) => install_package::call(engine, wish, tool, context, &self.gone).await,
                 Err(error) => Err(on_record(engine, caller, tool, error).await),
             };
+            return answered.map_err(Refused::from);
         }
         let call = observe::Call::new(engine, caller, offer, tool);
         let answered = tokio::select! {
@@ -344,8 +363,8 @@ impl Server {
             )),
         };
         match answered {
-            Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await),
-            answered => answered,
+            Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await.into()),
+            answered => answered.map_err(Refused::from),
         }
     }
 
@@ -377,13 +396,17 @@ impl Server {
             tools::LIST_STATE_SNAPSHOTS => call.list_snapshots(arguments).await,
             tools::DIFF_WORKSPACE => call.diff(arguments).await,
             tools::DELETE_STATE_SNAPSHOT => call.delete_snapshot(arguments).await,
+            tools::VALIDATE_CODE => call.validate_code(arguments).await,
+            tools::VALIDATE_JSON => call.validate_json(arguments).await,
+            tools::VALIDATE_CSV => call.validate_csv(arguments).await,
             tools::LIST_RUNTIMES => {
                 call.look(arguments).await?;
                 Ok(listings::runtimes(&call.engine().runtimes().await))
             }
             _ => {
                 call.look(arguments).await?;
-                Ok(listings::sandbox(&call.engine().info()?))
+                let check = self.offer.policy.borrow().check.clone();
+                Ok(listings::sandbox(&call.engine().info()?, &check))
             }
         }
     }
@@ -415,6 +438,7 @@ impl ServerHandler for Server {
         )]
         let capabilities = ServerCapabilities::builder()
             .enable_logging()
+            .enable_prompts()
             .enable_resources()
             .enable_tools()
             .enable_tool_list_changed();
@@ -480,12 +504,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = if self.offer.observes() {
-            resources::list()
-        } else {
-            Vec::new()
-        };
-        Ok(ListResourcesResult::with_all_items(resources))
+        Ok(ListResourcesResult::with_all_items(resources::list(&self.offer)))
     }
 
     async fn list_resource_templates(
@@ -511,17 +530,37 @@ impl ServerHandler for Server {
         };
         match read.await {
             Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
-            Err(error) => {
+            Err(error) if error.code == ErrorCode::NotFound => {
                 let facts = serde_json::to_value(&error).ok();
-                let is_missing = error.code == ErrorCode::NotFound;
-                let text = error.to_string();
-                Err(if is_missing {
-                    ErrorData::resource_not_found(text, facts)
-                } else {
-                    ErrorData::invalid_params(text, facts)
-                })
+                Err(ErrorData::resource_not_found(error.to_string(), facts))
             }
+            Err(error) => Err(wrong_parameters(&error)),
         }
+    }
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(prompts::list(&self.offer)))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let got = async {
+            let (engine, caller) = (self.engine().await?, caller(&context));
+            match prompts::get(&engine, &caller, &self.offer, request).await {
+                Err(error) => Err(on_record(&engine, &caller, PROMPT, error).await),
+                got => got,
+            }
+        };
+        got.await
+            .map(Into::into)
+            .map_err(|error| wrong_parameters(&error))
     }
 
     async fn list_tools(
@@ -555,19 +594,45 @@ impl ServerHandler for Server {
         }
         let result = match self.answer(request, &context).await {
             Ok(answer) => answer.into_result(),
-            Err(error) => refusal(&error),
+            Err(Refused { error, below }) => refusal(&error, &below),
         };
         Ok(result.into())
     }
 }
 
+/// A refusal, and what stands below its words.
+struct Refused {
+    error: RequestError,
+    below: String,
+}
+
+impl From<RequestError> for Refused {
+    fn from(error: RequestError) -> Self {
+        Self {
+            error,
+            below: String::new(),
+        }
+    }
+}
+
+/// A refusal of what is no tool.
+fn wrong_parameters(error: &RequestError) -> ErrorData {
+    ErrorData::invalid_params(error.to_string(), serde_json::to_value(error).ok())
+}
+
 /// A refusal of ours, as a result that the model sees.
-fn refusal(error: &RequestError) -> CallToolResult {
-    let mut result = CallToolResult::error(vec![ContentBlock::text(error.to_string())]);
+fn refusal(error: &RequestError, below: &str) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{error}{below}"))]);
     result.structured_content = Some(serde_json::to_value(error).unwrap_or_else(
         |_| json!({"code": error.code.as_str(), "message": error.message, "hint": error.hint}),
     ));
     result
+}
+
+/// The prompts of a server with the default configuration.
+#[cfg(test)]
+pub(crate) fn prompts_of_the_reference() -> Vec<rmcp::model::Prompt> {
+    prompts::list(&execute_code::tests::offer())
 }
 
 /// The tools of a server with the default configuration.

@@ -15,16 +15,22 @@ const LOGS: &str = "sandbox://logs";
 const AUDIT: &str = "sandbox://audit";
 const ARTIFACTS: &str = "sandbox://artifacts/";
 const SNAPSHOTS: &str = "sandbox://snapshots/";
+const SCHEMAS: &str = "sandbox://schemas";
 const RECORDS: usize = 100;
 const JSON: &str = "application/json";
 
-pub(super) fn list() -> Vec<Resource> {
+pub(super) fn list(offer: &Offer) -> Vec<Resource> {
     let resource = |uri: &str, name: &str, about: &str| {
         Resource::new(uri, name)
             .with_description(about)
             .with_mime_type(JSON)
     };
-    vec![
+    let schemas = resource(
+        SCHEMAS,
+        "schemas",
+        "The JSON Schemas that validate_json_data knows by name.",
+    );
+    let observed = vec![
         resource(
             STATUS,
             "status",
@@ -40,7 +46,12 @@ pub(super) fn list() -> Vec<Resource> {
             "audit",
             "The last hundred records of the audit record, newest first.",
         ),
-    ]
+    ];
+    let observed = if offer.observes() { observed } else { Vec::new() };
+    observed
+        .into_iter()
+        .chain(offer.checks_data().then_some(schemas))
+        .collect()
 }
 
 pub(super) fn templates(offer: &Offer) -> Vec<ResourceTemplate> {
@@ -79,6 +90,7 @@ enum What<'a> {
     Status,
     Logs,
     Audit,
+    Schemas,
     Artifact { execution_id: &'a str, name: String },
     Snapshot(&'a str),
 }
@@ -92,6 +104,7 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
             What::Artifact { execution_id, name }
         }
         _ if offer.snapshots() && path.starts_with(SNAPSHOTS) => What::Snapshot(&path[SNAPSHOTS.len()..]),
+        (SCHEMAS, _) if offer.checks_data() => What::Schemas,
         // What a server offers no tools for has no resources either; an artifact is part of an answer.
         _ if !offer.observes() => return Err(unknown()),
         (STATUS, _) => What::Status,
@@ -129,6 +142,16 @@ pub(super) async fn read(
             let mut events = engine.recent_events();
             events.retain(|event| of_namespace(&event.namespace));
             written(&events)
+        }
+        What::Schemas => {
+            engine
+                .note_call(caller, namespace.as_str(), &noted(SCHEMAS))
+                .await?;
+            let schemas = engine.schemas().into_iter();
+            let listed: Vec<_> = schemas
+                .map(|(name, schema)| json!({"name": name, "schema": schema}))
+                .collect();
+            written(&json!({"schemas": listed}))
         }
         What::Audit => {
             let query = Query {

@@ -1,11 +1,12 @@
-//! `run_sandbox_code`: Python in the workspace that is kept for the namespace, and nothing else to decide.
+//! `run_sandbox_code`: Python in the workspace that is kept for the namespace, after a strict look at it, and nothing else to
+//! decide.
 
 use super::{
     Offer,
     arguments::{Arguments, NAMESPACE, invalid},
     execute_code::{CODE, TIMEOUT, milliseconds},
 };
-use ringfence_types::{ExecuteRequest, RequestError, WorkspaceSource};
+use ringfence_types::{ExecuteRequest, RequestError, Validate, WorkspaceSource};
 use serde_json::{Map, Value};
 
 /// Of a call that says nothing.
@@ -25,6 +26,7 @@ pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<Exec
     let mut request = ExecuteRequest::python(code);
     request.namespace = arguments.namespace(offer.namespaces)?;
     request.workspace = WorkspaceSource::Namespace;
+    request.validate = Validate::Strict;
     request.limits.timeout_ms = Some(match timeout {
         Some(seconds) => milliseconds(seconds, caps.timeout_ms)?,
         None => (1000 * TIMEOUT_SECONDS).min(caps.timeout_ms),

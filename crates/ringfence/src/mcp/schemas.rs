@@ -2,14 +2,13 @@
 //! explanation, every bound is the operator's, and nothing is allowed that is not named.
 
 use super::{
-    Offer,
+    Offer, check_schemas,
     execute_code::LIMIT_NAMES,
-    listings::PROFILES,
     observe, package_schemas,
     session_schemas::{ended, session, session_id},
 };
 use crate::settings::Namespaces;
-use ringfence_types::{CODE_BYTES_MAX, Display, FILES_MAX, Language};
+use ringfence_types::{CODE_BYTES_MAX, Display, FILES_MAX, Language, Profile};
 use serde_json::{Map, Value, json};
 
 /// An object in which every field is required and no other is allowed.
@@ -72,7 +71,13 @@ pub(super) fn nothing(offer: &Offer) -> Value {
 /// Input of `execute_code`.
 pub(super) fn execute_code(offer: &Offer) -> Value {
     let mut properties = Map::new();
-    for (name, about, schema) in program().into_iter().chain(bounds(offer)).chain(single_values()) {
+    let looked_at = [
+        check_schemas::validate(),
+        check_schemas::profile(offer),
+        check_schemas::allowed_imports(),
+    ];
+    let properties_of = program().into_iter().chain(looked_at).chain(bounds(offer));
+    for (name, about, schema) in properties_of.chain(single_values()) {
         properties.insert(name.to_owned(), said(about, schema));
     }
     for (alias, name) in [
@@ -168,17 +173,7 @@ fn bounds(offer: &Offer) -> Vec<Property> {
 fn single_values() -> Vec<Property> {
     let only = |value: &str| json!({"type": "string", "enum": [value]});
     vec![
-        (
-            "profile",
-            "Imports are not restricted in this version.",
-            only("unrestricted"),
-        ),
         ("backend", "What makes the sandbox.", only("native")),
-        (
-            "validate",
-            "Code is not checked before it runs in this version.",
-            only("off"),
-        ),
         (
             "use_container",
             "Only the native sandbox exists in this version.",
@@ -292,7 +287,7 @@ pub(super) fn execution_result() -> Value {
         "isolation": isolation(),
         "denials": said("What was refused, and the smallest change that would allow it.", denials()),
         "security_events": denials(),
-        "validation": said("Null: code is not checked in this version.", json!({"type": "null"})),
+        "validation": said("What was found of the code before it ran; null: it was not looked at.", or_null(check_schemas::validation())),
     }))
 }
 
@@ -346,9 +341,9 @@ pub(super) fn runtimes() -> Value {
 /// Output of `get_sandbox_info`.
 pub(super) fn sandbox_info() -> Value {
     let profile = record(json!({"enabled": flag(), "modules": list(string())}));
-    let profiles: Map<String, Value> = PROFILES
+    let profiles: Map<String, Value> = Profile::WORDS
         .iter()
-        .map(|(name, _)| ((*name).to_owned(), profile.clone()))
+        .map(|name| ((*name).to_owned(), profile.clone()))
         .collect();
     let limits: Map<String, Value> = LIMIT_NAMES
         .iter()
@@ -357,7 +352,7 @@ pub(super) fn sandbox_info() -> Value {
     let limits = record(Value::Object(limits));
     record(json!({
         "success": flag(),
-        "security_profiles": said("Import lists; enabled says whether one is enforced.", record(Value::Object(profiles))),
+        "security_profiles": said("What Python may import under each; enabled: callers may choose it. unrestricted has no list.", record(Value::Object(profiles))),
         "resource_limits": said("Limits of a call that asks for none.", limits.clone()),
         "container_mode": record(json!({"available": flag(), "enabled": flag(), "runtimes": list(string())})),
         "isolation": isolation(),

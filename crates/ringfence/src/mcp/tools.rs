@@ -1,6 +1,6 @@
 //! The tools: names, descriptions that tell a model when to use which, and hints for the client.
 
-use super::{Offer, package_schemas, schemas, session_schemas, workspace_schemas};
+use super::{Offer, check_schemas, package_schemas, schemas, session_schemas, workspace_schemas};
 use crate::settings::Toolset;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value};
@@ -33,7 +33,11 @@ pub(super) const LIST_STATE_SNAPSHOTS: &str = "list_state_snapshots";
 pub(super) const DELETE_STATE_SNAPSHOT: &str = "delete_state_snapshot";
 pub(super) const DIFF_WORKSPACE: &str = "diff_workspace";
 
-const ALL: [&str; 26] = [
+pub(super) const VALIDATE_CODE: &str = "validate_code";
+pub(super) const VALIDATE_JSON: &str = "validate_json_data";
+pub(super) const VALIDATE_CSV: &str = "validate_csv_data";
+
+const ALL: [&str; 29] = [
     EXECUTE_CODE,
     INSTALL_PACKAGE,
     LIST_RUNTIMES,
@@ -60,6 +64,9 @@ const ALL: [&str; 26] = [
     LIST_STATE_SNAPSHOTS,
     DELETE_STATE_SNAPSHOT,
     DIFF_WORKSPACE,
+    VALIDATE_CODE,
+    VALIDATE_JSON,
+    VALIDATE_CSV,
 ];
 
 const ABOUT_EXECUTE_CODE: &str = "Run a complete program in Python, JavaScript or TypeScript (Node.js) or bash, in a \
@@ -103,7 +110,18 @@ const ABOUT_VAULT_DELETE: &str = "Forget a secret of this namespace. It cannot b
 
 const ABOUT_RUN_SANDBOX_CODE: &str = "Run a complete Python program in a fresh sandbox, in the working directory that is kept \
     for the namespace: files that earlier calls left are there, and what this one leaves stays for the next. Variables are not \
-    kept. Use it for a short step of work on files; execute_code has every option.";
+    kept. The code is read strictly first: with a warning it is refused, and the refusal says what to change. Use it for a short \
+    step of work on files; execute_code has every option.";
+const ABOUT_VALIDATE_CODE: &str = "Read a program without running it: syntax, what it reaches for (processes, network, files, \
+    dynamic execution, reflection), what a profile forbids, the hosts that it names, how complex it is. Missing imports of Python \
+    are added in fixed_code; nothing else is changed. Use it before running code that somebody else wrote, to mend code that was \
+    refused, or to learn what a profile allows. A pass is advice and no promise: the sandbox's walls are the kernel's.";
+const ABOUT_VALIDATE_JSON: &str = "Say whether JSON is what a JSON Schema wants, with every error by JSON Pointer: a registered \
+    schema by its name (config, user, dataset and the operator's own; the resource sandbox://schemas has them), or one sent along. \
+    References lead nowhere but into the schema itself. Use it before relying on data, or to check what you have written.";
+const ABOUT_VALIDATE_CSV: &str = "Say whether a table of comma-separated values is whole and has the columns and types that are \
+    wanted, with every error by row and column: quoting, ragged rows, encoding, types, ranges, patterns, duplicates. Use it \
+    before computing with a table that somebody else made.";
 const ABOUT_PUT_FILE: &str = "Write one file into a workspace without running a program: the one that is kept for the \
     namespace, or a session's. Directories above it are made; a plain file in its place is replaced. With archive, a directory \
     that comes as a tar archive. Use it to give programs their input, or to edit what they made. A program finds what was put without \
@@ -152,12 +170,14 @@ pub(super) fn list(offer: &Offer) -> Vec<Tool> {
         Toolset::Execute => vec![
             execute_code(offer),
             run_sandbox_code(offer),
+            validate_code(offer),
             install_package(offer),
             list_runtimes(offer),
             sandbox_info(offer),
         ],
         Toolset::Sessions => [sessions(offer), files(offer)].concat(),
         Toolset::Snapshots => snapshots(offer),
+        Toolset::Data => data(offer),
         Toolset::Observe => observe(offer),
         Toolset::Vault => vault(offer),
     };
@@ -262,6 +282,31 @@ fn run_sandbox_code(offer: &Offer) -> Tool {
         workspace_schemas::run_sandbox_code(offer),
         schemas::execution_result(),
     )
+}
+
+fn validate_code(offer: &Offer) -> Tool {
+    tool(
+        VALIDATE_CODE,
+        "Read code without running it",
+        ABOUT_VALIDATE_CODE,
+        reads(),
+    )
+    .with_schemas(check_schemas::validate_code(offer), check_schemas::validation())
+}
+
+fn data(offer: &Offer) -> Vec<Tool> {
+    use check_schemas as of;
+    vec![
+        tool(
+            VALIDATE_JSON,
+            "Hold JSON against a schema",
+            ABOUT_VALIDATE_JSON,
+            reads(),
+        )
+        .with_schemas(of::validate_json(offer), of::json_report()),
+        tool(VALIDATE_CSV, "Check a table", ABOUT_VALIDATE_CSV, reads())
+            .with_schemas(of::validate_csv(offer), of::csv_report()),
+    ]
 }
 
 fn files(offer: &Offer) -> Vec<Tool> {

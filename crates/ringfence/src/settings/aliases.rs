@@ -1,7 +1,7 @@
 //! Variables that people have from the servers that Ringfence replaces. Each one takes effect, or is accepted because
 //! its value describes what happens anyway, or is refused; none is read and ignored.
 
-use ringfence_types::parse_size;
+use ringfence_types::{Profile, parse_size};
 
 /// What an alias does.
 enum Effect {
@@ -9,6 +9,10 @@ enum Effect {
     Sets(&'static str),
     /// It sets this setting, in MiB, from a size ("256m").
     SetsMebibytes(&'static str),
+    /// It says whether callers may choose this profile; the second: why they may not be offered it, where that is so.
+    Offers(Profile, Option<&'static str>),
+    /// What programs may import, which restricts them to it; `*`: everything.
+    Imports,
     /// What it is about does not exist in this version: only these values are true.
     Fixed(&'static [&'static str], &'static str),
     /// No value of it is true in this version.
@@ -17,7 +21,7 @@ enum Effect {
 
 /// Words for "this is not there".
 const OFF: &[&str] = &["off", "false", "no", "none", "0", "disabled", "deny"];
-/// Words for "this is not restricted".
+/// Words for "this is there".
 const ON: &[&str] = &["on", "true", "yes", "1", "enabled"];
 
 /// Every alias, in the order of the contract.
@@ -45,20 +49,20 @@ const ALIASES: &[(&str, Effect)] = &[
     ("SANDBOX_MAX_OUTPUT_SIZE", Effect::Sets("limits.output_bytes")),
     (
         "SANDBOX_ENABLE_NETWORK",
-        Effect::Fixed(OFF, "sandboxes have no network in this version"),
+        Effect::Offers(
+            Profile::Network,
+            Some("sandboxes have no network in this version"),
+        ),
     ),
     (
         "SANDBOX_ENABLE_FILESYSTEM",
-        Effect::Fixed(ON, "a program always has its own private file system"),
+        Effect::Offers(Profile::Filesystem, None),
     ),
     (
         "SANDBOX_ENABLE_DATA_SCIENCE",
-        Effect::Fixed(ON, "imports are not restricted in this version"),
+        Effect::Offers(Profile::DataScience, None),
     ),
-    (
-        "SANDBOX_ALLOWED_IMPORTS",
-        Effect::Fixed(&["*"], "imports are not restricted in this version"),
-    ),
+    ("SANDBOX_ALLOWED_IMPORTS", Effect::Imports),
     (
         "SANDBOX_ENABLE_CONTAINER_MODE",
         Effect::Fixed(OFF, "there is no container backend in this version"),
@@ -88,28 +92,58 @@ pub(crate) struct Reason {
     pub(crate) hint: String,
 }
 
+/// What a variable of the table says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// What is so anyway.
+    Nothing,
+    /// This setting, in its own words.
+    Sets(&'static str, String),
+    /// The same, and programs may import nothing else.
+    Restricts(&'static str, String),
+    /// May callers choose this profile.
+    Offers(Profile, Offered),
+}
+
+/// May callers choose it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    Yes,
+    No,
+}
+
 /// Is this a variable of the table.
 pub(crate) fn concerns(name: &str) -> bool {
     name.starts_with(SECRET_PREFIX) || ALIASES.iter().any(|(alias, _)| *alias == name)
 }
 
-/// The setting and the value in its own words; `None` when the value says what is so anyway.
-pub(crate) fn meaning(name: &str, text: &str) -> Result<Option<(&'static str, String)>, Reason> {
+/// What it says, or why it cannot be honoured.
+pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
     let refused = |why: &str| Reason {
         // never the value: it may be a secret
         what: format!("{name} cannot be honoured: {why}."),
         hint: "Unset it; it would have no effect.".to_owned(),
     };
     let Some((_, effect)) = ALIASES.iter().find(|(alias, _)| *alias == name) else {
-        return Ok(None);
+        return Ok(Meaning::Nothing);
     };
+    let is = |words: &[&str]| words.contains(&text.to_ascii_lowercase().as_str());
     match effect {
-        Effect::Sets(path) => Ok(Some((path, text.to_owned()))),
+        Effect::Sets(path) => Ok(Meaning::Sets(path, text.to_owned())),
         Effect::SetsMebibytes(path) => {
             let bytes = parse_size(text).map_err(|why| refused(&why))?;
-            Ok(Some((path, bytes.div_ceil(MEBIBYTE).to_string())))
+            Ok(Meaning::Sets(path, bytes.div_ceil(MEBIBYTE).to_string()))
         }
-        Effect::Fixed(values, _) if values.contains(&text.to_ascii_lowercase().as_str()) => Ok(None),
+        Effect::Imports if text.trim() == "*" => Ok(Meaning::Nothing),
+        Effect::Imports => Ok(Meaning::Restricts("check.allowed_imports", text.to_owned())),
+        Effect::Offers(profile, _) if is(OFF) => Ok(Meaning::Offers(*profile, Offered::No)),
+        Effect::Offers(profile, None) if is(ON) => Ok(Meaning::Offers(*profile, Offered::Yes)),
+        Effect::Offers(_, Some(why)) if is(ON) => Err(refused(why)),
+        Effect::Offers(..) => Err(Reason {
+            hint: format!("Set it to one of {}, {}.", ON.join(", "), OFF.join(", ")),
+            ..refused("it says neither yes nor no")
+        }),
+        Effect::Fixed(values, _) if is(values) => Ok(Meaning::Nothing),
         Effect::Fixed(values, why) => {
             let hint = format!("Unset it, or set it to what is so: {}.", values.join(", "));
             Err(Reason { hint, ..refused(why) })
@@ -131,6 +165,19 @@ pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
             let effect = match effect {
                 Effect::Sets(path) => format!("sets `{path}`"),
                 Effect::SetsMebibytes(path) => format!("sets `{path}`, from a size such as `256m`"),
+                Effect::Offers(profile, None) => format!(
+                    "adds the profile `{0}` to `check.profiles`, or takes it away",
+                    profile.as_str()
+                ),
+                Effect::Offers(profile, Some(why)) => format!(
+                    "off: takes the profile `{}` from `check.profiles`; on is refused: {why}",
+                    profile.as_str()
+                ),
+                Effect::Imports => {
+                    "sets `check.allowed_imports`, and `check.profile` to `basic` where nobody has \
+                    set that; `\\*`: nothing is restricted"
+                        .to_owned()
+                }
                 Effect::Fixed(values, why) => {
                     format!(
                         "accepted as {}, else refused: {why}",
@@ -151,7 +198,9 @@ mod tests {
     #[test]
     fn each_alias_takes_effect_or_is_refused() {
         let sets = |name: &str, text: &str, path: &str, value: &str| {
-            let (given, read) = meaning(name, text).unwrap().unwrap();
+            let Meaning::Sets(given, read) = meaning(name, text).unwrap() else {
+                panic!("{name} sets nothing")
+            };
             assert_eq!((given, read.as_str()), (path, value), "{name}");
         };
         sets("SANDBOXMCP_BACKEND", "native", "backend", "native");
@@ -165,13 +214,23 @@ mod tests {
         sets("SANDBOX_MAX_OUTPUT_SIZE", "1000", "limits.output_bytes", "1000");
         sets("SANDBOX_DEFAULT_MEMORY_LIMIT", "256m", "limits.ram_mb", "256");
         sets("SANDBOX_DEFAULT_MEMORY_LIMIT", "1g", "limits.ram_mb", "1024");
-        let same = |name: &str, text: &str| assert!(meaning(name, text).unwrap().is_none(), "{name}={text}");
+        let means = |name: &str, text: &str, expect: Meaning| {
+            assert_eq!(meaning(name, text).unwrap(), expect, "{name}={text}");
+        };
+        let same = |name: &str, text: &str| means(name, text, Meaning::Nothing);
         same("SANDBOXMCP_NETWORK", "none");
         same("SANDBOXMCP_NETWORK", "deny");
-        same("SANDBOX_ENABLE_NETWORK", "False");
+        let no = |profile| Meaning::Offers(profile, Offered::No);
+        means("SANDBOX_ENABLE_NETWORK", "False", no(Profile::Network));
+        means("SANDBOX_ENABLE_DATA_SCIENCE", "off", no(Profile::DataScience));
+        let yes = |profile| Meaning::Offers(profile, Offered::Yes);
+        means("SANDBOX_ENABLE_DATA_SCIENCE", "True", yes(Profile::DataScience));
+        means("SANDBOX_ENABLE_FILESYSTEM", "1", yes(Profile::Filesystem));
+        let imports = Meaning::Restricts("check.allowed_imports", "math,json".to_owned());
+        means("SANDBOX_ALLOWED_IMPORTS", "math,json", imports);
+        same("SANDBOX_ALLOWED_IMPORTS", "*");
         same("SANDBOXMCP_HOST_ACCESS", "off");
         same("SANDBOX_ENABLE_CONTAINER_MODE", "false");
-        same("SANDBOX_ENABLE_FILESYSTEM", "true");
         let refused = |name: &str, text: &str| {
             let reason = meaning(name, text).unwrap_err();
             assert!(reason.what.contains(name), "{name}");
@@ -182,8 +241,7 @@ mod tests {
         };
         refused("SANDBOXMCP_NETWORK", "bridge");
         refused("SANDBOX_ENABLE_NETWORK", "true");
-        refused("SANDBOX_ENABLE_FILESYSTEM", "false");
-        refused("SANDBOX_ALLOWED_IMPORTS", "math,json");
+        refused("SANDBOX_ENABLE_FILESYSTEM", "hunter2");
         refused("SANDBOXMCP_HOST_ACCESS", "true");
         refused("SANDBOX_ENABLE_CONTAINER_MODE", "true");
         refused("SANDBOXMCP_IMAGE", "python:3.12");

@@ -2,14 +2,14 @@
 //! variables are settings; one that is not known is refused, because a mistyped limit must not be a missing limit.
 
 use super::{
-    aliases,
+    aliases::{self, Meaning, Offered},
     keys::{KEYS, Key, Layer, Origin},
     package_sources,
 };
 use crate::nearest::suggestion;
 use ringfence_engine::PackageSources;
 use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, Profile, RequestError};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -25,6 +25,15 @@ const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "R
 
 /// Opens the vault's file, where it is not a key in a file that does.
 const PASSPHRASE_VARIABLE: &str = "RINGFENCE_VAULT_PASSPHRASE";
+
+/// What the variables of other servers say of profiles, each with its name.
+#[derive(Debug, Default)]
+pub(super) struct ProfileAliases {
+    /// Programs may import what it lists, and nothing else.
+    pub(super) restricts: Option<String>,
+    /// May callers choose a profile.
+    pub(super) offers: Vec<(String, Profile, Offered)>,
+}
 
 /// The variables that concern us. An empty one counts as absent.
 #[derive(Clone, Debug, Default)]
@@ -217,13 +226,30 @@ impl Environment {
         Ok(layer)
     }
 
+    /// What other servers were told of profiles.
+    pub(super) fn profile_aliases(&self) -> Result<ProfileAliases, RequestError> {
+        let mut said = ProfileAliases::default();
+        for (name, value) in self.variables.iter().filter(|(name, _)| aliases::concerns(name)) {
+            match self.alias(name, value)? {
+                Meaning::Restricts(..) => said.restricts = Some(name.clone()),
+                Meaning::Offers(profile, offered) => said.offers.push((name.clone(), profile, offered)),
+                Meaning::Nothing | Meaning::Sets(..) => {}
+            }
+        }
+        Ok(said)
+    }
+
+    fn alias(&self, name: &str, value: &OsString) -> Result<Meaning, RequestError> {
+        aliases::meaning(name, utf8(name, value)?).map_err(|reason| refusal(reason.what, &reason.hint))
+    }
+
     /// Which setting a variable makes, and its value in that setting's own words.
     fn meaning(&self, name: &str, value: &OsString) -> Result<Option<(&'static str, String)>, RequestError> {
-        let text = value
-            .to_str()
-            .ok_or_else(|| refusal(format!("{name} is not UTF-8."), "Correct or unset it."));
         if aliases::concerns(name) {
-            return aliases::meaning(name, text?).map_err(|reason| refusal(reason.what, &reason.hint));
+            return Ok(match self.alias(name, value)? {
+                Meaning::Sets(path, text) | Meaning::Restricts(path, text) => Some((path, text)),
+                Meaning::Nothing | Meaning::Offers(..) => None,
+            });
         }
         if !name.starts_with("RINGFENCE_") || name == CONFIG_VARIABLE || NOT_SETTINGS.contains(&name) {
             return Ok(None);
@@ -240,8 +266,14 @@ impl Environment {
                 "`ringfence config example` names every setting and its variable.",
             ));
         };
-        Ok(Some((key.path, text?.to_owned())))
+        Ok(Some((key.path, utf8(name, value)?.to_owned())))
     }
+}
+
+fn utf8<'a>(name: &str, value: &'a OsString) -> Result<&'a str, RequestError> {
+    value
+        .to_str()
+        .ok_or_else(|| refusal(format!("{name} is not UTF-8."), "Correct or unset it."))
 }
 
 fn read_secret(

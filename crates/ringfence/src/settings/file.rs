@@ -2,6 +2,7 @@
 //! the parser is concerned: its size, nesting and aliases are bounded.
 
 use super::{
+    check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
     keys::{
         Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes,
         Ready, Sessions, Setting, Snapshots, Waiting,
@@ -37,6 +38,7 @@ pub struct ConfigFile {
     packages: Option<PackagesFile>,
     warm: Option<WarmFile>,
     sessions: Option<SessionsFile>,
+    check: Option<CheckFile>,
     audit: Option<AuditFile>,
     vault: Option<VaultFile>,
     artifacts: Option<ArtifactsFile>,
@@ -102,6 +104,16 @@ struct SessionsFile {
     idle_seconds: Option<Spanned<Seconds>>,
     idle_seconds_max: Option<Spanned<Seconds>>,
     age_seconds: Option<Spanned<Seconds>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckFile {
+    profile: Option<Spanned<ProfileWord>>,
+    profiles: Option<Spanned<List<ProfileWord>>>,
+    allowed_imports: Option<Spanned<List<PythonModule>>>,
+    known_imports: Option<Spanned<KnownImports>>,
+    schemas: Option<Spanned<Schemas>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -252,6 +264,7 @@ impl ConfigFile {
         let packages = self.packages.unwrap_or_default();
         let warm = self.warm.unwrap_or_default();
         let sessions = self.sessions.unwrap_or_default();
+        let check = self.check.unwrap_or_default();
         let (audit, vault) = (self.audit.unwrap_or_default(), self.vault.unwrap_or_default());
         let artifacts = self.artifacts.unwrap_or_default();
         let snapshots = self.snapshots.unwrap_or_default();
@@ -299,6 +312,11 @@ impl ConfigFile {
             sessions_idle_seconds: at(path, sessions.idle_seconds),
             sessions_idle_seconds_max: at(path, sessions.idle_seconds_max),
             sessions_age_seconds: at(path, sessions.age_seconds),
+            check_profile: at(path, check.profile),
+            check_profiles: at(path, check.profiles),
+            check_allowed_imports: at(path, check.allowed_imports),
+            check_known_imports: at(path, check.known_imports),
+            check_schemas: at(path, check.schemas),
             audit_store: at(path, audit.store),
             audit_path: at(path, audit.path),
             audit_durability: at(path, audit.durability),

@@ -2,6 +2,7 @@
 //! setting cannot exist in one place and be forgotten in another.
 
 use super::{
+    check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
         SecretPattern, VaultKey, VaultStore,
@@ -209,6 +210,16 @@ keys! {
     sessions_idle_seconds_max: Seconds, "sessions.idle_seconds_max", Some("14400"),
         "The longest such time that a creator may name.";
     sessions_age_seconds: Seconds, "sessions.age_seconds", Some("86400"), "A session ends when it is so old.";
+    check_profile: ProfileWord, "check.profile", Some("unrestricted"),
+        "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
+    check_profiles: List<ProfileWord>, "check.profiles", Some("all"),
+        "Profiles that callers may choose. Where `check.profile` restricts and nobody sets this: that one and `strict`.";
+    check_allowed_imports: List<PythonModule>, "check.allowed_imports", Some("[]"),
+        "Modules that every profile which restricts allows besides its own, each with what lies below it.";
+    check_known_imports: KnownImports, "check.known_imports", Some("{}"),
+        "Names whose import may be added where it is missing, beside the well-known ones: NAME: STATEMENT; in the variable NAME=STATEMENT, separated by semicolons.";
+    check_schemas: Schemas, "check.schemas", Some("{}"),
+        "JSON Schemas that callers may name, beside `config`, `user` and `dataset`: NAME: the path of a file, or the schema itself; in the variable NAME=FILE, separated by commas.";
     audit_store: AuditStore, "audit.store", Some("sqlite"), "Where the audit record is: in a file, or in memory until the server stops.";
     audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
     audit_durability: AuditDurability, "audit.durability", Some("process"),
@@ -263,6 +274,9 @@ mod tests {
                     "vault.allow" => "a/K",
                     "workspaces" => "x=/x:ro",
                     "packages.allow" => "a*",
+                    "check.allowed_imports" => "math,os.path",
+                    "check.known_imports" => "np=import numpy as np",
+                    "check.schemas" => "order=/order.json",
                     "log" => "info",
                     _ => "1",
                 });

@@ -2,6 +2,8 @@
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
 pub(crate) mod aliases;
+mod check_words;
+mod checks;
 mod environment;
 mod file;
 pub(crate) mod keys;
@@ -18,6 +20,7 @@ pub(crate) use render::{example, schema, table};
 pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use crate::telemetry::Address;
+use check_words::{KnownImports, ProfileWord, Schemas};
 use environment::CONFIG_VARIABLE;
 use keys::{
     Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready,
@@ -28,8 +31,8 @@ use record_words::{
     SecretPattern, VaultKey, VaultStore,
 };
 use ringfence_engine::{
-    AuditSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PackageSettings, Personal,
-    PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings, SessionSettings,
+    AuditSettings, CheckSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PackageSettings,
+    Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings, SessionSettings,
     WarmSettings,
 };
 use ringfence_store::{
@@ -39,7 +42,7 @@ use ringfence_store::{
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
-use ringfence_types::{ErrorCode, Limits, RequestError, WorkspaceMode, WorkspaceName};
+use ringfence_types::{ErrorCode, Limits, Profile, RequestError, WorkspaceMode, WorkspaceName};
 use shares::{Share, Shares};
 use std::{
     fs::File,
@@ -103,6 +106,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         .overlaid(environment.layer()?)
         .overlaid(flags.layer);
     let effective = lower_defaults_to_caps(effective);
+    let effective = checks::settle(effective, &environment.profile_aliases()?)?;
     check_against_caps(&effective)?;
     mean(environment, effective, file)
 }
@@ -115,6 +119,7 @@ fn cores() -> u64 {
 const PRELOADED: &[&str] = &["numpy", "pandas", "matplotlib.pyplot"];
 
 #[expect(clippy::cast_precision_loss, reason = "no machine has 2^52 cores")]
+#[expect(clippy::too_many_lines, reason = "one line for each setting")]
 fn defaults(environment: &Environment, log: LogLevel) -> Effective {
     let machine = Cores::clamped(cores() as f64);
     Effective {
@@ -160,6 +165,11 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         sessions_idle_seconds: Setting::default_of(Seconds::clamped(900.0)),
         sessions_idle_seconds_max: Setting::default_of(Seconds::clamped(14_400.0)),
         sessions_age_seconds: Setting::default_of(Seconds::clamped(86_400.0)),
+        check_profile: Setting::default_of(ProfileWord(Profile::Unrestricted)),
+        check_profiles: Setting::default_of(List::of(words::Listed::all())),
+        check_allowed_imports: Setting::default_of(List::of(Vec::new())),
+        check_known_imports: Setting::default_of(KnownImports::default()),
+        check_schemas: Setting::default_of(Schemas::default()),
         audit_store: Setting::default_of(AuditStore::Sqlite),
         audit_path: Setting::default_of(Location::Usual),
         audit_durability: Setting::default_of(AuditDurability::Process),
@@ -270,7 +280,11 @@ fn mean(
                 bytes: effective.packages_keep_mb.value.get() * MEBIBYTE,
             },
         },
-        policy: policy(&effective, workspaces(environment, &effective.workspaces)?),
+        policy: policy(
+            &effective,
+            workspaces(environment, &effective.workspaces)?,
+            checks::check(environment, &effective)?,
+        ),
         queue: queue(&effective),
         runtimes: RuntimeSettings {
             python: at(&effective.runtimes_python)?,
@@ -411,12 +425,13 @@ fn retention(settings: &Effective) -> Retention {
 }
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 10] = [
+const CHANGEABLE: [&str; 11] = [
     "limits.",
     "caps.",
     "queue.",
     "artifacts.",
     "vault.allow",
+    "check.",
     "workspaces",
     "packages.enabled",
     "packages.allow",
@@ -446,7 +461,7 @@ impl Config {
     }
 }
 
-fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>) -> PolicySettings {
+fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>, check: CheckSettings) -> PolicySettings {
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     macro_rules! limits {
         ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
@@ -485,6 +500,7 @@ fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>) -> PolicySetti
             .map(SecretPattern::rule)
             .collect(),
         workspaces,
+        check,
         packages: PackagePolicy {
             enabled: settings.packages_enabled.value,
             allow: settings

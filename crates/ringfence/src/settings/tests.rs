@@ -107,7 +107,10 @@ fn the_reference_tells_the_true_defaults() {
     for (key, row) in keys::KEYS.iter().zip(config.effective.rows()) {
         let Some(text) = key.default else { continue };
         let expect = match key.path {
-            "toolsets" => r#"["execute","sessions","snapshots","observe","vault"]"#.to_owned(),
+            "toolsets" => r#"["execute","sessions","snapshots","data","observe","vault"]"#.to_owned(),
+            "check.profiles" => {
+                r#"["unrestricted","basic","data_science","network","filesystem","strict"]"#.to_owned()
+            }
             _ => serde_json::from_str::<serde_json::Value>(text)
                 .unwrap_or_else(|_| text.into())
                 .to_string(),
@@ -205,6 +208,110 @@ fn the_example_is_a_configuration_that_changes_nothing() {
             .1
             .starts_with(&file.0.display().to_string())
     );
+}
+
+#[test]
+fn a_section_of_checks_is_read_and_its_schemas_with_it() {
+    let order = TextFile::new("order-schema", r#"{"type": "object", "required": ["id"]}"#);
+    let text = format!(
+        "check:\n  profile: basic\n  profiles: [basic, data_science]\n  allowed_imports: [yaml, os.path]\n  \
+         known_imports:\n    sleep: from time import sleep\n  schemas:\n    order: {}\n    here:\n      type: array\n      \
+         maxItems: 3\n",
+        order.0.display()
+    );
+    let file = TextFile::new("checks", &text);
+    let config = load(&environment(&[]), flags(Some(&file.0))).unwrap();
+    let check = &config.engine.policy.check;
+    assert_eq!(check.profile, Profile::Basic);
+    assert_eq!(check.profiles, [Profile::Basic, Profile::DataScience].into());
+    let modules: Vec<&str> = check
+        .allowed_imports
+        .iter()
+        .map(|module| module.as_str())
+        .collect();
+    assert_eq!(modules, ["os.path", "yaml"]);
+    assert_eq!(check.known_imports["sleep"], "from time import sleep");
+    assert_eq!(
+        check.schemas["here"],
+        serde_json::json!({"type": "array", "maxItems": 3})
+    );
+    assert_eq!(check.schemas["order"]["required"][0], "id");
+    assert!(
+        origin(&config, "check.schemas").1.ends_with(":8"),
+        "{:?}",
+        origin(&config, "check.schemas")
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_check_is_told_with_its_place() {
+    let refused = |text: &str, parts: &[&str]| {
+        let file = TextFile::new("checks-refused", text);
+        let error = load(&environment(&[]), flags(Some(&file.0))).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidConfiguration);
+        for part in parts {
+            assert!(error.message.contains(part), "{text}: {error}");
+        }
+    };
+    refused("check:\n  profil: basic\n", &[":2: ", "Did you mean `profile`?"]);
+    refused(
+        "check:\n  profile: strickt\n",
+        &[":2: ", "Did you mean `strict`?"],
+    );
+    refused("check:\n  allowed_imports: [a-b]\n", &[":2: ", "a-b"]);
+    refused(
+        "check:\n  schemas:\n    x: /nonexistent/x.json\n",
+        &["`x`", "/nonexistent/x.json", "No such file"],
+    );
+    refused("check:\n  schemas:\n    x: 5\n", &["`x`"]);
+    refused("check:\n  schemas:\n    x: rel.json\n", &["relative"]);
+    refused(
+        "check:\n  schemas:\n    x: {$ref: 'http://localhost/y.json'}\n",
+        &["`x`", "http://localhost/y.json"],
+    );
+    refused("check:\n  schemas:\n    x: {type: nothing}\n", &["`x`"]);
+    refused(
+        "check:\n  known_imports:\n    np: import numpy\n",
+        &["`np`", ":3: "],
+    );
+}
+
+#[test]
+fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so() {
+    let profiles = |variables: &[(&str, &str)]| {
+        let config = load(&environment(variables), flags(None)).unwrap();
+        let check = config.engine.policy.check;
+        let offered: Vec<&str> = check.profiles.iter().map(|profile| profile.as_str()).collect();
+        (check.profile.as_str(), offered.join(" "))
+    };
+    let all = "unrestricted basic data_science network filesystem strict";
+    assert_eq!(profiles(&[]), ("unrestricted", all.to_owned()));
+    let basic = ("RINGFENCE_CHECK_PROFILE", "basic");
+    assert_eq!(profiles(&[basic]), ("basic", "basic strict".to_owned()));
+    let strict = ("RINGFENCE_CHECK_PROFILE", "strict");
+    assert_eq!(profiles(&[strict]), ("strict", "strict".to_owned()));
+    let both = [basic, ("RINGFENCE_CHECK_PROFILES", "all")];
+    assert_eq!(profiles(&both), ("basic", all.to_owned()));
+    // What other servers were told.
+    let data = |switch| ("SANDBOX_ENABLE_DATA_SCIENCE", switch);
+    assert_eq!(
+        profiles(&[data("false"), ("SANDBOX_ENABLE_NETWORK", "false")]),
+        ("unrestricted", "unrestricted basic filesystem strict".to_owned())
+    );
+    assert_eq!(
+        profiles(&[basic, data("true")]),
+        ("basic", "basic data_science strict".to_owned())
+    );
+    let imports = ("SANDBOX_ALLOWED_IMPORTS", "yaml, numpy");
+    assert_eq!(profiles(&[imports]), ("basic", "basic strict".to_owned()));
+    assert_eq!(profiles(&[imports, strict]), ("strict", "strict".to_owned()));
+    assert_eq!(
+        profiles(&[("SANDBOX_ALLOWED_IMPORTS", "*")]),
+        ("unrestricted", all.to_owned())
+    );
+    let both = environment(&[("RINGFENCE_CHECK_PROFILE", "data_science"), data("off")]);
+    let error = load(&both, flags(None)).unwrap_err();
+    assert!(error.message.contains("SANDBOX_ENABLE_DATA_SCIENCE"), "{error}");
 }
 
 #[test]

@@ -211,7 +211,7 @@ choice! {
 choice! {
     /// A group of tools.
     Toolset {
-        /// `execute_code`, `run_sandbox_code`, `list_runtimes`, `get_sandbox_info`.
+        /// `execute_code`, `run_sandbox_code`, `validate_code`, `list_runtimes` and others.
         Execute = "execute",
         /// `create_session`, `list_sessions`, `bridge_data`, `put_file` and others.
         Sessions = "sessions",
@@ -221,11 +221,13 @@ choice! {
         Vault = "vault",
         /// `create_state_snapshot`, `restore_state_snapshot` and others.
         Snapshots = "snapshots",
+        /// `validate_json_data`, `validate_csv_data`.
+        Data = "data",
     }
 }
 
 /// Toolsets of the contract whose tools are not in this version.
-const TOOLSETS_TO_COME: [&str; 4] = ["data", "egress", "web", "host"];
+const TOOLSETS_TO_COME: &[&str] = &["egress", "web", "host"];
 
 impl Floor {
     pub(crate) fn tier(self) -> Tier {
@@ -356,8 +358,6 @@ impl Word for Location {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List<T>(Vec<T>);
 
-const ITEMS_MAX: usize = 64;
-
 /// What stands in a list.
 pub(crate) trait Listed: Word {
     const SEPARATOR: char;
@@ -365,6 +365,10 @@ pub(crate) trait Listed: Word {
     const ALL: Option<&'static str> = None;
     /// May the list be empty.
     const EMPTY: bool;
+    /// The most items.
+    const ITEMS_MAX: usize = 64;
+    /// Names of the contract that this version lacks.
+    const TO_COME: &'static [&'static str] = &[];
     /// All items, where there is a word for them.
     fn all() -> Vec<Self> {
         Vec::new()
@@ -380,11 +384,13 @@ impl Listed for Toolset {
     const SEPARATOR: char = ',';
     const ALL: Option<&'static str> = Some("all");
     const EMPTY: bool = false;
+    const TO_COME: &'static [&'static str] = TOOLSETS_TO_COME;
     fn all() -> Vec<Self> {
         vec![
             Self::Execute,
             Self::Sessions,
             Self::Snapshots,
+            Self::Data,
             Self::Observe,
             Self::Vault,
         ]
@@ -394,7 +400,7 @@ impl Listed for Toolset {
 /// One item of a list of toolsets may be a name of the contract that this version lacks.
 fn read_item<T: Listed>(text: &str) -> Result<T, String> {
     T::read(text).map_err(|reason| {
-        if T::ALL.is_some() && TOOLSETS_TO_COME.contains(&text) {
+        if T::TO_COME.contains(&text) {
             format!(
                 "the toolset `{text}` is not in this version; there is: {}",
                 Toolset::NAMES.join(", ")
@@ -416,8 +422,8 @@ impl<T: Listed> List<T> {
 
     fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let words: Vec<&str> = words.collect();
-        if words.len() > ITEMS_MAX {
-            return Err(format!("more than {ITEMS_MAX} items"));
+        if words.len() > T::ITEMS_MAX {
+            return Err(format!("more than {} items", T::ITEMS_MAX));
         }
         if words.is_empty() && !T::EMPTY {
             return Err("an empty list".to_owned());
@@ -446,7 +452,8 @@ impl<T: Listed> Word for List<T> {
     }
     fn schema() -> Value {
         let least = usize::from(!T::EMPTY);
-        let list = json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": ITEMS_MAX});
+        let list =
+            json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": T::ITEMS_MAX});
         match T::ALL {
             Some(all) => json!({"anyOf": [{"const": all}, list]}),
             None => list,
@@ -481,7 +488,7 @@ impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
         let mut words: Vec<String> = Vec::new();
         while let Some(word) = items.next_element()? {
             words.push(word);
-            if words.len() > ITEMS_MAX {
+            if words.len() > T::ITEMS_MAX {
                 break; // refused below
             }
         }

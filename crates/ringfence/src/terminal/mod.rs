@@ -2,7 +2,10 @@
 
 pub(crate) mod neutral;
 
-use crate::settings::Environment;
+use crate::{
+    frames::{Ink, Painting},
+    settings::Environment,
+};
 use neutral::Neutraliser;
 use ringfence_types::RequestError;
 use serde::Serialize;
@@ -39,6 +42,7 @@ pub(crate) enum Mark {
 
 const RED: &str = "\x1b[1;31m";
 const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[1;33m";
 const CYAN: &str = "\x1b[36m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
@@ -165,6 +169,29 @@ impl Terminal {
             self.paint(end, colour, &line) + "\n"
         };
         text.lines().map(painted).collect()
+    }
+
+    /// Findings, on stdout.
+    pub(crate) fn print_painting(self, painting: &Painting) -> io::Result<()> {
+        self.print(&self.painted(self.out, painting))
+    }
+
+    /// The same on stderr.
+    pub(crate) fn note_painting(self, painting: &Painting) {
+        self.note_text(&self.painted(self.err, painting));
+    }
+
+    fn painted(self, end: End, painting: &Painting) -> String {
+        let piece = |(ink, text): (Ink, &str)| match ink {
+            Ink::Plain => text.to_owned(),
+            Ink::Error => self.paint(end, RED, text),
+            Ink::Warning => self.paint(end, YELLOW, text),
+            Ink::Info => self.paint(end, CYAN, text),
+            Ink::Good | Ink::Added => self.paint(end, GREEN, text),
+            Ink::Removed => self.paint(end, RED, text),
+            Ink::Guide => self.paint(end, DIM, text),
+        };
+        painting.pieces().map(piece).collect()
     }
 
     /// Asks about something that may hold a stranger's words.

@@ -187,7 +187,7 @@ fn calls_that_are_not_understood_are_on_record() {
         ("execute_code", json!({"code": 1}), "invalid_argument"),
         (
             "execute_code",
-            json!({"code": "1", "allowed_imports": ["math"]}),
+            json!({"code": "1", "allowed_domains": ["math"]}),
             "unsupported_argument",
         ),
         (

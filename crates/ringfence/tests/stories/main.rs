@@ -5,6 +5,7 @@
     reason = "a test starts programs, reads its environment and ends where it is surprised"
 )]
 
+mod checks;
 mod client;
 mod commits;
 mod directories;
@@ -18,5 +19,6 @@ mod room;
 mod run;
 mod serve;
 mod session;
+mod validate;
 mod warm;
 mod workspace;

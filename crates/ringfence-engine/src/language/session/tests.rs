@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
 
 mod bridge;
+mod imports;
 mod node;
 mod python;
 mod shell;
@@ -33,6 +34,7 @@ struct Live {
     number: u64,
     directory: PathBuf,
     told: [usize; 2],
+    checks: Option<Checks>,
 }
 
 /// A call's end, and what it has printed.
@@ -84,6 +86,7 @@ impl Live {
             number: 0,
             directory,
             told: [0, 0],
+            checks: None,
         };
         live.reports.expect(0);
         let ready = live.wait().unwrap_or_else(|said| panic!("not ready: {said:?}"));
@@ -138,6 +141,7 @@ impl Live {
             args,
             env,
             stdin,
+            checks: self.checks.as_ref(),
         };
         let bytes = encode_call(self.language, &call).unwrap();
         // A session that has ended closes the pipe; the answer tells.
@@ -313,6 +317,7 @@ fn a_call_that_is_too_long_is_not_sent() {
             args: &[],
             env: &[],
             stdin: &stdin,
+            checks: None,
         };
         assert_eq!(encode_call(language, &call), Err(Unsendable::TooLong));
     }

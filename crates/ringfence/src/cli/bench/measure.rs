@@ -4,8 +4,12 @@ use super::{
     super::fault,
     figures::{Document, Line, Throughput},
 };
-use ringfence_engine::{Caller, Engine, EngineSettings, Runtime, Stdin, Submission, WarmSettings};
-use ringfence_types::{ErrorCode, ExecuteRequest, ExecutionResult, Language, RequestError};
+use ringfence_engine::{
+    Caller, CodeWish, Engine, EngineSettings, Fixing, Runtime, Stdin, Submission, WarmSettings,
+};
+use ringfence_types::{
+    ErrorCode, ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate,
+};
 use std::{
     fs,
     path::PathBuf,
@@ -119,7 +123,15 @@ enum What {
     Cold(Language, &'static str),
     /// A run in one that stands ready.
     Warm(Language, &'static str),
+    /// The same, and its code is looked at meanwhile.
+    Warned(Language, &'static str),
+    /// A look at code that does not run.
+    Look(Language, String),
 }
+
+/// A piece of a program as people write it; so many of them are a text of 200 or of 10,000 lines.
+const PIECE: &str = include_str!("piece.py");
+const LOOKS: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
 
 fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
     let mut subjects = Vec::new();
@@ -160,6 +172,12 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             What::Cold(language, code),
             false,
         );
+        add(
+            format!("ringfence, warm, code looked at: {code}"),
+            Some(&bare),
+            What::Warned(language, code),
+            false,
+        );
         let tells = language == Language::Python;
         add(
             format!("ringfence, warm: {code}"),
@@ -182,15 +200,31 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             );
         }
     }
+    subjects.extend(looks());
     subjects
+}
+
+/// Code that is looked at and does not run.
+fn looks() -> impl Iterator<Item = Subject> {
+    LOOKS.into_iter().map(|(lines, pieces)| Subject {
+        line: Line {
+            name: format!("a look at {lines} lines of Python"),
+            reference: None,
+            samples_ms: Vec::new(),
+        },
+        what: What::Look(Language::Python, PIECE.repeat(pieces)),
+        tells_phases: false,
+    })
 }
 
 impl What {
     async fn run(&self, warm: &Engine, cold: &Engine) -> Result<Option<ExecutionResult>, RequestError> {
         match self {
             Self::Bare { interpreter, words } => process(interpreter, words).map(|()| None),
-            Self::Cold(language, code) => run(cold, *language, code).await.map(Some),
-            Self::Warm(language, code) => run(warm, *language, code).await.map(Some),
+            Self::Cold(language, code) => run(cold, *language, code, Validate::Off).await.map(Some),
+            Self::Warm(language, code) => run(warm, *language, code, Validate::Off).await.map(Some),
+            Self::Warned(language, code) => run(warm, *language, code, Validate::Warn).await.map(Some),
+            Self::Look(language, code) => look(warm, *language, code).await.map(|()| None),
         }
     }
 }
@@ -214,9 +248,16 @@ fn process(interpreter: &PathBuf, words: &[&str; 2]) -> Result<(), RequestError>
 }
 
 /// A run that fails is not a measurement.
-async fn run(engine: &Engine, language: Language, code: &str) -> Result<ExecutionResult, RequestError> {
+async fn run(
+    engine: &Engine,
+    language: Language,
+    code: &str,
+    validate: Validate,
+) -> Result<ExecutionResult, RequestError> {
+    let mut request = ExecuteRequest::new(language, code);
+    request.validate = validate;
     let submission = Submission {
-        request: ExecuteRequest::new(language, code),
+        request,
         stdin: Stdin::FromRequest,
         live: false,
         holds_changes: false,
@@ -228,6 +269,22 @@ async fn run(engine: &Engine, language: Language, code: &str) -> Result<Executio
         Ok(done)
     } else {
         Err(failed(language.as_str(), done.stderr.trim()))
+    }
+}
+
+async fn look(engine: &Engine, language: Language, code: &str) -> Result<(), RequestError> {
+    let wish = CodeWish {
+        namespace: Namespace::default_name(),
+        language,
+        code: code.to_owned(),
+        fixing: Fixing::Apply,
+        profile: None,
+        allowed_imports: None,
+    };
+    let found = engine.validate_code(&Caller::new("cli bench"), wish).await?;
+    match found.valid {
+        true => Ok(()),
+        false => Err(failed("the text of the measurement", &found.validation.message)),
     }
 }
 
@@ -249,7 +306,7 @@ async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result
         );
         callers.spawn(async move {
             for _ in 0..share {
-                run(&engine, Language::Python, "print(1)").await?;
+                run(&engine, Language::Python, "print(1)", Validate::Off).await?;
             }
             Ok::<(), RequestError>(())
         });

@@ -356,6 +356,8 @@ fn nothing_of_a_session_outlives_its_server() {
         // What a killed server could not remove, the next one does.
         let mut next = Server::of(serve(config));
         assert_eq!(next.execute("shell", "echo up")["stdout"], "up\n");
+        next.hang_up();
+        assert!(next.ended_within(Duration::from_secs(5)), "{config}");
         assert!(
             within(PATIENCE, || remains().is_empty()),
             "{config}: {:?}",
@@ -379,8 +381,17 @@ fn remains() -> Vec<String> {
 fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
     let mut server = serving("warm: {ready: 0}\n");
     let ended = server.create(json!({"language": "shell"}));
+    server.eval(&ended, "true");
     server.end(&ended);
-    let before = (remains(), descendants(server.child.id()));
+    // The workers that look at code stay; they are there when nothing has changed for a second.
+    let (mut before, mut since) = ((remains(), descendants(server.child.id())), Instant::now());
+    assert!(within(PATIENCE, || {
+        let now = (remains(), descendants(server.child.id()));
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_secs(1)
+    }));
     for round in 0..3 {
         let word = format!("27.1829{round}");
         let id = server.create(json!({"language": "shell"}));
@@ -396,7 +407,9 @@ fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
             processes_with(&word)
         );
         // Its group has the name of its supervisor.
-        let own = |name: &String| supervisors.iter().any(|pid| *name == format!("ringfence-{pid}"));
+        let of_session = supervisors.iter().filter(|pid| !before.1.contains(pid));
+        let names: Vec<String> = of_session.map(|pid| format!("ringfence-{pid}")).collect();
+        let own = |name: &String| names.contains(name);
         assert!(within(PATIENCE, || !groups(Path::new("/sys/fs/cgroup"), 4)
             .iter()
             .any(own)));

@@ -133,6 +133,7 @@ fn a_shells_errors_are_of_the_call() {
         args: &[],
         env: &[],
         stdin: b"",
+        checks: None,
     };
     assert_eq!(encode_call(Language::Shell, &nul), Err(Unsendable::Nul));
 }

@@ -1,0 +1,352 @@
+//! Looks at code and data before anything runs. A stranger's text is parsed by a worker of our own in a jail, which is kept and answers
+//! each question in a fork (`ringfence_jail::worker`): one that dies, or takes too long, costs one error and one worker.
+
+use crate::{
+    backend::{Events, Parts},
+    engine::House,
+    language::Checks,
+    policy::Grant,
+    sandbox::{self, NO_BLOBS},
+    streams::Attached,
+};
+use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
+use ringfence_jail::worker;
+use ringfence_types::{Denial, ErrorCode, RequestError, Rules, Severity, Validate, Validation, Verdict};
+use std::{
+    collections::BTreeSet,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::unix::pipe,
+    sync::{Semaphore, watch},
+};
+
+/// The worker's name.
+pub(crate) const CHECK: &str = "check";
+
+/// Workers at once.
+const AT_ONCE: usize = 4;
+/// Questions that wait for one.
+const WAITING_MAX: usize = 256;
+const RETRY_AFTER_MS: u64 = 250;
+/// For one answer; a longer text has more.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_BYTES: u64 = 4 << 20;
+const ANSWER_BYTES_MAX: u32 = 32 << 20;
+/// A worker is let go when it has answered so often, or is so old, whatever its forks may have done to it.
+const ANSWERS_MAX: u32 = 10_000;
+const AGE_MAX: Duration = Duration::from_secs(1800);
+
+/// The workers that wait for a question.
+pub(crate) struct Checkers {
+    idle: Mutex<Vec<Checker>>,
+    turns: Semaphore,
+    seats: Semaphore,
+}
+
+/// One worker. Dropped, it is ended.
+struct Checker {
+    _events: Events,
+    questions: pipe::Sender,
+    answers: pipe::Receiver,
+    /// What it says besides is nobody's; it ends before this is full.
+    _stderr: OwnedFd,
+    born: Instant,
+    answered: u32,
+}
+
+impl Default for Checkers {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let at_once = processors.clamp(1, AT_ONCE);
+        Self {
+            idle: Mutex::default(),
+            turns: Semaphore::new(at_once),
+            seats: Semaphore::new(at_once + WAITING_MAX),
+        }
+    }
+}
+
+impl Checkers {
+    fn take(&self) -> Option<Checker> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn put_back(&self, checker: Checker) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was begun before the end is not kept after it.
+        let is_open = !self.turns.is_closed();
+        if is_open && checker.answered < ANSWERS_MAX && checker.born.elapsed() < AGE_MAX {
+            idle.push(checker);
+        }
+    }
+
+    /// Lets those go that wait, and makes no more.
+    pub(crate) fn close(&self) {
+        self.turns.close();
+        self.seats.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Checker {
+    async fn start(house: &House) -> Result<Self, RequestError> {
+        let id = uuid::Uuid::now_v7().to_string();
+        let plan = sandbox::plan_of_worker(house, &id, CHECK)?;
+        let place = house.native.place(Arc::new(plan), None)?;
+        let claim = sandbox::claim_of_kept_worker(house, 2 * AGE_MAX);
+        let (_cancel, mut cancelled) = watch::channel(false);
+        let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+        let Parts {
+            events,
+            stdin,
+            stdout,
+            stderr,
+            ..
+        } = started.into_parts();
+        let connect = |error| crate::backend::fault("connect a worker", &error);
+        Ok(Self {
+            _events: events,
+            questions: pipe::Sender::from_owned_fd(stdin).map_err(connect)?,
+            answers: pipe::Receiver::from_owned_fd(stdout).map_err(connect)?,
+            _stderr: stderr,
+            born: Instant::now(),
+            answered: 0,
+        })
+    }
+
+    /// Its answer. After an error it is good for nothing.
+    async fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
+        self.questions.write_all(question).await?;
+        let mut length = [0; 4];
+        self.answers.read_exact(&mut length).await?;
+        let length = u32::from_be_bytes(length);
+        if length > ANSWER_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "its answer is too long",
+            ));
+        }
+        let mut answer = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.answers.read_exact(&mut answer).await?;
+        self.answered += 1;
+        Ok(answer)
+    }
+}
+
+/// Starts a worker, so that the first question does not wait for one.
+pub(crate) async fn warm_up(house: &House) {
+    match Checker::start(house).await {
+        Ok(checker) => house.checkers.put_back(checker),
+        Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
+    }
+}
+
+/// What a worker says to a question; it is as hostile as the question.
+pub(crate) async fn ask(house: &House, question: &Question, body: &[u8]) -> Result<Answer, RequestError> {
+    let checkers = &house.checkers;
+    if checkers.turns.is_closed() {
+        return Err(failed("Ringfence has been shut down here"));
+    }
+    let Ok(_seat) = checkers.seats.try_acquire() else {
+        let mut busy = RequestError::new(
+            ErrorCode::Busy,
+            format!("{WAITING_MAX} texts wait to be checked."),
+            "Send it again later.",
+        );
+        busy.retry_after_ms = Some(RETRY_AFTER_MS);
+        return Err(busy);
+    };
+    let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
+    let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
+    let _turn = checkers
+        .turns
+        .acquire()
+        .await
+        .map_err(|error| failed(&error.to_string()))?;
+    let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
+    let asked = async {
+        // One that has waited may have ended meanwhile; the next is new.
+        while let Some(mut kept) = checkers.take() {
+            match kept.ask(&frame).await {
+                Ok(answer) => return Ok((kept, answer)),
+                Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
+            }
+        }
+        let mut made = Checker::start(house).await?;
+        let answer = made.ask(&frame).await;
+        Ok((made, answer.map_err(|_| failed("it ended its parser"))?))
+    };
+    let Ok(asked) = tokio::time::timeout(patience, asked).await else {
+        return Err(failed(&format!(
+            "its parser took longer than {} s",
+            patience.as_secs()
+        )));
+    };
+    let (checker, answer) = asked?;
+    checkers.put_back(checker);
+    match serde_json::from_slice(&answer) {
+        Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
+    }
+}
+
+fn failed(what: &str) -> RequestError {
+    RequestError::new(
+        ErrorCode::CheckFailed,
+        format!("it could not be checked: {what}."),
+        "Send less at once, and nothing that is nested very deeply; `validate: \"off\"` runs code without looking at it.",
+    )
+}
+
+pub(crate) fn nonsense() -> RequestError {
+    failed("its parser answered another question")
+}
+
+/// What is found of code.
+pub(crate) async fn code(
+    house: &House,
+    question: CodeQuestion,
+    code: &[u8],
+) -> Result<CodeAnswer, RequestError> {
+    match ask(house, &Question::Code(question), code).await? {
+        Answer::Code(answer) => Ok(*answer),
+        _ => Err(nonsense()),
+    }
+}
+
+/// Is it a program by itself, or does it go on where others have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    Program,
+    Call,
+}
+
+/// What is known of a request's code before it runs.
+pub(crate) struct Looked {
+    /// What the interpreter is told.
+    pub(crate) checks: Option<Checks>,
+    findings: Findings,
+}
+
+enum Findings {
+    Unasked,
+    /// They are told, and decide nothing: the program need not wait for them.
+    Coming(Attached<Result<CodeAnswer, RequestError>>),
+    Here(Box<Validation>),
+}
+
+/// Looks at the code of a request where that is asked for; where the answer decides whether it runs, it is waited for.
+pub(crate) async fn look(house: &Arc<House>, grant: &Grant, text: Text) -> Result<Looked, RequestError> {
+    let (request, rules) = (grant.request(), grant.rules());
+    if request.validate == Validate::Off {
+        return Ok(Looked {
+            checks: checks(rules, Vec::new()),
+            findings: Findings::Unasked,
+        });
+    }
+    let question = CodeQuestion {
+        language: request.language,
+        rules: rules.clone(),
+        auto_fix: request.validate == Validate::Fix,
+        is_fragment: text == Text::Call,
+        known_imports: house.policy().check.known_imports.clone(),
+        local_modules: BTreeSet::new(), // they are among those that may be imported
+    };
+    if request.validate == Validate::Warn && !rules.restrict() {
+        let (house, text) = (house.clone(), request.code.clone());
+        let coming = tokio::spawn(async move { code(&house, question, text.as_bytes()).await });
+        return Ok(Looked {
+            checks: None,
+            findings: Findings::Coming(Attached(coming)),
+        });
+    }
+    let answer = code(house, question, request.code.as_bytes()).await?;
+    judge(&answer.validation, request.validate, rules)?;
+    let patches = answer.patches.into_iter();
+    Ok(Looked {
+        checks: checks(
+            rules,
+            patches.map(|patch| (patch.name, patch.statement)).collect(),
+        ),
+        findings: Findings::Here(Box::new(answer.validation)),
+    })
+}
+
+fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
+    let imports = rules.imports.as_ref();
+    let imports = imports.map(|modules| modules.iter().map(|module| module.as_str().to_owned()).collect());
+    (rules.restrict() || !patches.is_empty()).then(|| Checks {
+        imports,
+        patches,
+        profile: rules.profile.as_str(),
+    })
+}
+
+/// May it run.
+fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<(), RequestError> {
+    let bar = match validate {
+        Validate::Strict => Severity::Warning,
+        // What does not parse is the interpreter's to judge, unless there is something that it may not import.
+        _ if rules.restrict() => Severity::Error,
+        _ => return Ok(()),
+    };
+    let mut refused = found.issues.iter().filter(|issue| issue.severity >= bar);
+    let Some(first) = refused.next() else {
+        // The list is cut at its maximum, and what lies past it may be worse.
+        return match found.verdict {
+            Verdict::Reject => Err(rejected(found, &found.validation.message, "Mend what is listed.")),
+            _ => Ok(()),
+        };
+    };
+    let more = match refused.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    let what = format!("line {}: {} [{}]{more}", first.line, first.message, first.rule);
+    Err(rejected(found, &what, &first.hint))
+}
+
+fn rejected(found: &Validation, what: &str, hint: &str) -> RequestError {
+    let mut error = RequestError::new(
+        ErrorCode::CodeRejected,
+        format!("the code was refused before it ran: {what}."),
+        hint,
+    );
+    error.validation = Some(Box::new(Validation {
+        valid: false,
+        verdict: Verdict::Reject,
+        ..found.clone()
+    }));
+    error
+}
+
+impl Looked {
+    /// What was found, at the latest now; or why it is not known.
+    pub(crate) async fn findings(self) -> (Option<Validation>, Option<Denial>) {
+        let found = match self.findings {
+            Findings::Unasked => return (None, None),
+            Findings::Here(found) => return (Some(*found), None),
+            Findings::Coming(mut coming) => (&mut coming.0).await,
+        };
+        match found {
+            Ok(Ok(answer)) => (Some(answer.validation), None),
+            Ok(Err(error)) => (None, Some(unchecked(&error.message))),
+            Err(error) => (None, Some(unchecked(&error.to_string()))),
+        }
+    }
+}
+
+fn unchecked(why: &str) -> Denial {
+    Denial {
+        rule: "check.failed".to_owned(),
+        layer: "check".to_owned(),
+        what: format!("the program ran and its code was not looked at: {why}"),
+        hint: "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.".to_owned(),
+    }
+}

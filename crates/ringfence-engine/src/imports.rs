@@ -1,0 +1,193 @@
+//! Which modules a Python program may import: what the caller asks for, within what the operator offers. Part of the policy, and
+//! as pure.
+
+use crate::settings::CheckSettings;
+use ringfence_check::profile;
+use ringfence_types::{ErrorCode, InputFile, Language, ModuleName, Profile, RequestError, Rules};
+use std::collections::BTreeSet;
+
+/// Of a request that names this profile and these modules.
+pub(crate) fn rules(
+    check: &CheckSettings,
+    language: Language,
+    profile: Option<Profile>,
+    named: Option<&BTreeSet<ModuleName>>,
+) -> Result<Rules, RequestError> {
+    if language != Language::Python {
+        return match (profile, named) {
+            (None | Some(Profile::Unrestricted), None) => Ok(Rules::unrestricted()),
+            _ => Err(RequestError::invalid(
+                "profiles and `allowed_imports` are lists of Python modules.",
+                "Leave them out; `validate: \"strict\"` refuses what is risky in every language.",
+            )),
+        };
+    }
+    let chosen = profile.unwrap_or(check.profile);
+    if chosen != check.profile && !check.profiles.contains(&chosen) {
+        let offered: Vec<&str> = check.profiles.iter().map(|profile| profile.as_str()).collect();
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("the profile `{}` is not offered here.", chosen.as_str()),
+            format!(
+                "Offered: {}. The operator says so in `check.profiles`.",
+                offered.join(", ")
+            ),
+        ));
+    }
+    if let Some(module) = named
+        .into_iter()
+        .flatten()
+        .find(|module| !is_offered(check, module))
+    {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "the module `{}` is in no profile that is offered here.",
+                module.as_str()
+            ),
+            format!(
+                "Have the operator add `{}` to `check.allowed_imports`.",
+                module.as_str()
+            ),
+        ));
+    }
+    let imports = match (profile::modules(chosen), named) {
+        (None, None) => None,
+        (None, Some(named)) => Some(directives().chain(named.iter().cloned()).collect()),
+        (Some(modules), named) => {
+            let more = check.allowed_imports.iter().chain(named.into_iter().flatten());
+            Some(modules.into_iter().chain(more.cloned()).collect())
+        }
+    };
+    Ok(Rules {
+        profile: chosen,
+        imports,
+    })
+}
+
+/// May a caller name it: where everything is offered, or something that it is, or lies below.
+fn is_offered(check: &CheckSettings, module: &ModuleName) -> bool {
+    let all = check.profiles.contains(&Profile::Unrestricted) || check.profile == Profile::Unrestricted;
+    let covers = |other: &ModuleName| {
+        let below = module.as_str().strip_prefix(other.as_str());
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let of_profiles = check.profiles.iter().chain([&check.profile]).copied();
+    all || check.allowed_imports.iter().any(covers)
+        || of_profiles
+            .filter_map(profile::modules)
+            .flatten()
+            .any(|other| covers(&other))
+}
+
+fn directives() -> impl Iterator<Item = ModuleName> {
+    profile::DIRECTIVES.iter().filter_map(|name| name.parse().ok())
+}
+
+/// Modules that come with a request, as files of its workspace. One called `os` is not what `import os` finds.
+pub(crate) fn local(files: &[InputFile]) -> impl Iterator<Item = ModuleName> {
+    files.iter().filter_map(|file| {
+        let path = file.path.as_str();
+        let first = path.split('/').next().unwrap_or(path);
+        let name = match path.contains('/') {
+            true => first,
+            false => first.strip_suffix(".py")?,
+        };
+        let is_standard = profile::STANDARD_LIBRARY.contains(&name);
+        (!is_standard && path.ends_with(".py")).then(|| name.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn modules(names: &[&str]) -> BTreeSet<ModuleName> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    }
+
+    fn operator(profile: Profile, profiles: &[Profile], allowed: &[&str]) -> CheckSettings {
+        CheckSettings {
+            profile,
+            profiles: profiles.iter().copied().collect(),
+            allowed_imports: modules(allowed),
+            known_imports: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_caller_has_a_profile_with_what_it_names_beside() {
+        let all = operator(Profile::Unrestricted, Profile::ALL, &[]);
+        let of = |profile, named: Option<&[&str]>| {
+            let named = named.map(modules);
+            rules(&all, Language::Python, profile, named.as_ref())
+                .unwrap()
+                .imports
+        };
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(None, Some(&["os"])), Some(modules(&["__future__", "os"])));
+        let basic = of(Some(Profile::Basic), None).unwrap();
+        assert!(basic.contains(&"json".parse().unwrap()) && !basic.contains(&"numpy".parse().unwrap()));
+        let more = of(Some(Profile::Basic), Some(&["numpy.linalg"])).unwrap();
+        assert_eq!(more.len(), basic.len() + 1);
+        assert!(of(Some(Profile::DataScience), None).unwrap().is_superset(&basic));
+        assert_eq!(of(Some(Profile::Strict), None).unwrap(), basic);
+    }
+
+    /// claim: [CHK-3]
+    #[test]
+    fn a_caller_gets_no_more_than_the_operator_offers() {
+        let bound = operator(Profile::Basic, &[Profile::Basic, Profile::DataScience], &["yaml"]);
+        let check = |profile, named: &[&str], expect: Option<ErrorCode>| {
+            let named = (!named.is_empty()).then(|| modules(named));
+            let got = rules(&bound, Language::Python, profile, named.as_ref());
+            assert_eq!(got.err().map(|error| error.code), expect, "{profile:?} {named:?}");
+        };
+        let denied = Some(ErrorCode::PolicyDenied);
+        check(None, &[], None);
+        check(Some(Profile::DataScience), &[], None);
+        check(Some(Profile::Unrestricted), &[], denied);
+        check(Some(Profile::Filesystem), &[], denied);
+        check(None, &["yaml.nodes"], None);
+        check(None, &["numpy.linalg"], None); // of a profile that could have been chosen
+        check(None, &["os"], denied);
+        check(None, &["yamlish"], denied);
+        check(None, &["xml"], denied); // a part of it is offered, not the whole
+        let rules = rules(&bound, Language::Python, None, None).unwrap();
+        assert!(rules.imports.unwrap().contains(&"yaml".parse().unwrap()));
+    }
+
+    #[test]
+    fn profiles_are_of_python() {
+        let all = operator(Profile::Basic, Profile::ALL, &[]);
+        for language in [Language::Node, Language::Typescript, Language::Shell] {
+            assert_eq!(rules(&all, language, None, None).unwrap(), Rules::unrestricted());
+            assert!(rules(&all, language, Some(Profile::Basic), None).is_err());
+            assert!(rules(&all, language, None, Some(&modules(&["os"]))).is_err());
+        }
+    }
+
+    /// claim: [CHK-3]
+    #[test]
+    fn files_that_come_along_are_modules() {
+        let file = |path: &str| InputFile {
+            path: path.parse().unwrap(),
+            bytes: Vec::new(),
+        };
+        let files = [
+            "tools.py",
+            "data/x.csv",
+            "pack/__init__.py",
+            "no-name.py",
+            "os.py",
+            "sys/a.py",
+        ]
+        .map(file);
+        assert_eq!(
+            local(&files).collect::<BTreeSet<_>>(),
+            modules(&["pack", "tools"])
+        );
+    }
+}

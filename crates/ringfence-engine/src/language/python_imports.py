@@ -1,0 +1,264 @@
+# What the caller's code may import, and what it sees of it. Who asks is told by the frame that asks: a library imports
+# whatever it needs. It is advice to honest code and a second line of defence; whoever takes the interpreter apart by
+# reflection gets around it, and stands before the kernel's walls.
+REFUSALS_MAX = 100
+OWN_FILE, FROZEN, PLAIN, WRITERS = '<ringfence>', '<frozen ', ('built-in', 'frozen'), ('patsy', 'scipy', 'sklearn', 'sympy')
+# Not shown: ways around the import, and what would answer in a view's place.
+HIDDEN = ('__builtins__', '__cached__', '__dir__', '__getattr__', '__loader__', '__spec__')
+# Names that a module binds anew, which a copy would not see. Of `sys` it is all that cannot be called.
+LIVE = {'time': {'altzone', 'daylight', 'timezone', 'tzname'}, 'tempfile': {'tempdir'},
+        'sys': {name for name in vars(sys) if not callable(getattr(sys, name))}}
+modules, getframe, Module, builtins = sys.modules, sys._getframe, type(sys), sys.modules['builtins']
+bootstrap = sys.modules['_frozen_importlib']
+original, loaders = builtins.__import__, (builtins.__loader__, builtins.__spec__)
+# None: nothing is refused.
+allowed, parents, profile, script = None, (), '', None
+roots, views, behind, told = ('\0',), {}, {}, set()
+
+class View(Module):
+    """A module without what may not be imported. As fast as one, because what it shows is in its own dictionary."""
+    __slots__ = ()
+    def __setattr__(self, key, value):
+        """The module has it, too: `tempfile.tempdir = '/x'` is for the module's functions."""
+        real, live, partial = behind.get(id(self), (None, (), True))
+        if not partial and key[:2] != '__':
+            setattr(real, key, behind[id(value)][0] if type(value) is View else value)
+        if key not in live:
+            Module.__setattr__(self, key, value)
+    def __delattr__(self, key):
+        real, live, partial = behind.get(id(self), (None, (), True))
+        if not partial and key[:2] != '__' and key in vars(real):
+            delattr(real, key)
+        if key not in live:
+            Module.__delattr__(self, key)
+View.__name__ = View.__qualname__ = 'module'
+View.__module__ = 'builtins'
+
+def may(name):
+    """A module, and what lies below it."""
+    names = allowed
+    while name and names is not None and name not in names:
+        name = name.rpartition('.')[0]
+    return bool(name)
+
+def is_shelved(module):
+    """Does it come with the interpreter, or as a package: whatever else there is, is the caller's own."""
+    spec = getattr(module, '__spec__', None)
+    origin = getattr(spec, 'origin', None)
+    if type(origin) is str and origin != 'namespace':
+        return origin in PLAIN or origin.startswith(roots)
+    places = getattr(spec, 'submodule_search_locations', None)
+    return any(str(place).startswith(roots) for place in places or ())
+
+def is_library(frame):
+    space, place = frame.f_globals, frame.f_code.co_filename
+    name = dict.get(space, '__name__')
+    if place.startswith(roots) or place.startswith(FROZEN):
+        module = modules.get(name) if type(name) is str and name != '__main__' else None
+        # A module may have put something else in its place.
+        is_its = getattr(module, '__dict__', None) is space or \
+            module is not None and dict.get(space, '__spec__', space) is getattr(module, '__spec__', None)
+        return is_its and is_shelved(module)
+    # These write imports as text, and run that. What they evaluate of the caller's has no statements.
+    before = frame.f_back if place == '<string>' and frame.f_code.co_name == '<module>' else None
+    if before is None or str(dict.get(before.f_globals, '__name__')).partition('.')[0] not in WRITERS:
+        return False
+    statement = original('opcode').opmap['IMPORT_NAME']
+    return frame.f_code.co_code[frame.f_lasti] == statement and is_library(before)
+
+def refusal(name, frame):
+    """Tells the server, and gives the words for the program."""
+    line = None
+    while frame is not None and line is None:
+        line = frame.f_lineno if frame.f_code.co_filename == script else None
+        frame = frame.f_back
+    what = ''.join([letter if letter.isalnum() or letter in '._' else '?' for letter in name[:200]])
+    if (what, line) not in told and len(told) < REFUSALS_MAX:
+        told.add((what, line))
+        tell(b'S', '{"rule":"blocked_import","what":"%s","line":%s}' % (what, 'null' if line is None else line), 1024)
+        send()
+    return "ringfence: module '%s' is not in the profile %s (allowed_imports could name it)" % (name, profile)
+
+def below(real, key, value, partial):
+    """What is shown of a module that is an attribute of another. None: nothing."""
+    path = '%s.%s' % (real.__name__, key)
+    if allowed is None:
+        return value
+    if modules.get(path) is value and may(path) or may(str(vars(value).get('__name__', ''))):
+        return view(value, False)
+    return view(value, True) if partial and path in parents else None
+
+def view(real, partial):
+    """What the caller's code sees of a module; `partial`: nothing but what may be imported of what lies below it."""
+    if not issubclass(type(real), Module) or type(real) is View or not is_shelved(real):
+        return real
+    made = views.get((id(real), partial))
+    if made is None:
+        made = views[id(real), partial] = View(real.__name__, real.__doc__)
+        behind[id(made)] = real, LIVE.get(real.__name__, ()), partial
+        show(made, real, LIVE.get(real.__name__, ()), partial)
+    return made
+
+def show(made, real, live, partial):
+    space = vars(made)
+    if not partial:
+        space.update(vars(real))
+        for key in [key for key, value in space.items() if issubclass(type(value), Module)]:
+            del space[key]
+        for key in (*HIDDEN, *live):
+            space.pop(key, None)
+    # One that loads nothing.
+    spec, seen = real.__spec__, bootstrap.ModuleSpec(real.__name__, None, origin=real.__spec__.origin)
+    seen.has_location = spec.has_location
+    def __getattr__(key):
+        if key in HIDDEN and allowed is not None:
+            raise AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key))
+        if partial and allowed is not None:
+            path = '%s.%s' % (real.__name__, key)
+            if not may(path) and path not in parents:
+                raise AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key) if key[:2] == '__'
+                                     else refusal(real.__name__, getframe(1)))
+        if real is sys and key == 'modules' and allowed is not None:
+            return {name: view(module, False) for name, module in list(modules.items()) if may(name)}
+        value = getattr(real, key)
+        if not issubclass(type(value), Module):
+            if not partial and key not in live and real is not sys and vars(real).get(key, made) is value:
+                space[key] = value
+            return value
+        child = below(real, key, value, partial)
+        if child is None:
+            raise AttributeError(refusal(str(vars(value).get('__name__', key)), getframe(1)))
+        if allowed is not None:
+            space[key] = child
+        return child
+    def __dir__():
+        real_names = vars(real)
+        return [key for key in sorted({*space, *(() if partial else dir(real))} - {*HIDDEN})
+                if key in space or not issubclass(type(real_names.get(key)), Module)
+                or below(real, key, real_names[key], partial) is not None]
+    space.update(__spec__=seen, __loader__=None, __getattr__=__getattr__, __dir__=__dir__)
+    if real.__name__ == 'importlib':
+        space.update(__import__=imported, import_module=import_module)
+
+def unfold(made):
+    """`from module import *` asks for all that it shows."""
+    real, _, partial = behind[id(made)]
+    names = vars(real).get('__all__')
+    for key in [key for key in dir(real) if key[:1] != '_'] if names is None else list(names):
+        value = vars(real).get(key)
+        if key not in vars(made) and issubclass(type(value), Module):
+            child = below(real, key, value, partial)
+            if child is not None:
+                vars(made)[key] = child
+            elif names is not None:
+                vars(made)['__all__'] = [each for each in vars(made)['__all__'] if each != key]
+
+def know_views(dataclasses):
+    """An annotation that is text, `typing.ClassVar[int]`, is told by which module has the name: a view, perhaps."""
+    plain = getattr(dataclasses, '_is_type', None)
+    if plain is not None and plain.__code__.co_filename != OWN_FILE:
+        def _is_type(annotation, cls, module, *rest):
+            return plain(annotation, cls, module, *rest) or plain(annotation, cls, view(module, False), *rest)
+        dataclasses._is_type = _is_type
+
+def absolute(name, space, level):
+    if not level:
+        return name
+    package = bootstrap._calc___package__(space)
+    bootstrap._sanity_check(name, package, level)
+    return bootstrap._resolve_name(name, package, level)
+
+def give(name, names, frame):
+    """Imports for the caller's code."""
+    is_whole = may(name)
+    if not is_whole and not (names and name in parents and all(may('%s.%s' % (name, each)) for each in names)):
+        raise ImportError(refusal(name, frame), name=name)
+    found = original(name, None, None, names, 0)
+    if name == 'dataclasses' and is_shelved(found):
+        know_views(found)
+    if not names:
+        return view(found, not may(name.partition('.')[0]))
+    made = view(found, not is_whole)
+    if type(made) is View:
+        for each in names:
+            if each == '*':
+                unfold(made)
+            elif each not in vars(made) and issubclass(type(vars(found).get(each)), Module):
+                child = below(found, each, vars(found)[each], not is_whole)
+                if child is None:
+                    what = str(vars(vars(found)[each]).get('__name__', each))
+                    raise ImportError(refusal(what, frame), name=name)
+                if allowed is not None:
+                    vars(made)[each] = child
+    return made
+
+def imported(name, globals=None, locals=None, fromlist=(), level=0):
+    frame = getframe(1)
+    # A library that asks says so in its own code: it may also have been given this function to call.
+    asks = globals is frame.f_globals or '__import__' in frame.f_code.co_names
+    if allowed is None or asks and is_library(frame):
+        return original(name, globals, locals, fromlist, level)
+    name, names = absolute(name, globals or {}, level), tuple(fromlist or ())
+    if any(type(each) is not str for each in (name, *names)):
+        raise TypeError('what is imported is named by text')
+    if not names and type(fromlist) is list and not may(name):
+        # An interpreter's own function, as strptime, has been called by the caller's code, and takes the module from
+        # where it is kept. Whoever else asks like this gets one in which there is nothing.
+        original(name, None, None, fromlist, 0)
+        return view(modules.get(name), True)
+    return give(name, names, frame)
+imported.__name__ = imported.__qualname__ = '__import__'
+
+def import_module(name, package=None):
+    """importlib's."""
+    if allowed is None:
+        return original('importlib').import_module(name, package)
+    level = len(name) - len(name.lstrip('.'))
+    name = absolute(name[level:], {'__package__': package}, level)
+    if not may(name):
+        raise ImportError(refusal(name, getframe(1)), name=name)
+    original(name, None, None, (), 0)
+    return view(modules[name], False)
+
+def prepare(names):
+    """Views of modules that are there before anybody asks."""
+    find_roots()
+    for name in names:
+        view(modules[name], False)
+
+def find_roots():
+    """Where libraries are: of the interpreter's path, what lies in its own directories."""
+    global roots
+    own = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    own = tuple([place.rstrip('/') + '/' for place in own])
+    places = [place.rstrip('/') + '/' for place in sys.path if type(place) is str and place.startswith(own)]
+    roots = (*places, modules['os'].__file__.rpartition('/')[0] + '/')
+
+def begin(names, of_profile, of_script, here, packages):
+    """From now on the caller's code imports these modules, and no others."""
+    global allowed, parents, profile, script, original, told, roots
+    if packages or len(roots) == 1:
+        find_roots()
+        roots += (packages + '/',) if packages else ()
+    # The workspace may lie in one of them.
+    roots = tuple([place for place in roots if not place.startswith(here + '/')])
+    above = set()
+    for name in names:
+        at = name.rfind('.')
+        while at > 0:
+            name = name[:at]
+            above.add(name)
+            at = name.rfind('.')
+    profile, script, told, parents, allowed = of_profile, of_script, set(), above, {'__future__', *names}
+    if builtins.__import__ is not imported:
+        original, builtins.__import__ = builtins.__import__, imported
+    builtins.__loader__ = builtins.__spec__ = None
+
+def end():
+    """What has been given out stays, and shows everything."""
+    global allowed
+    allowed = None
+    builtins.__loader__, builtins.__spec__ = loaders
+    # A program may have put something else in the place, which asks this one.
+    if builtins.__import__ is imported:
+        builtins.__import__ = original

@@ -1,0 +1,130 @@
+//! Sessions of Python whose calls are held to the modules of a profile, each for itself.
+
+use super::*;
+use crate::language::Blocked;
+use serde_json::json;
+
+fn basic(patches: &[(&str, &str)]) -> Option<Checks> {
+    let patches = patches.iter();
+    Some(Checks {
+        imports: Some(["uuid", "json", "time", "helper"].map(str::to_owned).to_vec()),
+        patches: patches
+            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+            .collect(),
+        profile: "basic",
+    })
+}
+
+/// That nobody stands between the session and its imports.
+fn is_free(live: &mut Live) {
+    live.checks = None;
+    let said = live.call("import os\n__import__.__class__.__name__, os.getpid() > 0");
+    assert_eq!(
+        said.answer.report.result,
+        Some(json!(["builtin_function_or_method", true])),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_call_is_held_to_its_own_modules_and_the_next_to_its_own() {
+    let mut live = Live::begin(Language::Python);
+    for _ in 0..2 {
+        is_free(&mut live);
+        live.checks = basic(&[]);
+        let said = live.call("import uuid, time\nimport socket");
+        let report = said.answer.report;
+        let error = report.error.unwrap();
+        assert_eq!((error.kind.as_str(), error.line), ("ImportError", Some(2)));
+        assert!(!error.traceback.contains("<ringfence>"), "{}", error.traceback);
+        let event = Blocked {
+            module: "socket".to_owned(),
+            line: Some(2),
+        };
+        assert_eq!(report.security_events, [event]);
+        let said = live.call("x = uuid.UUID(int=1)\nhasattr(uuid, 'os')");
+        assert_eq!(said.answer.report.result, Some(json!(false)), "{said:?}");
+        assert_eq!(said.answer.report.variables, ["x"]);
+        assert_eq!(said.answer.report.security_events.len(), 1);
+        // A function of a free call is held to what the caller of this one may.
+        live.checks = None;
+        live.call("def later():\n    import socket\n    return 1\nasync def awaits(): return later()");
+        live.checks = basic(&[]);
+        for code in ["later()", "await awaits()"] {
+            let said = live.call(code);
+            assert_eq!(said.answer.report.error.unwrap().kind, "ImportError", "{code}");
+        }
+    }
+    // What was given out shows everything where everything may be imported.
+    is_free(&mut live);
+    assert_eq!(live.call("uuid.os is os").answer.report.result, Some(json!(true)));
+}
+
+#[test]
+fn a_call_that_is_interrupted_gives_the_imports_back() {
+    let mut live = Live::begin(Language::Python);
+    for code in [
+        "open('begun', 'w').close()\nwhile True: pass",
+        "import time\nopen('begun', 'w').close()\ntime.sleep(60)",
+        "open('begun', 'w').close()\nwhile True:\n    try: import os\n    except ImportError: pass",
+        "open('begun', 'w').close()\nwhile True: import json, uuid",
+    ] {
+        live.checks = basic(&[]);
+        let said = live.interrupted(code);
+        assert_eq!(
+            said.answer.report.error.unwrap().kind,
+            "KeyboardInterrupt",
+            "{code}"
+        );
+        is_free(&mut live);
+    }
+    live.checks = basic(&[("slow", "import helper as slow")]);
+    fs::write(
+        live.directory.join("helper.py"),
+        "open('begun', 'w').close()\nwhile True: pass",
+    )
+    .unwrap();
+    let said = live.interrupted("slow");
+    assert_eq!(said.answer.report.error.unwrap().kind, "KeyboardInterrupt");
+    is_free(&mut live);
+}
+
+#[test]
+fn a_call_has_the_imports_that_it_forgot() {
+    let mut live = Live::begin(Language::Python);
+    live.checks = basic(&[("json", "import json"), ("UUID", "from uuid import UUID")]);
+    let said = live.call("a = json.dumps(UUID(int=1).int)\na");
+    assert_eq!(said.answer.report.result, Some(json!("1")), "{said:?}");
+    assert_eq!(said.answer.report.variables, ["a"]);
+    live.checks = None;
+    live.call("UUID = 5");
+    live.checks = basic(&[("UUID", "from uuid import UUID")]);
+    assert_eq!(live.call("UUID").answer.report.result, Some(json!(5)));
+}
+
+#[test]
+fn the_callers_own_files_are_held_to_the_same_and_keep_their_state() {
+    let mut live = Live::begin(Language::Python);
+    fs::write(
+        live.directory.join("helper.py"),
+        "n = 0\ndef count():\n    global n\n    n += 1\ndef fails():\n    import os\n",
+    )
+    .unwrap();
+    live.checks = basic(&[]);
+    live.call("import helper");
+    live.call("helper.count()");
+    assert_eq!(
+        live.call("helper.count()\nhelper.n").answer.report.result,
+        Some(json!(2))
+    );
+    let said = live.call("\nhelper.fails()");
+    let error = said.answer.report.error.unwrap();
+    assert_eq!((error.kind.as_str(), error.line), ("ImportError", Some(2)));
+    assert!(
+        error.traceback.contains("helper.py\", line 6"),
+        "{}",
+        error.traceback
+    );
+    assert_eq!(said.answer.report.security_events[0].line, Some(2));
+    is_free(&mut live);
+}

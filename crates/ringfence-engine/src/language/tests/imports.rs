@@ -1,0 +1,377 @@
+//! What a program of a profile may import: programs that get around a weaker hook, and ordinary ones that must not see
+//! that there is one. Without any other check, and outside of any sandbox.
+
+use super::super::{BASIC_MODULES, Blocked, Checks, PYTHON_APART, PYTHON_DRIVER, go, literal};
+use super::*;
+use ringfence_check::profile::{DATA_SCIENCE, FILESYSTEM, NETWORK};
+
+/// How the interpreter comes to its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// It is started for it.
+    Cold,
+    /// It has been there, with modules, and is told.
+    Forked,
+}
+
+/// What lies beside the program.
+const FILES: [(&str, &str); 5] = [
+    (
+        "helper.py",
+        "import json\nn = 0\ndef count():\n    global n\n    n += 1\n",
+    ),
+    ("reaching.py", "import os\ndef pid(): return os.getpid()\n"),
+    ("package/__init__.py", ""),
+    ("package/part.py", "import os\n"),
+    (
+        "package/forged.py",
+        "import json\n__spec__, __file__ = json.__spec__, json.__file__\nimport os\n",
+    ),
+];
+const OWN: [&str; 3] = ["helper", "reaching", "package"];
+
+fn checks(profile: &'static str, more: &[&str]) -> Checks {
+    let imports = BASIC_MODULES.iter().chain(&OWN).chain(more);
+    Checks {
+        imports: Some(imports.map(|name| (*name).to_owned()).collect()),
+        patches: Vec::new(),
+        profile,
+    }
+}
+
+/// As the end of a template's fork: modules and their views are there, and the word is on descriptor 4.
+fn forked_program() -> String {
+    let imports = literal(include_str!("../python_imports.py"));
+    let modules = BASIC_MODULES.join(" ");
+    format!(
+        "{}{PYTHON_APART}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
+         exec(compile({imports}, '<ringfence>', 'exec'), guard)\n\
+         for name in '{modules}'.split(): __import__(name)\n\
+         guard['prepare']('{modules}'.split())\n_ringfence(sys, True, None, guard)\n",
+        *PYTHON_DRIVER
+    )
+}
+
+struct Ran {
+    report: ProgramReport,
+    stdout: String,
+    stderr: String,
+    status: Option<i32>,
+}
+
+fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) -> Ran {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("ringfence-imports-{}-{number}", std::process::id()));
+    for (name, text) in FILES {
+        let path = directory.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let script = directory.join("main.py").display().to_string();
+    fs::write(&script, code).unwrap();
+    let surroundings = [
+        ("RINGFENCE_OUTPUT_DIR".to_owned(), directory.display().to_string()),
+        ("HOME".to_owned(), directory.display().to_string()),
+        ("PATH".to_owned(), std::env::var("PATH").unwrap()),
+        ("MPLBACKEND".to_owned(), "Agg".to_owned()),
+    ];
+    let Launch { mut argv, env, .. } = launch(Language::Python, python, &script, None, &[], checks);
+    let environment = [&surroundings[..], &env].concat();
+    let mut word = Vec::new();
+    if form == Form::Forked {
+        argv = vec![python.to_owned(), "-c".to_owned(), forked_program()];
+        word = go(Language::Python, &script, None, &[], &environment, checks);
+    }
+    fs::write(directory.join("go"), word).unwrap();
+    let output = Command::new("bash")
+        .args(["-c", "exec 3>report 4<go; exec \"$@\"", "bash"])
+        .args(argv)
+        .env_clear()
+        .envs(environment)
+        .current_dir(&directory)
+        .output()
+        .unwrap();
+    let report = read_report(&fs::read(directory.join("report")).unwrap());
+    // What differs from run to run.
+    let plain =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&directory.display().to_string(), "DIRECTORY");
+    let ran = Ran {
+        report,
+        stdout: plain(&output.stdout),
+        stderr: plain(&output.stderr),
+        status: output.status.code(),
+    };
+    fs::remove_dir_all(&directory).unwrap();
+    ran
+}
+
+const PYTHON: &str = "/usr/bin/python3";
+
+fn programs(text: &str) -> Vec<&str> {
+    text.trim_end().split("\n---\n").collect()
+}
+
+#[test]
+fn no_program_gets_a_module_that_its_profile_lacks() {
+    let checks = checks("basic", &[]);
+    let programs = programs(include_str!("evasions.txt"));
+    assert_eq!(programs.len(), 76);
+    let mut told = [0, 0];
+    for code in programs {
+        // It does get it where nothing is refused.
+        let free = run_checked(PYTHON, Form::Cold, code, None);
+        assert!(
+            free.stdout.contains("ESCAPED"),
+            "{code}: {}{}",
+            free.stdout,
+            free.stderr
+        );
+        assert_eq!(free.report.security_events, []);
+        for (at, form) in [Form::Cold, Form::Forked].into_iter().enumerate() {
+            let held = run_checked(PYTHON, form, code, Some(&checks));
+            assert!(
+                !held.stdout.contains("ESCAPED"),
+                "{form:?} {code}: {}",
+                held.stdout
+            );
+            told[at] += usize::from(!held.report.security_events.is_empty());
+        }
+    }
+    // The others ask for nothing: they look for what is not there.
+    assert_eq!(told, [66, 66]);
+}
+
+/// Runs programs with and without the hook, and looks for a difference. Gives how many there were.
+fn run_ordinary(python: &str, forms: &[Form], text: &str, checks: &Checks) -> usize {
+    let addresses = |text: &str| -> String {
+        let parts = text.split("0x").enumerate();
+        let cut = parts.map(|(at, part)| match at {
+            0 => part,
+            _ => part.trim_start_matches(|c: char| c.is_ascii_hexdigit()),
+        });
+        cut.collect()
+    };
+    let programs = programs(text);
+    // Of `from numpy import *` they come in any order.
+    let sorted = |mut names: Vec<String>| {
+        names.sort_unstable();
+        names
+    };
+    for code in &programs {
+        let free = run_checked(python, Form::Cold, code, None);
+        let variables = sorted(free.report.variables);
+        for form in forms {
+            let held = run_checked(python, *form, code, Some(checks));
+            assert_eq!(held.report.security_events, [], "{form:?} {code}");
+            assert_eq!(
+                (
+                    addresses(&held.stdout),
+                    held.status,
+                    sorted(held.report.variables)
+                ),
+                (addresses(&free.stdout), Some(0), variables.clone()),
+                "{form:?} {code}: {}",
+                held.stderr
+            );
+        }
+    }
+    programs.len()
+}
+
+#[test]
+fn ordinary_programs_do_not_see_the_hook() {
+    let both = [Form::Cold, Form::Forked];
+    let basic = include_str!("ordinary_basic.txt");
+    assert_eq!(run_ordinary(PYTHON, &both, basic, &checks("basic", &[])), 30);
+    let filesystem = include_str!("ordinary_filesystem.txt");
+    let profile = checks("filesystem", FILESYSTEM);
+    assert_eq!(run_ordinary(PYTHON, &both, filesystem, &profile), 1);
+    let network = include_str!("ordinary_network.txt");
+    assert_eq!(
+        run_ordinary(PYTHON, &both, network, &checks("network", NETWORK)),
+        2
+    );
+}
+
+#[test]
+fn programs_for_data_do_not_see_the_hook() {
+    // Where `cargo xtask ci` makes one.
+    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/data-venv/bin/python3");
+    let python = python.display().to_string();
+    let has = |module: &str| {
+        let imported = Command::new(&python)
+            .args(["-c", &format!("import {module}")])
+            .output();
+        imported.is_ok_and(|output| output.status.success())
+    };
+    if !has("numpy, pandas, matplotlib") {
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        eprintln!("skipped: {python} has no numpy, pandas and matplotlib");
+        assert!(!required.contains("data"), "RINGFENCE_REQUIRE asks for data");
+        return;
+    }
+    let profile = checks("data_science", DATA_SCIENCE);
+    for code in programs(include_str!("ordinary_data_science.txt")) {
+        let missing = DATA_SCIENCE
+            .iter()
+            .find(|name| code.contains(&format!("import {name}")) && !has(name));
+        match missing {
+            Some(name) => eprintln!("skipped: {python} has no {name}"),
+            None => assert_eq!(run_ordinary(&python, &[Form::Cold], code, &profile), 1),
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_told_with_the_line_also_where_it_is_caught() {
+    let blocked = |module: &str, line| Blocked {
+        module: module.to_owned(),
+        line,
+    };
+    let check = |form, code: &str, expect: &[Blocked]| {
+        let ran = run_checked(PYTHON, form, code, Some(&checks("basic", &[])));
+        assert_eq!(ran.report.security_events, expect, "{code}: {}", ran.stderr);
+        assert_eq!(ran.status, Some(0), "{code}: {}", ran.stderr);
+    };
+    for form in [Form::Cold, Form::Forked] {
+        check(
+            form,
+            "try:\n    import os\nexcept ImportError: pass",
+            &[blocked("os", Some(2))],
+        );
+        check(
+            form,
+            "import uuid\nhasattr(uuid, 'os')",
+            &[blocked("os", Some(2))],
+        );
+        // Once for each line.
+        check(
+            form,
+            "for _ in range(9):\n    try: import socket.x\n    except ImportError: pass",
+            &[blocked("socket.x", Some(2))],
+        );
+        check(form, "import json", &[]);
+        check(
+            form,
+            "for n in range(500):\n    try: __import__('m%d' % n)\n    except ImportError: pass",
+            &(0..100)
+                .map(|n| blocked(&format!("m{n}"), Some(2)))
+                .collect::<Vec<_>>(),
+        );
+        // Neither its text nor its length is a way to say more.
+        check(
+            form,
+            "try: __import__('a\"\\n\\ud800')\nexcept ImportError: pass",
+            &[blocked("a???", Some(1))],
+        );
+        // In a file of the caller's, asked for by this line.
+        check(
+            form,
+            "\ntry: import reaching\nexcept ImportError: pass",
+            &[blocked("os", Some(2))],
+        );
+    }
+}
+
+#[test]
+fn a_refused_import_is_the_programs_error() {
+    for form in [Form::Cold, Form::Forked] {
+        for code in ["import json\nimport os\n", "import json\nfrom uuid import os\n"] {
+            let ran = run_checked(PYTHON, form, code, Some(&checks("basic", &[])));
+            let error = ran.report.error.unwrap();
+            assert_eq!((error.kind.as_str(), error.line), ("ImportError", Some(2)));
+            assert_eq!(
+                error.message,
+                "ringfence: module 'os' is not in the profile basic (allowed_imports could name it)"
+            );
+            assert!(!error.traceback.contains("<ringfence>"), "{}", error.traceback);
+            assert_eq!(ran.status, Some(1));
+        }
+        let ran = run_checked(
+            PYTHON,
+            form,
+            "try:\n    import os\nexcept ImportError:\n    1 / 0",
+            Some(&checks("basic", &[])),
+        );
+        let error = ran.report.error.unwrap();
+        assert_eq!((error.kind.as_str(), error.line), ("ZeroDivisionError", Some(4)));
+        assert!(!error.traceback.contains("<ringfence>"), "{}", error.traceback);
+        let ran = run_checked(
+            PYTHON,
+            form,
+            "import json\njson.loads('{')",
+            Some(&checks("basic", &[])),
+        );
+        let kind = ran.report.error.unwrap().kind;
+        assert_eq!(kind, "json.decoder.JSONDecodeError");
+    }
+}
+
+#[test]
+fn missing_imports_are_done_for_names_that_nobody_has_defined() {
+    let patches = |patches: &[(&str, &str)], imports: Option<Vec<String>>| Checks {
+        imports,
+        patches: patches
+            .iter()
+            .map(|(name, what)| ((*name).to_owned(), (*what).to_owned()))
+            .collect(),
+        profile: "basic",
+    };
+    for form in [Form::Cold, Form::Forked] {
+        let all = patches(
+            &[
+                ("json", "import json"),
+                ("Path", "from pathlib import Path"),
+                ("absent", "import no_such_module_anywhere"),
+                ("broken", "import no such"),
+            ],
+            None,
+        );
+        let code = "\nx = 1\njson.dumps([str(Path('a')), __name__])";
+        let ran = run_checked(PYTHON, form, code, Some(&all));
+        assert_eq!(
+            ran.report.result,
+            Some(json!(r#"["a", "__main__"]"#)),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(ran.report.variables, ["x"]);
+        let ran = run_checked(PYTHON, form, "\n\nabsent.x", Some(&all));
+        let error = ran.report.error.unwrap();
+        assert_eq!((error.kind.as_str(), error.line), ("NameError", Some(3)));
+        // Whatever the program makes of the name itself is its own.
+        let ran = run_checked(PYTHON, form, "Path = 3\nPath", Some(&all));
+        assert_eq!(
+            (ran.report.result, ran.report.variables),
+            (Some(json!(3)), vec!["Path".to_owned()])
+        );
+        // They are held to the profile as the program is.
+        let ran = run_checked(
+            PYTHON,
+            form,
+            "uuid.os",
+            Some(&patches(
+                &[("uuid", "import uuid"), ("os", "import os")],
+                Some(vec!["uuid".to_owned()]),
+            )),
+        );
+        assert_eq!(ran.report.error.unwrap().kind, "AttributeError");
+        assert_eq!(ran.report.security_events.len(), 2);
+    }
+}
+
+#[test]
+fn a_program_does_not_see_what_it_is_held_to() {
+    let code = "import os\n[name for name in os.environ if 'CHECKS' in name]";
+    let mut many = checks("x", &["os"]);
+    let names = (0..1000).map(|number| format!("{}{number}", "ä".repeat(200)));
+    many.imports.as_mut().unwrap().extend(names);
+    for form in [Form::Cold, Form::Forked] {
+        let ran = run_checked(PYTHON, form, code, Some(&many));
+        assert_eq!(ran.report.result, Some(json!([])), "{}", ran.stderr);
+        let child = "import os\nos.popen('env | grep -c CHECKS').read()";
+        let ran = run_checked(PYTHON, form, child, Some(&many));
+        assert_eq!(ran.report.result, Some(json!("0\n")), "{}", ran.stderr);
+    }
+}

@@ -1,0 +1,131 @@
+//! Functions of this binary that read a stranger's bytes inside a jail. One kind reads its input to the end and is gone; the
+//! other is kept, and answers one question after the other, each in a fork of its own: the process that is kept never sees
+//! a byte of a question, and a fork can do nothing but compute, read what it was asked, and write one answer.
+
+use crate::seccomp;
+use ringfence_sys::{
+    process::{self, Fork},
+    seccomp as filter,
+    wait::{self, Child},
+};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::AsFd,
+    panic,
+};
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// All of standard input in, all of standard output out.
+    Once(fn(&[u8]) -> Vec<u8>),
+    /// Questions, each with a head and a body, until the end of standard input.
+    Kept {
+        /// Done once, before the first question: what every answer needs.
+        prepare: fn(),
+        /// Head and body in, the answer out.
+        answer: fn(&[u8], &[u8]) -> Vec<u8>,
+    },
+}
+
+/// Of a question's head, and of its body, in bytes.
+pub const QUESTION_BYTES_MAX: u32 = 64 << 20;
+
+/// By which a kept worker is told from other processes of ours.
+const KEPT_NAME: &str = "ringfence-check";
+/// A fork that found no further question.
+const NO_MORE: i32 = 3;
+const PANICKED: i32 = 101;
+
+/// A question as a kept worker reads it: the lengths of head and body, as 32-bit big-endian numbers, then both. An answer is
+/// one such length and the answer.
+pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
+    let length = |part: &[u8]| {
+        u32::try_from(part.len())
+            .ok()
+            .filter(|length| *length <= QUESTION_BYTES_MAX)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a question is too long"))
+    };
+    let lengths = [length(head)?.to_be_bytes(), length(body)?.to_be_bytes()];
+    Ok([lengths[0].as_slice(), &lengths[1], head, body].concat())
+}
+
+/// Its whole life; gives its exit status.
+pub(crate) fn run(work: Work) -> i32 {
+    let done = match work {
+        Work::Once(work) => once(work),
+        Work::Kept { prepare, answer } => process::set_name(KEPT_NAME).and_then(|()| {
+            prepare();
+            serve(answer)
+        }),
+    };
+    done.unwrap_or(1)
+}
+
+fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
+    let mut input = Vec::new();
+    io::stdin().lock().read_to_end(&mut input)?;
+    let Ok(output) = panic::catch_unwind(|| work(&input)) else {
+        return Ok(PANICKED);
+    };
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&output)?;
+    stdout.flush()?;
+    Ok(0)
+}
+
+fn serve(answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
+    let computing = seccomp::of_computing()?;
+    // Without the standard library's buffers, which would read ahead into the next question.
+    let mut questions = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    loop {
+        let [is_there] = wait::readable([Some(questions.as_fd())], None)?;
+        if !is_there {
+            continue; // a signal
+        }
+        match process::fork()? {
+            Fork::Child => {
+                let status = match filter::install(std::slice::from_ref(&computing)) {
+                    Ok(()) => one(&mut questions, &mut answers, answer).unwrap_or(1),
+                    Err(_) => 1,
+                };
+                process::exit_now(status)
+            }
+            Fork::Parent(child) => {
+                let ended = wait::wait(Child::Pid(child))?;
+                match ended.and_then(|ended| ended.status.code()) {
+                    Some(0) => {}
+                    Some(NO_MORE) => return Ok(0),
+                    // What it has left in the pipes belongs to nobody.
+                    _ => return Ok(1),
+                }
+            }
+        }
+    }
+}
+
+/// One question of one fork.
+fn one(questions: &mut File, answers: &mut File, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
+    let mut lengths = [[0; 4]; 2];
+    let begun = questions.read(lengths.as_flattened_mut())?;
+    if begun == 0 {
+        return Ok(NO_MORE);
+    }
+    questions.read_exact(&mut lengths.as_flattened_mut()[begun..])?;
+    let [head, body] = lengths.map(u32::from_be_bytes);
+    if head > QUESTION_BYTES_MAX || body > QUESTION_BYTES_MAX {
+        return Ok(1);
+    }
+    let mut head = vec![0; usize::try_from(head).unwrap_or_default()];
+    questions.read_exact(&mut head)?;
+    let mut body = vec![0; usize::try_from(body).unwrap_or_default()];
+    questions.read_exact(&mut body)?;
+    let Ok(said) = panic::catch_unwind(|| answer(&head, &body)) else {
+        return Ok(PANICKED);
+    };
+    let length = u32::try_from(said.len()).map_err(io::Error::other)?;
+    answers.write_all(&[length.to_be_bytes().as_slice(), &said].concat())?;
+    Ok(0)
+}

@@ -1,0 +1,102 @@
+//! JSON and tables on the command line: what is held against what.
+
+use super::{ValidateArguments, request};
+use crate::mcp::delimiter;
+use ringfence_engine::{Caller, CsvQuestion, DATA_BYTES_MAX, Engine, SchemaWish};
+use ringfence_types::{CsvReport, JsonReport, Namespace, RequestError};
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+/// The longest schema, or list of constraints, in bytes.
+const SCHEMA_BYTES_MAX: usize = 1 << 20;
+
+/// A document and its schema.
+pub(super) struct JsonJob {
+    text: String,
+    schema: SchemaWish,
+}
+
+impl JsonJob {
+    pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
+        let Some(schema) = &arguments.schema else {
+            return Err(RequestError::invalid(
+                format!("{} is JSON, and --schema is missing.", file.display()),
+                "Name a registered schema, as `--schema user`, or the file of one.",
+            ));
+        };
+        // A file is meant by whoever writes a path.
+        let path = Path::new(schema);
+        let is_file = schema.contains('/') || path.extension().is_some() || path.is_file();
+        let schema = if is_file {
+            SchemaWish::Inline(read_json(path, "the schema")?)
+        } else {
+            SchemaWish::Named(schema.clone())
+        };
+        Ok(Self {
+            text: read_text(file)?,
+            schema,
+        })
+    }
+
+    pub(super) async fn look(self, engine: &Engine, caller: &Caller) -> Result<JsonReport, RequestError> {
+        let namespace = Namespace::default_name();
+        engine
+            .validate_json(caller, &namespace, self.schema, &self.text)
+            .await
+    }
+}
+
+/// A table and what its columns should be.
+pub(super) struct CsvJob {
+    text: String,
+    question: CsvQuestion,
+}
+
+impl CsvJob {
+    pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
+        let type_constraints = match &arguments.constraints {
+            Some(path) => read_json(path, "the constraints")?,
+            None => serde_json::Map::new(),
+        };
+        let question = CsvQuestion {
+            required_headers: arguments.require.clone(),
+            type_constraints,
+            delimiter: arguments.delimiter.as_deref().map(delimiter).transpose()?,
+        };
+        Ok(Self {
+            text: read_text(file)?,
+            question,
+        })
+    }
+
+    pub(super) async fn look(self, engine: &Engine, caller: &Caller) -> Result<CsvReport, RequestError> {
+        let namespace = Namespace::default_name();
+        engine
+            .validate_csv(caller, &namespace, self.question, &self.text)
+            .await
+    }
+}
+
+fn read_text(file: &Path) -> Result<String, RequestError> {
+    let bytes = request::read_input(file, DATA_BYTES_MAX, "the file")?;
+    String::from_utf8(bytes).map_err(|error| {
+        RequestError::invalid(
+            format!(
+                "{} is not UTF-8, from byte {} on.",
+                file.display(),
+                error.utf8_error().valid_up_to()
+            ),
+            "Save it as UTF-8.",
+        )
+    })
+}
+
+fn read_json<T: DeserializeOwned>(file: &Path, what: &str) -> Result<T, RequestError> {
+    let bytes = request::read_input(file, SCHEMA_BYTES_MAX, what)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        RequestError::invalid(
+            format!("{what} in {}: {error}.", file.display()),
+            "Give a file with one JSON object.",
+        )
+    })
+}

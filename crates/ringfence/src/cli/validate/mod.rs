@@ -1,0 +1,440 @@
+//! `ringfence validate`: code, JSON and tables are looked at and not run. The parsers read a stranger's text and are therefore behind
+//! the same walls as a program; the answer is shown as a compiler would.
+
+mod data;
+mod sarif;
+mod write;
+
+use super::{Context, FAILED, fault, hints, request};
+use crate::{
+    frames::{self, Bounds, Painting},
+    log::{self, Log},
+    settings::{Layer, LogLevel},
+    terminal::Terminal,
+};
+use clap::{Args, ValueEnum};
+use ringfence_engine::{Caller, CodeWish, Engine, Fixing};
+use ringfence_types::{
+    CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError, Severity,
+    Validation, Verdict,
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct ValidateArguments {
+    /// Files to look at, or `-` for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Language: python, node, typescript or shell [default: by each file's ending, else its first line]
+    #[arg(short, long, value_name = "NAME")]
+    language: Option<String>,
+    /// What the files are [default: by each file's ending]
+    #[arg(long = "as", value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Only tell which imports are missing, instead of adding them
+    #[arg(long)]
+    no_auto_fix: bool,
+    /// Write the files that were fixed, each at once or not at all
+    #[arg(long, conflicts_with = "no_auto_fix")]
+    write: bool,
+    /// By which profile Python is read: unrestricted, basic, data_science, network, filesystem or strict
+    #[arg(long, value_name = "NAME", value_parser = profile)]
+    profile: Option<Profile>,
+    /// A module that Python may import besides those of the profile
+    #[arg(long, value_name = "MODULE")]
+    allow_import: Vec<ModuleName>,
+    /// Reject what has warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// For JSON: the name of a registered schema (config, user, dataset or your own), or the file of one
+    #[arg(long, value_name = "NAME|FILE")]
+    schema: Option<String>,
+    /// For tables: a column that has to be there
+    #[arg(long, value_name = "COLUMN")]
+    require: Vec<String>,
+    /// For tables: a JSON file that says what each column is, as {"age": "integer", "id": {"type": "uuid", "unique": true}}
+    #[arg(long, value_name = "FILE")]
+    constraints: Option<PathBuf>,
+    /// For tables: what is between two fields [default: found out]
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<String>,
+    /// Print one JSON document for each file
+    #[arg(long, conflicts_with = "sarif")]
+    json: bool,
+    /// Print SARIF 2.1.0, or write it to a file (with `=`)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = request::STDIN)]
+    sarif: Option<PathBuf>,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// A program
+    Code,
+    /// A JSON document
+    Json,
+    /// A table of comma-separated values
+    Csv,
+}
+
+/// Exit code of what was rejected.
+const REJECTED: u8 = 1;
+/// Of a command line, or of a file, that does not make sense.
+pub(super) const MISUSED: u8 = 2;
+
+pub(super) fn profile(word: &str) -> Result<Profile, String> {
+    word.parse()
+        .map_err(|_| format!("it is one of {}", Profile::WORDS.join(", ")))
+}
+
+/// Modules as they are wished for; none is no wish.
+pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
+    (!named.is_empty()).then(|| named.iter().cloned().collect())
+}
+
+pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+    perform(context, arguments).or_else(|error| {
+        let error = hints::in_commands(error);
+        let terminal = context.terminal;
+        let told = arguments.json && terminal.print_json(&json!({"error": error})).is_ok();
+        if !told {
+            terminal.error(&error);
+        }
+        Ok(ExitCode::from(match error.code {
+            ErrorCode::InvalidArgument
+            | ErrorCode::UnknownArgument
+            | ErrorCode::UnsupportedArgument
+            | ErrorCode::NotFound => MISUSED,
+            _ => FAILED,
+        }))
+    })
+}
+
+/// What was found of one file.
+struct Looked {
+    /// As it was typed.
+    name: String,
+    report: Report,
+}
+
+enum Report {
+    Code {
+        language: Language,
+        code: String,
+        found: Box<Validation>,
+    },
+    Json(JsonReport),
+    Csv(CsvReport),
+}
+
+impl Looked {
+    fn passes(&self) -> bool {
+        match &self.report {
+            Report::Code { found, .. } => found.valid,
+            Report::Json(report) => report.valid,
+            Report::Csv(report) => report.valid,
+        }
+    }
+
+    fn facts(&self) -> Value {
+        let mut facts = match &self.report {
+            Report::Code { language, found, .. } => {
+                let mut facts = json!(found);
+                facts["language"] = json!(language);
+                facts
+            }
+            Report::Json(report) => json!(report),
+            Report::Csv(report) => json!(report),
+        };
+        facts["file"] = json!(self.name);
+        facts
+    }
+
+    fn painting(&self) -> Painting {
+        let name = &self.name;
+        match &self.report {
+            Report::Code { code, found, .. } => {
+                let mut painting = frames::of_code(name, code, found, Bounds::TERMINAL);
+                if let Some(fixed) = &found.fixed_code {
+                    painting.append(frames::difference(name, code, fixed));
+                }
+                painting.append(frames::summary(name, found));
+                painting
+            }
+            Report::Json(report) => {
+                let mut painting = frames::of_json(name, report, Bounds::TERMINAL);
+                painting.append(frames::json_summary(name, report));
+                painting
+            }
+            Report::Csv(report) => {
+                let mut painting = frames::of_csv(name, report, Bounds::TERMINAL);
+                painting.append(frames::csv_summary(name, report));
+                painting
+            }
+        }
+    }
+}
+
+fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+    let files = arguments
+        .files
+        .iter()
+        .map(|file| Job::of(arguments, file))
+        .collect::<Result<Vec<Job>, _>>()?;
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    Log::begin(config.log);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fault("start", &error))?;
+    let looked = runtime.block_on(async {
+        let engine = Engine::open(config.engine)?;
+        log::redact_with(engine.log_redactor());
+        let mut looked = Vec::new();
+        for file in files {
+            match file.look(&engine, arguments).await {
+                Ok(one) => looked.push(one),
+                Err(error) => {
+                    engine.leave();
+                    return Err(error);
+                }
+            }
+        }
+        engine.leave();
+        Ok(looked)
+    })?;
+    conclude(context.terminal, arguments, &looked)
+}
+
+fn conclude(
+    terminal: Terminal,
+    arguments: &ValidateArguments,
+    looked: &[Looked],
+) -> Result<ExitCode, RequestError> {
+    let unprinted = |error: std::io::Error| fault("print", &error);
+    if let Some(to) = &arguments.sarif {
+        let document = sarif::of(looked);
+        if to == Path::new(request::STDIN) {
+            terminal.print_json(&document).map_err(unprinted)?;
+        } else {
+            write::replace(to, format!("{document:#}\n").as_bytes(), None)?;
+        }
+    }
+    for one in looked {
+        if arguments.json {
+            terminal.print_json(&one.facts()).map_err(unprinted)?;
+        } else if arguments.sarif.is_none() {
+            terminal.print_painting(&one.painting()).map_err(unprinted)?;
+        }
+    }
+    if arguments.write {
+        for one in looked {
+            write_fixed(terminal, one)?;
+        }
+    }
+    let passed = looked.iter().all(Looked::passes);
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(REJECTED)
+    })
+}
+
+fn write_fixed(terminal: Terminal, looked: &Looked) -> Result<(), RequestError> {
+    let Report::Code { code, found, .. } = &looked.report else {
+        return Ok(());
+    };
+    if let Some(fixed) = &found.fixed_code {
+        write::replace(Path::new(&looked.name), fixed.as_bytes(), Some(code.as_bytes()))?;
+        terminal.dim(&format!(
+            "{} was written: {}",
+            looked.name,
+            found.fixes_applied.join("; ")
+        ));
+    }
+    Ok(())
+}
+
+/// A file that was read, and what it is.
+struct Job {
+    name: String,
+    content: Content,
+}
+
+enum Content {
+    Code { language: Language, code: String },
+    Json(data::JsonJob),
+    Csv(data::CsvJob),
+}
+
+impl Job {
+    fn of(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
+        let is_stdin = file == Path::new(request::STDIN);
+        let Some(name) = file.to_str() else {
+            return Err(RequestError::invalid(
+                format!("the name {} is not UTF-8.", file.display()),
+                "Give it on standard input, as `-`.",
+            ));
+        };
+        if is_stdin && arguments.write {
+            return Err(RequestError::invalid(
+                "--write: standard input cannot be written.",
+                "Name a file, or take `fixed_code` of --json.",
+            ));
+        }
+        let content = match arguments.kind.unwrap_or_else(|| kind_of(file)) {
+            Kind::Code => code(arguments, file)?,
+            Kind::Json => Content::Json(data::JsonJob::read(arguments, file)?),
+            Kind::Csv => Content::Csv(data::CsvJob::read(arguments, file)?),
+        };
+        let name = if is_stdin { "<stdin>" } else { name };
+        Ok(Self {
+            name: name.to_owned(),
+            content,
+        })
+    }
+
+    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Looked, RequestError> {
+        let caller = &Caller::new("cli validate");
+        let report = match self.content {
+            Content::Code { language, code } => {
+                let wish = CodeWish {
+                    namespace: Namespace::default_name(),
+                    language,
+                    code: code.clone(),
+                    fixing: if arguments.no_auto_fix {
+                        Fixing::No
+                    } else {
+                        Fixing::Apply
+                    },
+                    profile: arguments.profile,
+                    allowed_imports: modules(&arguments.allow_import),
+                };
+                let found = engine.validate_code(caller, wish).await?;
+                let found = Box::new(if arguments.strict { strictly(found) } else { found });
+                Report::Code {
+                    language,
+                    code,
+                    found,
+                }
+            }
+            Content::Json(job) => Report::Json(job.look(engine, caller).await?),
+            Content::Csv(job) => Report::Csv(job.look(engine, caller).await?),
+        };
+        Ok(Looked {
+            name: self.name,
+            report,
+        })
+    }
+}
+
+fn kind_of(file: &Path) -> Kind {
+    let extension = file.extension().and_then(|extension| extension.to_str());
+    match extension.map(str::to_ascii_lowercase).as_deref() {
+        Some("json") => Kind::Json,
+        Some("csv" | "tsv") => Kind::Csv,
+        _ => Kind::Code,
+    }
+}
+
+fn code(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
+    let code = request::read_script(file)?;
+    let language = match &arguments.language {
+        Some(name) => name.parse().map_err(|reason: String| {
+            RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
+        })?,
+        None => request::language_of(file, &code).ok_or_else(|| request::unclear(file))?,
+    };
+    Ok(Content::Code { language, code })
+}
+
+/// A warning is enough to reject. Where the list was cut, what is missing may be one.
+fn strictly(found: Validation) -> Validation {
+    let listed = found.issues.len() as u64;
+    let has_warnings = found
+        .issues
+        .iter()
+        .any(|issue| issue.severity >= Severity::Warning);
+    if !has_warnings && listed == u64::from(found.issues_total) {
+        return found;
+    }
+    Validation {
+        valid: false,
+        verdict: Verdict::Reject,
+        ..found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::tests::{issue, validation};
+    use clap::Parser;
+
+    fn parse(words: &[&str]) -> Result<ValidateArguments, clap::Error> {
+        let words = ["ringfence", "validate"].iter().chain(words);
+        match crate::cli::Cli::try_parse_from(words)?.command {
+            crate::cli::Command::Validate(arguments) => Ok(*arguments),
+            _ => unreachable!("the words say validate"),
+        }
+    }
+
+    #[test]
+    fn a_file_after_the_flag_for_sarif_is_looked_at_and_not_written() {
+        let arguments = parse(&["--sarif", "main.py"]).unwrap();
+        assert_eq!(arguments.sarif.unwrap(), Path::new("-"));
+        assert_eq!(arguments.files, [Path::new("main.py")]);
+        let arguments = parse(&["--sarif=out.sarif", "main.py"]).unwrap();
+        assert_eq!(arguments.sarif.unwrap(), Path::new("out.sarif"));
+    }
+
+    #[test]
+    fn words_are_read_and_contradictions_are_refused() {
+        let arguments = parse(&[
+            "a.py",
+            "--profile",
+            "strict",
+            "--allow-import",
+            "os.path",
+            "--as",
+            "csv",
+        ]);
+        let arguments = arguments.unwrap();
+        assert_eq!(arguments.profile, Some(Profile::Strict));
+        assert_eq!(arguments.kind, Some(Kind::Csv));
+        assert_eq!(modules(&arguments.allow_import).unwrap().len(), 1);
+        assert!(modules(&[]).is_none());
+        for bad in [
+            &[][..],
+            &["a.py", "--profile", "basik"],
+            &["a.py", "--allow-import", "a-b"],
+            &["a.py", "--write", "--no-auto-fix"],
+            &["a.py", "--json", "--sarif"],
+            &["a.py", "--as", "xml"],
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_file_is_stands_in_its_ending() {
+        let check = |name: &str, expect: Kind| assert_eq!(kind_of(Path::new(name)), expect, "{name}");
+        check("a.JSON", Kind::Json);
+        check("a.tsv", Kind::Csv);
+        check("a.csv", Kind::Csv);
+        check("a.py", Kind::Code);
+        check("-", Kind::Code);
+    }
+
+    #[test]
+    fn strictly_a_warning_rejects_and_a_note_does_not() {
+        let of = |severity| strictly(validation(vec![issue((1, 1), (1, 2), severity)])).valid;
+        assert!(of(Severity::Info) && !of(Severity::Warning));
+        let mut cut = validation(Vec::new());
+        cut.issues_total = 2000;
+        assert!(!strictly(cut).valid);
+    }
+}

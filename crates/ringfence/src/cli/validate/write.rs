@@ -1,0 +1,101 @@
+//! A file is written at once or not at all: whoever reads it meanwhile, or after a power cut, sees the old one or the new one.
+
+use ringfence_types::RequestError;
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// Puts these bytes in the place of a file; where `known` is given, only while the file still says that.
+pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result<(), RequestError> {
+    let refused = |error: &io::Error| {
+        RequestError::new(
+            ringfence_types::ErrorCode::StoreFault,
+            format!("could not write {}: {error}.", file.display()),
+            "Make the file and its directory writable.",
+        )
+    };
+    // What a link leads to is what was read.
+    let place = match file.canonicalize() {
+        Ok(place) => place,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && known.is_none() => file.to_owned(),
+        Err(error) => return Err(refused(&error)),
+    };
+    if let Some(known) = known
+        && fs::read(&place).map_err(|error| refused(&error))? != known
+    {
+        return Err(RequestError::new(
+            ringfence_types::ErrorCode::Conflict,
+            format!(
+                "{} has changed since it was read, and was not written.",
+                file.display()
+            ),
+            "Look at it again.",
+        ));
+    }
+    let beside = beside(&place);
+    let written = write_beside(&place, &beside, bytes);
+    if written.is_err() {
+        drop(fs::remove_file(&beside));
+    }
+    written.map_err(|error| refused(&error))
+}
+
+/// A name in the same directory, which is the same file system.
+fn beside(place: &Path) -> PathBuf {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    place.with_file_name(format!(".{name}.ringfence-{}", std::process::id()))
+}
+
+fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(beside)?;
+    file.write_all(bytes)?;
+    if let Ok(old) = fs::metadata(place) {
+        if !old.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+        }
+        file.set_permissions(old.permissions())?;
+    }
+    file.sync_all()?;
+    fs::rename(beside, place)?;
+    // The name is safe as well once its directory is.
+    match place
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+    {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_keeps_its_permissions_its_links_and_what_others_wrote_meanwhile() {
+        let directory = std::env::temp_dir().join(format!("ringfence-write-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (file, link) = (directory.join("a.py"), directory.join("link.py"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o750)).unwrap();
+        symlink(&file, &link).unwrap();
+        replace(&link, b"new", Some(b"old")).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o750);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let error = replace(&file, b"newer", Some(b"old")).unwrap_err();
+        assert_eq!(error.code, ringfence_types::ErrorCode::Conflict);
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        replace(&directory.join("fresh"), b"x", None).unwrap();
+        assert!(replace(&directory, b"x", None).is_err());
+        assert_eq!(
+            fs::read_dir(&directory).unwrap().count(),
+            3,
+            "nothing is left behind"
+        );
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,414 @@
+//! The prompts: what a model is told that is to write a program for a sandbox, or to mend what a check has refused. Nothing in them
+//! is a text of its own that could differ from what is so: rules, limits, schemas and errors are those of this server, now.
+
+use super::{
+    Offer,
+    arguments::{Arguments, Name, invalid},
+    execute_code::{LANGUAGE, PROFILE},
+    listings,
+    validate::{self, DATA, JsonText, about_code, about_csv, about_json, offered, schema_of},
+};
+use crate::{frames, nearest::suggestion, settings::Toolset, shown::in_words, terminal::neutral};
+use ringfence_engine::{Caller, CodeWish, CsvQuestion, Engine, Fixing, SchemaWish, check_rules};
+use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity};
+use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+pub(super) const GENERATE: &str = "generate_secure_script";
+pub(super) const DIAGNOSE: &str = "diagnose_validation_error";
+
+const TASK: Name = ("task", &[]);
+const ERROR: Name = ("error", &[]);
+const OF_SCHEMA: Name = ("schema", &[]);
+
+const TEXT_CHARS_MAX: usize = 16 << 10;
+const DATA_CHARS_SHOWN: usize = 8 << 10;
+const SCHEMA_CHARS_SHOWN: usize = 16 << 10;
+
+fn generates(offer: &Offer) -> bool {
+    offer.toolsets.contains(&Toolset::Execute)
+}
+
+fn diagnoses(offer: &Offer) -> bool {
+    generates(offer) || offer.toolsets.contains(&Toolset::Data)
+}
+
+pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
+    let argument = |(name, _): Name, about: &str| PromptArgument::new(name).with_description(about);
+    let required = |name: Name, about: &str| argument(name, about).with_required(true);
+    let profiles = format!("One of {}.", offered(offer).join(", "));
+    let generate = Prompt::new(
+        GENERATE,
+        Some("Write a Python program that passes the checks of a profile of this server."),
+        Some(vec![
+            required(TASK, "What the program is to do."),
+            argument(PROFILE, &profiles).with_required(false),
+        ]),
+    );
+    let diagnose = Prompt::new(
+        DIAGNOSE,
+        Some("Explain why code, JSON or a table was refused, by checking it again, and mend it."),
+        Some(vec![
+            required(ERROR, "What was said about it."),
+            argument(DATA, "The code, the JSON or the table.").with_required(false),
+            argument(
+                OF_SCHEMA,
+                "The registered name of a JSON Schema, or one as JSON text.",
+            )
+            .with_required(false),
+            argument(LANGUAGE, "Of code; left out, it is seen from the text.").with_required(false),
+        ]),
+    );
+    let generate = generates(offer).then(|| generate.with_title("Write a program for the sandbox"));
+    let diagnose = diagnoses(offer).then(|| diagnose.with_title("Explain what a check refused"));
+    generate.into_iter().chain(diagnose).collect()
+}
+
+/// The name of a prompt on offer, for good.
+pub(super) fn name(text: &str, offer: &Offer) -> Result<&'static str, RequestError> {
+    match text {
+        GENERATE if generates(offer) => Ok(GENERATE),
+        DIAGNOSE if diagnoses(offer) => Ok(DIAGNOSE),
+        other => {
+            let names = list(offer);
+            let near = suggestion(other, names.iter().map(|prompt| prompt.name.as_str()));
+            let shown: String = other.chars().take(64).collect();
+            Err(RequestError::new(
+                ErrorCode::NotFound,
+                format!("there is no prompt `{}`.{near}", shown.escape_default()),
+                "`prompts/list` names them.",
+            ))
+        }
+    }
+}
+
+pub(super) async fn get(
+    engine: &Engine,
+    caller: &Caller,
+    offer: &Offer,
+    request: GetPromptRequestParams,
+) -> Result<GetPromptResult, RequestError> {
+    let name = name(&request.name, offer)?;
+    let arguments = request.arguments.unwrap_or_default();
+    let (about, text) = if name == GENERATE {
+        let mut arguments = Arguments::open(arguments, "", &[TASK, PROFILE], &[])?;
+        let task = required(&mut arguments, TASK)?;
+        let profile = chosen(&mut arguments, offer)?;
+        (
+            "A program for the sandbox",
+            generate(engine, offer, &task, profile),
+        )
+    } else {
+        let mut arguments = Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE], &[])?;
+        let case = Case {
+            error: required(&mut arguments, ERROR)?,
+            data: arguments.text(DATA)?,
+            schema: match arguments.text(OF_SCHEMA)? {
+                Some(text) => Some(schema_of(Value::String(text))?),
+                None => None,
+            },
+            language: super::execute_code::language(&mut arguments)?,
+        };
+        ("What a check refused", case.diagnose(engine, caller).await?)
+    };
+    let namespace = Namespace::default_name();
+    engine
+        .note_call(caller, namespace.as_str(), &format!("prompt {name}"))
+        .await?;
+    let message = PromptMessage::new_text(Role::User, text);
+    Ok(GetPromptResult::new(vec![message]).with_description(about))
+}
+
+fn required(arguments: &mut Arguments, name: Name) -> Result<String, RequestError> {
+    let text = arguments.text(name)?.filter(|text| !text.trim().is_empty());
+    let text = text.ok_or_else(|| {
+        invalid(
+            format!("`{}` is missing.", name.0),
+            "`prompts/list` names the arguments.",
+        )
+    })?;
+    Ok(frames::beginning(&text, TEXT_CHARS_MAX))
+}
+
+fn chosen(arguments: &mut Arguments, offer: &Offer) -> Result<Profile, RequestError> {
+    let policy = offer.policy.borrow().clone();
+    let profile = validate::profile(arguments)?.unwrap_or(policy.check.profile);
+    if profile == policy.check.profile || policy.check.profiles.contains(&profile) {
+        return Ok(profile);
+    }
+    Err(RequestError::new(
+        ErrorCode::PolicyDenied,
+        format!("the profile `{}` is not offered here.", profile.as_str()),
+        format!("Offered: {}.", offered(offer).join(", ")),
+    ))
+}
+
+fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> String {
+    let word = profile.as_str();
+    let (limits, _) = engine.limits_of(&Namespace::default_name());
+    let limits = in_words(&limits);
+    let mut text = format!("Write one complete Python program for this task.\n\n<task>\n{task}\n</task>\n\n");
+    text += &format!("It will run in a Ringfence sandbox under the profile `{word}`. What is so there:\n\n");
+    text += &match listings::modules(profile, &offer.policy.borrow().check) {
+        None => {
+            "- Imports: everything that is installed, and what execute_code names in `packages`.\n".to_owned()
+        }
+        Some(modules) => format!(
+            "- Imports: only these modules and what lies below them, before the run and again inside: {}.\n",
+            modules.join(", ")
+        ),
+    };
+    text += "- Network: none. No host can be reached, and names are not resolved.\n- Files: the working directory is \
+        /workspace; files that are left there or in $RINGFENCE_OUTPUT_DIR come back as artifacts. Nothing of the host is \
+        visible.\n- The value of the last expression comes back as `result`; what is printed comes back as stdout.\n";
+    text += "- Limits:";
+    for name in super::LIMIT_NAMES {
+        text += &format!(" {name} {};", limits[name]);
+    }
+    text.pop();
+    text += ".\n\nThe code is read before it runs, by these rules:\n\n";
+    let of_python = |id: &str| id.starts_with("python.") || id.starts_with("profile.");
+    for rule in check_rules().filter(|rule| of_python(rule.id)) {
+        let refused = match rule.severity {
+            Severity::Error => "refused",
+            Severity::Warning => "refused by `validate: \"strict\"`, else told",
+            Severity::Info => "told",
+        };
+        text += &format!("- `{}` ({refused}): {}. {}\n", rule.id, rule.title, rule.hint);
+    }
+    text += match profile {
+        Profile::Unrestricted => "\nThis profile forbids nothing by itself; the kernel is the wall.\n",
+        _ => "\nWhat this profile forbids is refused, whatever its rule says above.\n",
+    };
+    text += &format!(
+        "\nCall `validate_code` with `profile: \"{word}\"` first, and mend what it finds. Then run it with `execute_code`, \
+         `profile: \"{word}\"` and `validate: \"strict\"`. Answer with the program and one sentence about what it does.\n"
+    );
+    text
+}
+
+/// What was refused, as far as the caller says.
+struct Case {
+    error: String,
+    data: Option<String>,
+    schema: Option<SchemaWish>,
+    language: Option<Language>,
+}
+
+/// What a text is, as far as one can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Json,
+    Csv,
+    Code(Language),
+}
+
+impl Case {
+    async fn diagnose(self, engine: &Engine, caller: &Caller) -> Result<String, RequestError> {
+        let mut text = format!(
+            "A check has refused something. Say in a few sentences what is wrong and why, then give the whole of it \
+             corrected; change nothing that was not objected to.\n\n<error>\n{}\n</error>\n",
+            neutral::text(&self.error)
+        );
+        if let Some(data) = &self.data {
+            text += "\nWhat the checks of this server say of it now:\n\n";
+            text += &self.check(engine, caller, data).await?;
+        }
+        if let Some((name, schema)) = self.schema(engine)? {
+            let schema = frames::beginning(&format!("{schema:#}"), SCHEMA_CHARS_SHOWN);
+            text += &format!(
+                "\nThe schema ({}):\n\n<schema>\n{}\n</schema>\n",
+                name,
+                neutral::text(&schema)
+            );
+        }
+        if let Some(data) = &self.data {
+            let total = data.chars().count();
+            let shown = neutral::text(&frames::beginning(data, DATA_CHARS_SHOWN));
+            let how_much = if total > DATA_CHARS_SHOWN {
+                format!("Its first {DATA_CHARS_SHOWN} of {total} characters")
+            } else {
+                "All of it".to_owned()
+            };
+            text += &format!("\n{how_much}:\n\n<data>\n{shown}\n</data>\n");
+        }
+        Ok(text)
+    }
+
+    fn kind(&self, data: &str) -> Kind {
+        match (&self.schema, self.language) {
+            (Some(_), _) => Kind::Json,
+            (None, Some(language)) => Kind::Code(language),
+            (None, None) => kind_of(data, &self.error),
+        }
+    }
+
+    async fn check(&self, engine: &Engine, caller: &Caller, data: &str) -> Result<String, RequestError> {
+        let namespace = &Namespace::default_name();
+        match self.kind(data) {
+            Kind::Json => {
+                // Without a schema it is asked whether it is JSON at all.
+                let schema = self.schema.clone().unwrap_or(SchemaWish::Inline(json!({})));
+                let text = match JsonText::of(Value::String(data.to_owned())) {
+                    JsonText::Sure(text) | JsonText::Broken { text, .. } => text,
+                };
+                let report = engine.validate_json(caller, namespace, schema, &text).await?;
+                Ok(about_json("data", &report))
+            }
+            Kind::Csv => {
+                let question = CsvQuestion::default();
+                let report = engine.validate_csv(caller, namespace, question, data).await?;
+                Ok(about_csv("data", &report))
+            }
+            Kind::Code(language) => {
+                let wish = CodeWish {
+                    namespace: namespace.clone(),
+                    language,
+                    code: data.to_owned(),
+                    fixing: Fixing::Apply,
+                    profile: None,
+                    allowed_imports: None,
+                };
+                let found = engine.validate_code(caller, wish).await?;
+                Ok(about_code(validate::name_of(language), data, &found))
+            }
+        }
+    }
+
+    fn schema(&self, engine: &Engine) -> Result<Option<(String, Value)>, RequestError> {
+        match &self.schema {
+            None => Ok(None),
+            Some(SchemaWish::Inline(schema)) => Ok(Some(("inline".to_owned(), schema.clone()))),
+            Some(SchemaWish::Named(name)) => {
+                let found = engine.schemas().into_iter().find(|(known, _)| known == name);
+                found.map(Some).ok_or_else(|| {
+                    RequestError::new(
+                        ErrorCode::NotFound,
+                        "there is no such schema.",
+                        "The resource `sandbox://schemas` has them.",
+                    )
+                })
+            }
+        }
+    }
+}
+
+/// By what was said of it, and by how it looks.
+fn kind_of(data: &str, error: &str) -> Kind {
+    for (part, language) in [
+        ("python.", Language::Python),
+        ("javascript.", Language::Node),
+        ("shell.", Language::Shell),
+    ] {
+        if error.contains(part) {
+            return Kind::Code(language);
+        }
+    }
+    let begins_as_json = data.trim_start().starts_with(['{', '[', '"']);
+    if begins_as_json && (serde_json::from_str::<IgnoredAny>(data).is_ok() || !error.contains("code")) {
+        return Kind::Json;
+    }
+    if is_table(data) {
+        return Kind::Csv;
+    }
+    Kind::Code(Language::from_shebang(data).unwrap_or_else(|| language_of(data)))
+}
+
+/// The first lines have the same number of fields, and do not begin as a program's.
+fn is_table(data: &str) -> bool {
+    let lines: Vec<&str> = data
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .take(5)
+        .collect();
+    let code = [
+        "import ",
+        "from ",
+        "def ",
+        "class ",
+        "print(",
+        "const ",
+        "let ",
+        "function ",
+        "#",
+        "//",
+    ];
+    let is_code = |line: &&str| code.iter().any(|word| line.starts_with(word));
+    let fields = |delimiter: char| {
+        let counts: Vec<usize> = lines.iter().map(|line| line.matches(delimiter).count()).collect();
+        counts.first().is_some_and(|first| *first > 0) && counts.windows(2).all(|two| two[0] == two[1])
+    };
+    lines.len() > 1 && !lines.iter().any(is_code) && [',', ';', '\t', '|'].into_iter().any(fields)
+}
+
+fn language_of(code: &str) -> Language {
+    let begins = |words: &[&str]| {
+        let mut lines = code.lines().map(str::trim_start);
+        lines.any(|line| words.iter().any(|word| line.starts_with(word)))
+    };
+    if begins(&[
+        "const ",
+        "let ",
+        "var ",
+        "function ",
+        "export ",
+        "async function ",
+        "console.",
+    ]) {
+        Language::Node
+    } else if begins(&["echo ", "export ", "sudo ", "curl ", "rm ", "set -", "if ["]) {
+        Language::Shell
+    } else {
+        Language::Python
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::execute_code::tests::offer;
+
+    #[test]
+    fn what_a_text_is_can_be_seen() {
+        let check = |data: &str, error: &str, expect: Kind| {
+            assert_eq!(kind_of(data, error), expect, "{data:?}");
+        };
+        check("{\"a\": 1}", "no", Kind::Json);
+        check("{\"a\": ", "unexpected end", Kind::Json);
+        check("a,b\n1,2\n", "not an integer", Kind::Csv);
+        check("print(1)\n", "no", Kind::Code(Language::Python));
+        check("import a, b\nimport c, d\n", "no", Kind::Code(Language::Python));
+        check(
+            "x = [1, 2]\ny = [3, 4]\n",
+            "python.syntax",
+            Kind::Code(Language::Python),
+        );
+        check("const a = 1;\n", "no", Kind::Code(Language::Node));
+        check("#!/bin/bash\nls", "no", Kind::Code(Language::Shell));
+        check("rm -rf /", "shell.delete", Kind::Code(Language::Shell));
+    }
+
+    #[test]
+    fn a_prompt_is_there_where_its_tools_are_and_a_mistyped_name_is_told_the_nearest() {
+        let names = |offer: &Offer| {
+            list(offer)
+                .into_iter()
+                .map(|prompt| prompt.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&offer()), [GENERATE, DIAGNOSE]);
+        let data = Offer {
+            toolsets: vec![Toolset::Data],
+            ..offer()
+        };
+        assert_eq!(names(&data), [DIAGNOSE]);
+        let none = Offer {
+            toolsets: vec![Toolset::Vault],
+            ..offer()
+        };
+        assert!(list(&none).is_empty() && name(GENERATE, &none).is_err());
+        let error = name("generate_script", &offer()).unwrap_err();
+        assert!(error.message.contains("generate_secure_script"), "{error}");
+    }
+}

@@ -1,0 +1,125 @@
+//! The section `check`: what programs may import, and which schemas there are. What the variables of other servers say of it
+//! goes beyond one setting each, and is put together here.
+
+use super::{
+    Environment,
+    check_words::{ProfileWord, PythonModule, SchemaSource},
+    environment::ProfileAliases,
+    expand,
+    keys::{Effective, Origin},
+    refusal,
+    words::List,
+};
+use crate::settings::aliases::Offered;
+use ringfence_engine::CheckSettings;
+use ringfence_types::{Profile, RequestError};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::Read,
+    path::Path,
+};
+
+/// The longest schema, in bytes.
+const SCHEMA_BYTES_MAX: u64 = 1 << 20;
+
+/// An operator who restricts programs does not offer them a way around it, unless he says so.
+pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Result<Effective, RequestError> {
+    let profile = &mut settings.check_profile;
+    if let Some(name) = &aliases.restricts
+        && profile.origin == Origin::Default
+    {
+        profile.value = ProfileWord(Profile::Basic);
+        profile.origin = Origin::Environment(name.clone());
+    }
+    let (chosen, origin) = (profile.value, profile.origin.clone());
+    let offered = &mut settings.check_profiles;
+    if offered.origin == Origin::Default && chosen.0 != Profile::Unrestricted {
+        let mut narrower = vec![chosen, ProfileWord(Profile::Strict)];
+        narrower.dedup();
+        offered.value = List::of(narrower);
+        offered.origin = origin;
+    }
+    for (name, profile, switch) in &aliases.offers {
+        let mut profiles = offered.value.items().to_vec();
+        let is_there = profiles.contains(&ProfileWord(*profile));
+        match switch {
+            Offered::Yes if !is_there => profiles.push(ProfileWord(*profile)),
+            Offered::No if chosen.0 == *profile => {
+                return Err(refusal(
+                    format!(
+                        "{name} turns the profile `{}` off, and it is check.profile ({}).",
+                        profile.as_str(),
+                        settings.check_profile.origin
+                    ),
+                    "Unset one of them.",
+                ));
+            }
+            Offered::No if is_there => profiles.retain(|other| other.0 != *profile),
+            Offered::Yes | Offered::No => continue,
+        }
+        offered.value = List::of(profiles);
+        offered.origin = Origin::Environment(name.clone());
+    }
+    Ok(settings)
+}
+
+/// Schemas are read and checked now: one that is wrong is told when the server starts, and not to its first caller.
+pub(super) fn check(environment: &Environment, settings: &Effective) -> Result<CheckSettings, RequestError> {
+    let modules = settings.check_allowed_imports.value.items().iter();
+    let mut profiles: BTreeSet<Profile> = settings
+        .check_profiles
+        .value
+        .items()
+        .iter()
+        .map(|word| word.0)
+        .collect();
+    profiles.insert(settings.check_profile.value.0);
+    Ok(CheckSettings {
+        profile: settings.check_profile.value.0,
+        profiles,
+        allowed_imports: modules.map(|PythonModule(module)| module.clone()).collect(),
+        known_imports: settings.check_known_imports.value.items().clone(),
+        schemas: schemas(environment, settings)?,
+    })
+}
+
+fn schemas(environment: &Environment, settings: &Effective) -> Result<BTreeMap<String, Value>, RequestError> {
+    let setting = &settings.check_schemas;
+    let one = |(name, source): (&String, &SchemaSource)| {
+        let place = |what: &str| format!("schema `{name}` ({}): {what}", setting.origin);
+        let schema = match source {
+            SchemaSource::Here(schema) => schema.clone(),
+            SchemaSource::File(path) => {
+                let path = expand(environment, path, &setting.origin)?;
+                read(&path).map_err(|reason| {
+                    refusal(
+                        place(&format!("{}: {reason}.", path.display())),
+                        "Name a file with a JSON Schema.",
+                    )
+                })?
+            }
+        };
+        ringfence_engine::check_schema(&schema).map_err(|reason| {
+            refusal(
+                crate::nearest::sentence(&place(&reason)),
+                "Correct the schema; a `$ref` leads to a place within it.",
+            )
+        })?;
+        Ok((name.clone(), schema))
+    };
+    setting.value.items().iter().map(one).collect()
+}
+
+/// At most one byte more than is allowed is read, whatever the file is.
+fn read(path: &Path) -> Result<Value, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(SCHEMA_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > SCHEMA_BYTES_MAX {
+        return Err("it is longer than 1 MiB".to_owned());
+    }
+    serde_json::from_slice(&bytes).map_err(|error| format!("it is not JSON: {error}"))
+}

@@ -1,0 +1,286 @@
+//! The profiles, in the real sandbox: ordinary programs run, published ways around them are refused with a rule and a line, and reach
+//! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test ends where it is surprised, and runs the interpreter outside for comparison"
+)]
+
+use ringfence::{ErrorCode, ExecuteRequest, ExecutionResult, Profile, Sandbox, Severity, Tier, Validate};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A program of the lists, with what its first line says of it.
+struct Program {
+    name: String,
+    code: String,
+    profiles: Vec<Profile>,
+}
+
+fn programs(kind: &str, word: &str) -> Vec<Program> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../ringfence-check/tests/programs")
+        .join(kind);
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let code = fs::read_to_string(&path).unwrap();
+        let first = code.lines().next().unwrap();
+        let names = first
+            .strip_prefix(&format!("# {word}: "))
+            .unwrap_or_else(|| panic!("{}", path.display()));
+        Program {
+            name: path.file_stem().unwrap().to_string_lossy().into_owned(),
+            profiles: names.split(", ").map(|name| name.parse().unwrap()).collect(),
+            code,
+        }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// A directory that goes away, and the sandbox in it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let directory =
+            std::env::temp_dir().join(format!("ringfence-profiles-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&directory));
+        fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    async fn sandbox(&self) -> Sandbox {
+        let builder = Sandbox::builder()
+            .state_dir(self.0.join("state"))
+            .helper(env!("CARGO_BIN_EXE_ringfence"));
+        let sandbox = builder.build().await.unwrap();
+        sandbox.warm_up();
+        sandbox
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn request(code: &str, profile: Option<Profile>, validate: Validate) -> ExecuteRequest {
+    let mut request = ExecuteRequest::python(code);
+    (request.profile, request.validate) = (profile, validate);
+    request.limits.timeout_ms = Some(5000);
+    request
+}
+
+fn is_blocked(result: &ExecutionResult) -> bool {
+    result
+        .security_events
+        .iter()
+        .any(|event| event.rule == "blocked_import")
+}
+
+/// What this interpreter has not, its programs need not find.
+fn lacks_a_module(result: &ExecutionResult) -> bool {
+    result
+        .error
+        .as_ref()
+        .is_some_and(|error| error.kind == "ModuleNotFoundError")
+        && !is_blocked(result)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
+    let place = Place::new("ordinary");
+    let sandbox = place.sandbox().await;
+    let programs = programs("ordinary", "profiles");
+    let (mut runs, mut lacking) = (0, Vec::new());
+    for program in &programs {
+        for profile in &program.profiles {
+            let asked = request(&program.code, Some(*profile), Validate::Warn);
+            let result = sandbox
+                .execute(asked)
+                .await
+                .unwrap_or_else(|error| panic!("{} under {profile:?}: {error}", program.name));
+            assert!(
+                !is_blocked(&result),
+                "{} under {profile:?}: {:?}",
+                program.name,
+                result.security_events
+            );
+            if lacks_a_module(&result) {
+                lacking.push(program.name.clone());
+            } else {
+                assert!(
+                    result.success,
+                    "{} under {profile:?}: {}",
+                    program.name, result.stderr
+                );
+                runs += 1;
+            }
+        }
+    }
+    eprintln!(
+        "{} ordinary programs, {runs} runs; of a module that is not installed here: {lacking:?}",
+        programs.len()
+    );
+    assert!(programs.len() >= 60 && runs >= 300);
+    sandbox.shutdown().await;
+}
+
+/// claim: [CHK-4]
+#[tokio::test(flavor = "multi_thread")]
+async fn published_ways_around_are_refused_with_rule_and_line() {
+    let place = Place::new("refused");
+    let sandbox = place.sandbox().await;
+    let programs = programs("evasions", "refused");
+    let mut refused = BTreeMap::new();
+    for program in &programs {
+        for profile in &program.profiles {
+            let asked = request(&program.code, Some(*profile), Validate::Warn);
+            let error = match sandbox.execute(asked).await {
+                Err(error) => error,
+                Ok(result) => panic!("{} ran under {profile:?}: {result:?}", program.name),
+            };
+            assert_eq!(
+                error.code,
+                ErrorCode::CodeRejected,
+                "{} under {profile:?}",
+                program.name
+            );
+            let found = error.validation.unwrap();
+            let first = found
+                .issues
+                .iter()
+                .find(|issue| issue.severity == Severity::Error)
+                .unwrap();
+            assert!(
+                error.message.contains(&format!("line {}", first.line)),
+                "{}",
+                error.message
+            );
+            assert!(error.message.contains(&first.rule), "{}", error.message);
+            *refused.entry(profile.as_str()).or_insert(0) += 1;
+        }
+    }
+    eprintln!("{} evasions, refused: {refused:?}", programs.len());
+    assert!(programs.len() >= 80);
+    sandbox.shutdown().await;
+}
+
+/// The check is off; the hook stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rests_on_a_module_is_contained_by_the_hook_alone() {
+    let place = Place::new("hook");
+    let sandbox = place.sandbox().await;
+    let (mut told, mut failed, mut ran) = (0, 0, Vec::new());
+    let programs = programs("evasions", "refused");
+    for program in programs
+        .iter()
+        .filter(|program| program.profiles.contains(&Profile::Basic))
+    {
+        let asked = request(&program.code, Some(Profile::Basic), Validate::Off);
+        let result = sandbox.execute(asked).await.unwrap();
+        assert_eq!(result.isolation.tier, Tier::Full);
+        match (is_blocked(&result), result.success) {
+            (true, _) => told += 1,
+            (false, false) => failed += 1,
+            (false, true) => ran.push(program.name.as_str()),
+        }
+    }
+    eprintln!(
+        "by the hook alone: {told} refused and told, {failed} failed by themselves, {} ran: {ran:?}",
+        ran.len()
+    );
+    assert!(told >= 30, "{told}");
+    sandbox.shutdown().await;
+}
+
+/// Each reads a file of the host, as far as Python is concerned.
+const READERS: &[&str] = &[
+    "import os\nprint(os.popen('cat CANARY').read())",
+    "import uuid\nprint(uuid.os.popen('cat CANARY').read())",
+    "print(eval(\"__import__('os').popen('cat CANARY').read()\"))",
+    "print([c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0].__init__.__globals__['popen']('cat CANARY').read())",
+    "print(open('CANARY').read())",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nfd = libc.open(b'CANARY', 0)\nb = ctypes.create_string_buffer(99)\nlibc.read(fd, b, 99)\nprint(b.value)",
+    "import pickle\nprint(pickle.loads(b'cbuiltins\\neval\\n(Vopen(\"CANARY\").read()\\ntR.'))",
+    "import sys\nprint(sys.modules['posix'].read(sys.modules['posix'].open('CANARY', 0), 99))",
+    "def f():\n    import sys\n    return sys._getframe(1).f_globals['__builtins__']\nb = f()\nprint((b if isinstance(b, dict) else vars(b))['open']('CANARY').read())",
+    "print(getattr(__builtins__, 'op' + 'en')('CANARY').read())",
+    "import subprocess\nprint(subprocess.run('cat CANARY', shell=True, capture_output=True).stdout)",
+    "import codecs\nexec(codecs.decode('cevag(bcra(\"PNANEL\").ernq())', 'rot13'))",
+];
+
+/// claim: [CHK-5]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_reaches_nothing_when_nobody_looks() {
+    let place = Place::new("canary");
+    let sandbox = place.sandbox().await;
+    // Not below /tmp, which inside is the program's own.
+    let canary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("canary-{}", std::process::id()));
+    let value = format!(
+        "canary-{}-{:x}",
+        std::process::id(),
+        std::ptr::from_ref(&place) as usize
+    );
+    fs::write(&canary, &value).unwrap();
+    let python = sandbox.runtimes().await.into_iter().find_map(|runtime| {
+        (runtime.language == ringfence::Language::Python)
+            .then_some(runtime.path)
+            .flatten()
+    });
+    let python = python.unwrap();
+    let mut controls = 0;
+    for reader in READERS {
+        let rotated: String = canary.to_str().unwrap().chars().map(rot13).collect();
+        let code = reader
+            .replace("PNANEL", &rotated)
+            .replace("CANARY", canary.to_str().unwrap());
+        let outside = Command::new(&python).args(["-c", &code]).output().unwrap();
+        let outside = String::from_utf8_lossy(&outside.stdout).into_owned();
+        assert!(outside.contains(&value), "outside it reads the file: {reader}");
+        controls += 1;
+        let refused = sandbox
+            .execute(request(&code, Some(Profile::Strict), Validate::Warn))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code, ErrorCode::CodeRejected, "{reader}");
+        for profile in [None, Some(Profile::Basic)] {
+            let result = sandbox
+                .execute(request(&code, profile, Validate::Off))
+                .await
+                .unwrap();
+            assert_eq!(result.isolation.tier, Tier::Full);
+            assert!(!format!("{result:?}").contains(&value), "{reader}");
+        }
+    }
+    for program in programs("evasions", "refused") {
+        let result = sandbox
+            .execute(request(&program.code, None, Validate::Off))
+            .await
+            .unwrap();
+        assert_eq!(result.isolation.tier, Tier::Full, "{}", program.name);
+        assert!(!format!("{result:?}").contains(&value), "{}", program.name);
+    }
+    assert_eq!(fs::read_to_string(&canary).unwrap(), value);
+    fs::remove_file(&canary).unwrap();
+    eprintln!("{controls} readers read outside and nothing inside");
+    sandbox.shutdown().await;
+}
+
+fn rot13(letter: char) -> char {
+    let turned = |first: u8| char::from((letter as u8 - first + 13) % 26 + first);
+    match letter {
+        'a'..='z' => turned(b'a'),
+        'A'..='Z' => turned(b'A'),
+        other => other,
+    }
+}

@@ -1,0 +1,310 @@
+//! `ringfence validate`, and `ringfence run --validate`.
+
+use crate::client::{TempDir, ringfence, run_code};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+fn validate(words: &[&str]) -> Output {
+    ringfence(&[&["validate"], words].concat()).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn a_finding_is_framed_as_a_compiler_would() {
+    let files = TempDir::new("validate-frame");
+    let path = files.file("bad.py", "import os\n\tx = (1,\n");
+    let output = validate(&[&path]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = out(&output);
+    assert!(text.contains("error[python.syntax]: "), "{text}");
+    assert!(text.contains(&format!("--> {path}:2:")), "{text}");
+    assert!(text.contains("2 |     x = (1,\n"), "{text}");
+    assert!(text.contains("^\n"), "{text}");
+    assert!(text.contains(&format!("{path}: rejected: ")), "{text}");
+    assert!(!text.contains('\x1b'), "a pipe has no colours: {text:?}");
+}
+
+#[test]
+fn exit_codes_say_how_it_ended() {
+    let files = TempDir::new("validate-codes");
+    let good = files.file("good.py", "print(sum(range(3)))\n");
+    let warned = files.file("warned.py", "import pickle\npickle.loads(b'')\n");
+    let plain = files.file("plain", "words\n");
+    let missing = files.file("missing.json", "{}");
+    let check = |words: &[&str], expect: i32| {
+        let output = validate(words);
+        assert_eq!(output.status.code(), Some(expect), "{words:?}: {output:?}");
+    };
+    check(&[&good], 0);
+    check(&[&warned], 0);
+    check(&[&warned, "--strict"], 1);
+    check(&[&good, &warned, "--strict"], 1);
+    check(&[&warned, "--profile", "basic"], 1);
+    check(&[&warned, "--profile", "basic", "--allow-import", "pickle"], 0);
+    check(&[], 2);
+    check(&["--what", &good], 2);
+    check(&[&good, "--profile", "basik"], 2);
+    check(&["/nonexistent.py"], 2);
+    check(&[&plain], 2);
+    check(&[&missing], 2);
+    check(&["-", "--write", "-l", "python"], 2);
+    let mut refused = ringfence(&["validate", &good]);
+    refused.env("RINGFENCE_CHECK_PROFILE", "strickt");
+    let output = refused.output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("Did you mean `strict`?"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
+    let files = TempDir::new("validate-fix");
+    let path = files.file(
+        "a.py",
+        "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nprint(json.dumps(1))\n",
+    );
+    let output = validate(&[&path]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        out(&output).contains("\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n"),
+        "{}",
+        out(&output)
+    );
+    assert!(out(&output).contains("fixed: 1 import added"), "{}", out(&output));
+    assert!(
+        !fs::read_to_string(&path).unwrap().contains("import"),
+        "nothing is written unasked"
+    );
+    let output = validate(&[&path, "--no-auto-fix"]);
+    assert!(
+        out(&output).contains("[python.undefined_name]"),
+        "{}",
+        out(&output)
+    );
+    let output = validate(&[&path, "--write"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("was written: import json"),
+        "{output:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nimport json\nprint(json.dumps(1))\n"
+    );
+    let again = validate(&[&path, "--json"]);
+    assert_eq!(json_of(&again)["verdict"], "pass");
+}
+
+#[test]
+fn standard_input_and_json_are_for_programs() {
+    let mut child = ringfence(&["validate", "-", "-l", "python", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"def f(:\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let found = json_of(&output);
+    assert_eq!(
+        (&found["file"], &found["language"], &found["verdict"]),
+        (&json!("<stdin>"), &json!("python"), &json!("reject")),
+        "{found}"
+    );
+    assert_eq!(found["issues"][0]["line"], 1, "{found}");
+}
+
+#[test]
+fn a_run_is_looked_at_first_where_that_is_asked_for() {
+    let output = run_code(
+        "python",
+        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
+        &[],
+    );
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "7\n"));
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let told = run_code(
+        "python",
+        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
+        &["--validate", "warn"],
+    );
+    assert_eq!(
+        (told.status.code(), out(&told).as_str()),
+        (Some(0), "7\n"),
+        "{told:?}"
+    );
+    let stderr = String::from_utf8_lossy(&told.stderr);
+    assert!(
+        stderr.contains("warning[python.unsafe_load]") && stderr.contains("2 | print("),
+        "{stderr}"
+    );
+    let refused = run_code(
+        "python",
+        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
+        &["--validate", "strict"],
+    );
+    assert_eq!(
+        (refused.status.code(), out(&refused).as_str()),
+        (Some(125), ""),
+        "{refused:?}"
+    );
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        stderr.contains("warning[python.unsafe_load]") && stderr.contains("refused before it ran"),
+        "{stderr}"
+    );
+    let fixed = run_code("python", "print(json.dumps(1))", &["--validate", "fix", "--json"]);
+    let result = json_of(&fixed);
+    assert_eq!(
+        (&result["stdout"], &result["validation"]["fixes_applied"]),
+        (&json!("1\n"), &json!(["import json"])),
+        "{result}"
+    );
+    let profile = run_code(
+        "python",
+        "import os",
+        &["--validate", "warn", "--profile", "basic", "--json"],
+    );
+    assert_eq!(json_of(&profile)["error"]["code"], "code_rejected", "{profile:?}");
+}
+
+#[test]
+fn data_are_held_against_schemas_and_constraints() {
+    let files = TempDir::new("validate-data");
+    let schema = files.file("order.json", r#"{"type": "object", "required": ["id"]}"#);
+    let good = files.file("good.json", r#"{"id": 1}"#);
+    let bad = files.file("bad.json", r#"{"name": 1}"#);
+    let broken = files.file("broken.json", "{\n  \"id\": ,\n}");
+    assert_eq!(validate(&[&good, "--schema", &schema]).status.code(), Some(0));
+    let output = validate(&[&good, &bad, "--schema", &schema]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(out(&output).contains("error[json.required]"), "{}", out(&output));
+    assert!(out(&output).contains("the whole document"), "{}", out(&output));
+    let output = validate(&[&broken, "--schema", &schema]);
+    assert!(
+        out(&output).contains("error[json.syntax]") && out(&output).contains("line 2"),
+        "{}",
+        out(&output)
+    );
+    let table = files.file("t.csv", "id;age\n1;31\n2;old\n");
+    let constraints = files.file("columns.json", r#"{"age": {"type": "integer", "min": 0}}"#);
+    let output = validate(&[&table, "--require", "id", "--constraints", &constraints]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(out(&output).contains("row 2, column `age`"), "{}", out(&output));
+    assert_eq!(validate(&[&table, "--require", "id"]).status.code(), Some(0));
+    let report = json_of(&validate(&[&table, "--require", "zip", "--json"]));
+    assert_eq!(report["missing_headers"], json!(["zip"]), "{report}");
+}
+
+#[test]
+fn the_examples_of_the_repository_pass() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let paths: Vec<String> = ["hello.py", "hello.mjs", "hello.ts", "hello.sh"]
+        .iter()
+        .map(|name| format!("{examples}/{name}"))
+        .collect();
+    let words: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let output = validate(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", out(&output));
+}
+
+/// Files with findings of every level, a fix, and data.
+fn mixed(files: &TempDir) -> Vec<String> {
+    vec![
+        files.file("syntax error ü.py", "x = (\n"),
+        files.file("warned.py", "import pickle\npickle.loads(b'')\n"),
+        files.file("fixed.py", "print(json.dumps(1))\n"),
+        files.file("script.sh", "echo hello\n"),
+    ]
+}
+
+#[test]
+fn sarif_names_rules_places_and_fixes() {
+    let files = TempDir::new("validate-sarif");
+    let paths = mixed(&files);
+    let target = files.0.join("out.sarif");
+    let flag = format!("--sarif={}", target.display());
+    let words: Vec<&str> = paths.iter().map(String::as_str).chain([flag.as_str()]).collect();
+    let output = validate(&words);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let document: Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
+    let run = &document["runs"][0];
+    let results = run["results"].as_array().unwrap();
+    let of = |rule: &str| results.iter().find(|result| result["ruleId"] == rule).unwrap();
+    assert_eq!(of("python.syntax")["level"], "error");
+    assert_eq!(of("python.unsafe_load")["level"], "warning");
+    let fix = &of("python.missing_import")["fixes"][0]["artifactChanges"][0]["replacements"][0];
+    assert_eq!(
+        (
+            &fix["insertedContent"]["text"],
+            &fix["deletedRegion"]["startLine"]
+        ),
+        (&json!("import json\n"), &json!(1)),
+        "{fix}"
+    );
+    let listed = run["tool"]["driver"]["rules"].as_array().unwrap();
+    for result in results {
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(listed[index]["id"], result["ruleId"]);
+    }
+    let uri = run["artifacts"][0]["location"]["uri"].as_str().unwrap();
+    assert!(
+        uri.starts_with("file:///") && uri.ends_with("syntax%20error%20%C3%BC.py"),
+        "{uri}"
+    );
+}
+
+/// The official schema is not of this repository: a package of the index has it.
+const SCHEMA_PACKAGE: &str = "@microsoft/jest-sarif@1.0.0-beta.0";
+const SCHEMA_FILE: &str = "package/lib/schemas/sarif-2.1.0-rtm.5.json";
+
+#[test]
+fn sarif_is_what_its_official_schema_says() {
+    let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+    if !required.split(',').any(|word| word == "index") {
+        eprintln!(
+            "skipped: it downloads {SCHEMA_PACKAGE} from the configured index; RINGFENCE_REQUIRE=index runs it"
+        );
+        return;
+    }
+    let files = TempDir::new("validate-sarif-schema");
+    let done = |command: &mut Command| {
+        let output = command.current_dir(&files.0).output().unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let archive = done(Command::new("npm").args(["pack", "--silent", SCHEMA_PACKAGE]));
+    done(Command::new("tar").args(["xzf", &archive, SCHEMA_FILE]));
+    let schema = files.0.join(SCHEMA_FILE);
+    let schema = schema.to_str().unwrap();
+    let paths = mixed(&files);
+    let data = files.file("data.json", "{}");
+    let shape = files.file("shape.json", r#"{"required": ["id"]}"#);
+    let target = files.0.join("out.json");
+    let flag = format!("--sarif={}", target.display());
+    let mut words: Vec<&str> = paths.iter().map(String::as_str).collect();
+    words.extend([data.as_str(), "--schema", &shape, &flag]);
+    assert_eq!(validate(&words).status.code(), Some(1));
+    let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
+    assert_eq!(output.status.code(), Some(0), "{}", out(&output));
+    // and the schema is one that can say no
+    let mut document: Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
+    document["runs"][0]["results"][0]["level"] = json!("catastrophe");
+    fs::write(&target, document.to_string()).unwrap();
+    let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+}
