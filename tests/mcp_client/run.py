@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import checking
 from connection import ERAS, VERSION, connected
 from server import Server
 from stories import DATA, OWN, SHARED
@@ -54,7 +55,7 @@ async def tell_all(server: Server, wanted: str) -> Score:
     score = Score()
     for era in ERAS:
         titled = lambda story: f"{era}: {story.__name__.replace('_', ' ')}"  # noqa: E731
-        shared = [story for story in SHARED if wanted in titled(story)]
+        shared = [story for story in [*SHARED, *checking.SHARED] if wanted in titled(story)]
         if shared:
             async def together() -> None:
                 async with connected(server.parameters(), era, server.log) as connection:
@@ -66,7 +67,7 @@ async def tell_all(server: Server, wanted: str) -> Score:
             except Exception as error:  # noqa: BLE001 - the server ended, or never began
                 score.failed += 1
                 print(f"FAILED {era}: the connection\n{briefly(error)}", flush=True)
-        for story in [*OWN, *(DATA if server.has_data else [])]:
+        for story in [*OWN, *([*DATA, *checking.DATA] if server.has_data else [])]:
             if wanted in titled(story):
                 await score.tell(titled(story), lambda: story(server, era))
     return score

@@ -22,6 +22,7 @@ TOOLS = {
     "create_state_snapshot", "delete_state_snapshot", "diff_workspace", "list_state_snapshots", "restore_state_snapshot",
     "audit_execution", "get_artifacts", "get_sandbox_metrics", "inspect_state", "sandbox_stats", "set_resource_limits",
     "vault_delete", "vault_list",
+    "validate_code", "validate_csv_data", "validate_json_data",
 }
 SECRET = "hunter2-of-the-official-client"
 OUTPUT_BYTES_MAX = 1_000_000
@@ -166,8 +167,7 @@ async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
 # claim: [TIER-3]
 async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
-        "allowed_domains": ["example.com"],
-        "allowed_imports": ["math"], "profile": "strict", "use_container": True,
+        "allowed_domains": ["example.com"], "use_container": True,
     }
     for name, value in wanted.items():
         error = await refusal(server, {"code": "pass", name: value})

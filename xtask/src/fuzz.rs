@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::{fs, path::Path, process::Stdio};
 
 /// How long each target runs in CI.
-pub const SECONDS: u64 = 30;
+pub const SECONDS: u64 = 20;
 /// Resident memory at which a target has failed.
 const MEMORY_MIB: u32 = 1024;
 /// The longest that one input may take.

@@ -30,7 +30,7 @@ usage: cargo xtask <chore>
   ci [--only PART]                    everything that CI runs, in its order, or the steps whose name holds PART
   tidy                                the rules that no compiler holds
   golden [--bless]                    compare the golden files, or write them anew
-  bench [cold|sessions|redact|audit] [--runs N] [--json] [--write]
+  bench [cold|sessions|redact|audit|check] [--runs N] [--json] [--write]
                                       cold starts, and calls through MCP, side by side with what they replace; or
                                       sessions and snapshots, or the redactor or the audit record alone; --write puts the
                                       tables into SPECIFICATION.md and draws docs/bench.svg
@@ -64,6 +64,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
         ["bench", "sessions", options @ ..] => bench::sessions(&workspace, &bench::Options::parse(options)?),
         ["bench", "redact", options @ ..] => bench::redact(&workspace, &bench::Options::parse(options)?),
+        ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["fuzz"] => fuzz::run(&workspace, fuzz::SECONDS).map(drop),

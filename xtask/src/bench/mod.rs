@@ -6,7 +6,7 @@ mod cold;
 mod parts;
 mod sessions;
 
-pub use parts::{audit, redact};
+pub use parts::{audit, check, redact};
 pub use sessions::measure as sessions;
 
 use crate::{command::show, stats::Samples, workspace::Workspace};

@@ -43,6 +43,22 @@ pub fn redact(workspace: &Workspace, options: &Options) -> Result<(), String> {
     )
 }
 
+/// Looking at code and data: milliseconds for a text, megabytes in a second for a table.
+pub fn check(workspace: &Workspace, options: &Options) -> Result<(), String> {
+    let printed = run(workspace, "ringfence-check", "check", &[])?;
+    let figures = printed.iter().map(|line| {
+        let what = line["what"].as_str().unwrap_or_default().to_owned();
+        let figure = match (line["mb_per_s"].as_f64(), line["ms"].as_f64()) {
+            (Some(speed), _) => format!("{speed:.0} MB/s"),
+            (None, Some(ms)) => format!("{ms:.2} ms"),
+            _ => return Err(format!("the example printed {line}")),
+        };
+        Ok(Figure { what, figure })
+    });
+    let figures = figures.collect::<Result<Vec<_>, _>>()?;
+    tell(workspace, options, "check", &printed, &figures)
+}
+
 /// The audit record: one append alone, many at once, and reading it all.
 pub fn audit(workspace: &Workspace, options: &Options) -> Result<(), String> {
     let scratch = workspace.target.join("bench-audit");
