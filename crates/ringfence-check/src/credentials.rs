@@ -46,6 +46,31 @@ const CERTAIN: &[&str] = &[
     "169.254.169.254/",
 ];
 const PERHAPS: &[&str] = &[".env", ".npmrc", ".pypirc", ".htpasswd"];
+/// Around them: where secrets lie among other things.
+const AROUND: &[&str] = &[
+    ".ssh",
+    ".azure",
+    ".aws/config",
+    ".bash_history",
+    ".config/gcloud",
+    "application_default_credentials.json",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "login.keychain",
+    "master.key",
+    "proc/self/environ",
+    "proc/1/environ",
+    "proc/self/mem",
+    "run/secrets",
+];
+
+/// All of these places, without what begins and ends their paths.
+pub(crate) fn places() -> impl Iterator<Item = &'static str> {
+    let all = CERTAIN.iter().chain(PERHAPS).chain(AROUND);
+    all.map(|place| place.trim_matches('/'))
+}
 
 /// What is kept at a path, or at the end of a URL; none: nothing of the kind.
 pub(crate) fn kept_at(path: &str) -> Option<Secret> {

@@ -45,7 +45,7 @@ pub use engine::{
 };
 pub use events::{Ended, Event, EventKind, Hears, Subscriber};
 pub use files::{FILE_BYTES_MAX, FileFacts, Whose};
-pub use language::{BASIC_MODULES, Blocked, ProgramReport, read_report};
+pub use language::{Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use meters::{Counts, Percentiles};
 pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};

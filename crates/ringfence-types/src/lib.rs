@@ -7,6 +7,7 @@ mod error;
 mod isolation;
 mod language;
 mod limits;
+pub mod nearest;
 mod packages;
 mod request;
 mod result;

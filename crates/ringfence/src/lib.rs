@@ -46,11 +46,11 @@ mod log;
 mod mcp;
 mod metrics;
 mod moment;
-mod nearest;
 #[cfg(test)]
 mod reference;
 mod reload;
 mod sandbox;
+mod sentence;
 mod settings;
 mod shown;
 mod telemetry;

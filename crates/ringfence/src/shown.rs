@@ -332,7 +332,7 @@ pub(crate) fn action(text: &str) -> Result<Actions, String> {
     // A group may be named with its point or without.
     text.parse().or_else(|_| format!("{text}.").parse()).map_err(|_| {
         let names = Action::ALL.iter().map(|action| action.as_str());
-        let near = crate::nearest::suggestion(text, names.clone());
+        let near = ringfence_types::nearest::suggestion(text, names.clone());
         let shown: String = text.chars().take(64).collect();
         format!(
             "`{shown}` is no action of the record.{near} Known: {}",

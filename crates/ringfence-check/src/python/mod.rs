@@ -17,7 +17,7 @@ mod well_known;
 
 use crate::{
     CodeQuestion,
-    rule::{Checked, Finding},
+    rule::{Checked, Finding, Rule},
 };
 use nesting::TooDeep;
 use ringfence_types::Severity;
@@ -32,10 +32,10 @@ pub use well_known::check_known_import;
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     let height = match nesting::look(code) {
         Ok(height) => height,
-        Err(TooDeep(at)) => return too_deep(at),
+        Err(TooDeep(at)) => return refused(at, &rules::NESTING, "here it is one level too many"),
     };
     let Some(parsed) = parse(code) else {
-        return Checked::default();
+        return refused(0, &rules::SYNTAX, "the text is no module");
     };
     let mut findings = Vec::new();
     findings.extend(rules::check_encoding(code, &asked.rules));
@@ -75,13 +75,14 @@ fn parse(code: &str) -> Option<Parsed<ModModule>> {
     parse_unchecked(code, options).try_into_module()
 }
 
-fn too_deep(at: usize) -> Checked {
+/// What cannot be read any further is an error.
+fn refused(at: usize, rule: &'static Rule, what: &str) -> Checked {
     Checked {
         findings: vec![Finding {
             range: at.saturating_sub(1)..at,
-            rule: &rules::NESTING,
+            rule,
             severity: Severity::Error,
-            what: "here it is one level too many".to_owned(),
+            what: what.to_owned(),
             hint: None,
         }],
         ..Checked::default()

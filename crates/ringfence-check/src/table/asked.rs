@@ -5,9 +5,9 @@ use super::{
     constraint::{Constraint, Options, Quantity, Range, Told, cut, moment},
     dates,
     kinds::Kind,
-    nearest,
 };
 use regex::bytes::{Regex, RegexBuilder};
+use ringfence_types::nearest;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
@@ -65,12 +65,12 @@ impl Reading {
         };
         if let Some(unknown) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let what = format!("`{}` is not known", cut(unknown, SHOWN_CHARS_MAX));
-            let hint = nearest::suggestion(unknown, &KEYS);
+            let hint = nearest::suggestion(unknown, KEYS);
             return self.refuse(&what, format!("{}{hint}", constraint_hint()));
         }
         let Some(kind) = Kind::of(word) else {
             let what = format!("the type `{}` is not known", cut(word, SHOWN_CHARS_MAX));
-            let near = nearest::suggestion(word, &Kind::WORDS);
+            let near = nearest::suggestion(word, Kind::WORDS);
             return self.refuse(&what, format!("Types are {}.{near}", Kind::WORDS.join(", ")));
         };
         let given = |key: &str| members.get(key).filter(|value| !value.is_null());

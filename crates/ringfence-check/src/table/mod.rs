@@ -16,7 +16,6 @@ mod dates;
 mod fields;
 mod header;
 mod kinds;
-mod nearest;
 mod quotes;
 mod rows;
 mod text;

@@ -6,6 +6,7 @@ pub(crate) mod session;
 
 pub use report::{Blocked, ProgramReport, read_report};
 
+use ringfence_check::profile;
 use ringfence_types::{Argument, Language};
 use serde::Serialize;
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -136,7 +137,7 @@ pub(crate) fn launch(
 /// What a template of Python imports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
-    /// [`BASIC_MODULES`].
+    /// Those of the profile `basic`.
     Basic,
     /// And those of `warm.preload_python`.
     Data,
@@ -148,7 +149,7 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
         Imports::Basic => &[],
         Imports::Data => data,
     };
-    let basic = BASIC_MODULES.iter().copied();
+    let basic = profile::BASIC.iter().copied();
     let modules: Vec<&str> = basic.chain(more.iter().map(String::as_str)).collect();
     begun(
         [interpreter, "-c", &PYTHON_TEMPLATE],
@@ -181,50 +182,6 @@ fn begun(argv: [&str; 3], env: &[(&str, &str)]) -> Launch {
         report_fd: true,
     }
 }
-
-/// The modules of the profile `basic`, which a Python that is started ahead has imported.
-pub const BASIC_MODULES: &[&str] = &[
-    "math",
-    "random",
-    "datetime",
-    "json",
-    "re",
-    "time",
-    "calendar",
-    "uuid",
-    "collections",
-    "itertools",
-    "functools",
-    "operator",
-    "bisect",
-    "heapq",
-    "copy",
-    "dataclasses",
-    "enum",
-    "typing",
-    "string",
-    "textwrap",
-    "unicodedata",
-    "difflib",
-    "decimal",
-    "fractions",
-    "statistics",
-    "cmath",
-    "base64",
-    "binascii",
-    "hashlib",
-    "hmac",
-    "secrets",
-    "html",
-    "html.parser",
-    "xml.etree.ElementTree",
-    "csv",
-    "configparser",
-    "urllib.parse",
-    "abc",
-    "contextlib",
-    "types",
-];
 
 /// Of what an interpreter is told, beside its environment.
 const GO_BYTES: usize = 8 << 10;

@@ -4,11 +4,12 @@ use super::WarmSettings;
 use crate::{
     backend::{Place, Template},
     engine::House,
-    language::{BASIC_MODULES, Imports},
+    language::Imports,
     prepare::PREPARE,
     runtimes,
     sandbox::{self, Start, Surroundings},
 };
+use ringfence_check::profile;
 use ringfence_jail::{Layout, Plan};
 use ringfence_types::{InputFile, Language};
 use std::{
@@ -346,7 +347,7 @@ impl Pool {
         let special = self
             .imported()
             .iter()
-            .filter(|module| !BASIC_MODULES.contains(&module.as_str()));
+            .filter(|module| !profile::BASIC.contains(&module.as_str()));
         special
             .filter_map(|module| module.split('.').next())
             .any(|package| code.contains(package))

@@ -214,7 +214,7 @@ impl Context {
 fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<(), RequestError> {
     layer.set(path, text, Origin::Flag(flag)).map_err(|reason| {
         RequestError::invalid(
-            crate::nearest::sentence(&format!("{flag}: {reason}")),
+            crate::sentence::sentence(&format!("{flag}: {reason}")),
             format!("It sets `{path}`."),
         )
     })

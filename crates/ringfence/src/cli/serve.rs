@@ -5,13 +5,13 @@ use crate::{
     log::{self, Log},
     mcp::{self, Offer},
     metrics,
-    nearest::suggestion,
     reload::{Reach, Reading, Reloader},
     settings::{self, Config, Flags, Layer, LogLevel},
     telemetry::Telemetry,
 };
 use clap::Args;
 use ringfence_engine::Engine;
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{ErrorCode, RequestError};
 use std::{process::ExitCode, sync::Arc};
 use tokio::sync::watch;

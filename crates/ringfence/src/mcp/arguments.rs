@@ -1,7 +1,8 @@
 //! A tool call's arguments, as a stranger sent them: names are checked before values, each value is taken once with its
 //! type, and nothing is left over. `null` is the same as absent; many clients send it for what they leave out.
 
-use crate::{nearest::suggestion, settings::Namespaces};
+use crate::settings::Namespaces;
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Map, Value};
 

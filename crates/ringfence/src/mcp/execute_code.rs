@@ -8,12 +8,10 @@ use super::{
     sessions::session_id,
     validate::{ALLOWED_IMPORTS, allowed_imports, name_of, profile, validate},
 };
-use crate::{
-    frames::{self, Bounds},
-    nearest::suggestion,
-};
+use crate::frames::{self, Bounds};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{
     Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
     InputFile, Language, LimitsRequest, Namespace, ProgramError, RequestError, Requirement, SessionId,

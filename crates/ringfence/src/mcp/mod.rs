@@ -578,7 +578,7 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         if !self.names.contains(&request.name) {
             let names = self.names.iter().map(AsRef::as_ref);
-            let near = crate::nearest::suggestion(&request.name, names);
+            let near = ringfence_types::nearest::suggestion(&request.name, names);
             let name: String = request.name.chars().take(64).collect();
             if let Ok(engine) = self.engine().await {
                 // The name is a stranger's; the record has none of it.

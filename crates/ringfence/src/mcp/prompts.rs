@@ -8,8 +8,9 @@ use super::{
     listings,
     validate::{self, DATA, JsonText, about_code, about_csv, about_json, offered, schema_of},
 };
-use crate::{frames, nearest::suggestion, settings::Toolset, shown::in_words, terminal::neutral};
+use crate::{frames, settings::Toolset, shown::in_words, terminal::neutral};
 use ringfence_engine::{Caller, CodeWish, CsvQuestion, Engine, Fixing, SchemaWish, check_rules};
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity};
 use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
 use serde::de::IgnoredAny;

@@ -7,11 +7,9 @@ use super::{
     execute_code::{CODE, LANGUAGE, PROFILE, VALIDATE, language},
     observe::{Answered, Call, Object},
 };
-use crate::{
-    frames::{self, Bounds, Ink},
-    nearest::suggestion,
-};
+use crate::frames::{self, Bounds, Ink};
 use ringfence_engine::{CodeWish, CsvQuestion, Fixing, SchemaWish};
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{
     CsvReport, IMPORTS_MAX, JsonReport, Language, ModuleName, Profile, RequestError, Validate, Validation,
 };

@@ -1,7 +1,7 @@
 //! The values of settings about what is asked of code and data before anything runs.
 
 use super::words::{HostPath, Listed, Word};
-use crate::nearest::suggestion;
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};

@@ -103,7 +103,7 @@ fn schemas(environment: &Environment, settings: &Effective) -> Result<BTreeMap<S
         };
         ringfence_engine::check_schema(&schema).map_err(|reason| {
             refusal(
-                crate::nearest::sentence(&place(&reason)),
+                crate::sentence::sentence(&place(&reason)),
                 "Correct the schema; a `$ref` leads to a place within it.",
             )
         })?;

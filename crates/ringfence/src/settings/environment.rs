@@ -6,9 +6,9 @@ use super::{
     keys::{KEYS, Key, Layer, Origin},
     package_sources,
 };
-use crate::nearest::suggestion;
 use ringfence_engine::PackageSources;
 use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{ErrorCode, Profile, RequestError};
 use std::{
     collections::BTreeMap,
@@ -217,7 +217,7 @@ impl Environment {
                 .set(path, &text, Origin::Environment(name.clone()))
                 .map_err(|reason| {
                     refusal(
-                        crate::nearest::sentence(&format!("{name}: {reason}")),
+                        crate::sentence::sentence(&format!("{name}: {reason}")),
                         &format!("Correct or unset it; it sets `{path}`."),
                     )
                 })?;

@@ -14,7 +14,7 @@ use super::{
     shares::Shares,
     words::{BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset},
 };
-use crate::nearest::suggestion;
+use ringfence_types::nearest::suggestion;
 use serde::Deserialize;
 use serde_saphyr::{Error, Spanned};
 use std::{fmt, path::Path, sync::Arc};

@@ -1,8 +1,9 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
 use super::words::{Listed, Word, choice};
-use crate::{nearest::suggestion, telemetry::Address};
+use crate::telemetry::Address;
 use ringfence_engine::SecretRule;
+use ringfence_types::nearest::suggestion;
 use ringfence_types::{Namespace, Priority};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
 //! in both by the same code, and written back as JSON.
 
-use crate::nearest::suggestion;
 use ringfence_types::Tier;
+use ringfence_types::nearest::suggestion;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 use std::{fmt, marker::PhantomData};

@@ -1,48 +1,12 @@
 //! What a text in the code gives away: places of secrets, format fields that read attributes, names in letters that only look
 //! like others.
 
-/// Parts of paths; each begins at a separator or at the beginning, and ends at one or at the end.
-const SECRET_PLACES: &[&str] = &[
-    ".ssh",
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-    "etc/shadow",
-    "etc/gshadow",
-    "etc/sudoers",
-    ".aws/credentials",
-    ".aws/config",
-    ".netrc",
-    ".env",
-    "proc/self/environ",
-    "proc/1/environ",
-    "proc/self/mem",
-    ".docker/config.json",
-    ".kube/config",
-    ".git-credentials",
-    ".pgpass",
-    ".npmrc",
-    ".pypirc",
-    ".gnupg",
-    ".config/gcloud",
-    ".config/gh/hosts.yml",
-    "application_default_credentials.json",
-    "run/secrets",
-    ".azure",
-    ".my.cnf",
-    ".htpasswd",
-    ".bash_history",
-    ".password-store",
-    ".vault-token",
-    "login.keychain",
-    "master.key",
-];
+use crate::credentials;
 
 /// Longer texts are no paths.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The place of secrets that a path leads to.
+/// The place of secrets that a path in the text leads to; each begins at a separator or at the beginning, and ends at one or at the end.
 pub(super) fn secret_place(text: &str) -> Option<&'static str> {
     // Each of them has one of these, and most texts have none.
     let may_be = |byte: u8| matches!(byte, b'.' | b'_' | b'/');
@@ -56,13 +20,10 @@ pub(super) fn secret_place(text: &str) -> Option<&'static str> {
         )
     };
     let begins = |at: usize| at == 0 || ends(at - 1) || text.as_bytes().get(at - 1) == Some(&b'~');
-    SECRET_PLACES
-        .iter()
-        .find(|place| {
-            let mut found = text.match_indices(**place);
-            found.any(|(at, _)| begins(at) && (ends(at + place.len()) || text[at..].starts_with("id_")))
-        })
-        .copied()
+    credentials::places().find(|place| {
+        let mut found = text.match_indices(place);
+        found.any(|(at, _)| begins(at) && (ends(at + place.len()) || text[at..].starts_with("id_")))
+    })
 }
 
 /// The attribute with underscores that a field of a format string reads: `__class__` of `{0.__class__}`.
@@ -128,7 +89,7 @@ mod tests {
 
     #[test]
     fn no_place_is_passed_over_at_first_sight() {
-        for place in SECRET_PLACES {
+        for place in credentials::places() {
             assert!(secret_place(place).is_some(), "{place}");
         }
     }

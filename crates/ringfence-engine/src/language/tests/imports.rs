@@ -1,9 +1,9 @@
 //! What a program of a profile may import: programs that get around a weaker hook, and ordinary ones that must not see
 //! that there is one. Without any other check, and outside of any sandbox.
 
-use super::super::{BASIC_MODULES, Blocked, Checks, PYTHON_APART, PYTHON_DRIVER, go, literal};
+use super::super::{Blocked, Checks, PYTHON_APART, PYTHON_DRIVER, go, literal};
 use super::*;
-use ringfence_check::profile::{DATA_SCIENCE, FILESYSTEM, NETWORK};
+use ringfence_check::profile::{self, DATA_SCIENCE, FILESYSTEM, NETWORK};
 
 /// How the interpreter comes to its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ const FILES: [(&str, &str); 5] = [
 const OWN: [&str; 3] = ["helper", "reaching", "package"];
 
 fn checks(profile: &'static str, more: &[&str]) -> Checks {
-    let imports = BASIC_MODULES.iter().chain(&OWN).chain(more);
+    let imports = profile::BASIC.iter().chain(&OWN).chain(more);
     Checks {
         imports: Some(imports.map(|name| (*name).to_owned()).collect()),
         patches: Vec::new(),
@@ -42,7 +42,7 @@ fn checks(profile: &'static str, more: &[&str]) -> Checks {
 /// As the end of a template's fork: modules and their views are there, and the word is on descriptor 4.
 fn forked_program() -> String {
     let imports = literal(include_str!("../python_imports.py"));
-    let modules = BASIC_MODULES.join(" ");
+    let modules = profile::BASIC.join(" ");
     format!(
         "{}{PYTHON_APART}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
          exec(compile({imports}, '<ringfence>', 'exec'), guard)\n\

@@ -130,7 +130,7 @@ enum What {
 }
 
 /// A piece of a program as people write it; so many of them are a text of 200 or of 10,000 lines.
-const PIECE: &str = include_str!("piece.py");
+const PIECE: &str = include_str!("../../../../ringfence-check/examples/pieces/piece.py");
 const LOOKS: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
 
 fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {

@@ -122,7 +122,7 @@ fn of_issue(rules: &mut Rules, place: &Value, issue: &Issue) -> Value {
     });
     let message = match issue.hint.as_str() {
         "" => issue.message.clone(),
-        hint => format!("{} {hint}", crate::nearest::sentence(&issue.message)),
+        hint => format!("{} {hint}", crate::sentence::sentence(&issue.message)),
     };
     json!({
         "ruleId": issue.rule, "ruleIndex": index, "level": level(issue.severity),

@@ -4,7 +4,7 @@
 const WORD_CHARS_MAX: usize = 64;
 
 /// The known name that `word` most likely stands for, if any is near.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > WORD_CHARS_MAX {
         return None;
     }
@@ -18,7 +18,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// " Did you mean `x`?", or nothing.
-pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, known).map_or_else(String::new, |name| format!(" Did you mean `{name}`?"))
 }
 
@@ -36,16 +36,6 @@ fn distance(left: &str, right: &str) -> usize {
         }
     }
     row[right.len()]
-}
-
-/// One mark at the end, whatever the parts end with.
-pub(crate) fn sentence(text: &str) -> String {
-    let text = text.trim_end().trim_end_matches('.');
-    if text.ends_with(['?', '!']) {
-        text.to_owned()
-    } else {
-        format!("{text}.")
-    }
 }
 
 #[cfg(test)]

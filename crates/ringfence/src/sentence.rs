@@ -1,0 +1,11 @@
+//! Sentences that are put together from parts which have marks of their own.
+
+/// One mark at the end, whatever the parts end with.
+pub(crate) fn sentence(text: &str) -> String {
+    let text = text.trim_end().trim_end_matches('.');
+    if text.ends_with(['?', '!']) {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
+}
