@@ -7,33 +7,38 @@ use crate::{
     language::Checks,
     policy::Grant,
     sandbox::{self, NO_BLOBS},
+    seats::{Bounds, Seats},
     streams::Attached,
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
 use ringfence_jail::worker;
-use ringfence_types::{Denial, ErrorCode, RequestError, Rules, Severity, Validate, Validation, Verdict};
+use ringfence_types::{
+    Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation, Verdict,
+};
 use std::{
     collections::BTreeSet,
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
-    sync::{Semaphore, watch},
+    sync::watch,
+    time::timeout,
 };
 
 /// The worker's name.
 pub(crate) const CHECK: &str = "check";
 
-/// Workers at once.
-const AT_ONCE: usize = 4;
-/// Questions that wait for one.
-const WAITING_MAX: usize = 256;
+/// The most workers at once.
+const AT_ONCE_MAX: usize = 4;
+/// Questions at once, and of one namespace.
+const ASKING_MAX: usize = 256;
+const ASKING_MAX_OF_ONE: usize = 64;
 const RETRY_AFTER_MS: u64 = 250;
-/// For one answer; a longer text has more.
+/// For a worker that is free, and then for one answer; a longer text has more.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_BYTES: u64 = 4 << 20;
 const ANSWER_BYTES_MAX: u32 = 32 << 20;
@@ -41,11 +46,10 @@ const ANSWER_BYTES_MAX: u32 = 32 << 20;
 const ANSWERS_MAX: u32 = 10_000;
 const AGE_MAX: Duration = Duration::from_secs(1800);
 
-/// The workers that wait for a question.
+/// The workers that wait for a question; none any more after the end.
 pub(crate) struct Checkers {
-    idle: Mutex<Vec<Checker>>,
-    turns: Semaphore,
-    seats: Semaphore,
+    idle: Mutex<Option<Vec<Checker>>>,
+    seats: Seats,
 }
 
 /// One worker. Dropped, it is ended.
@@ -62,34 +66,44 @@ struct Checker {
 impl Default for Checkers {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let at_once = processors.clamp(1, AT_ONCE);
+        let seats = processors.clamp(2, AT_ONCE_MAX);
+        let bounds = Bounds {
+            seats,
+            seats_of_one: seats - 1,
+            asking: ASKING_MAX,
+            asking_of_one: ASKING_MAX_OF_ONE,
+        };
         Self {
-            idle: Mutex::default(),
-            turns: Semaphore::new(at_once),
-            seats: Semaphore::new(at_once + WAITING_MAX),
+            idle: Mutex::new(Some(Vec::new())),
+            seats: Seats::new(bounds),
         }
     }
 }
 
 impl Checkers {
-    fn take(&self) -> Option<Checker> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn take(&self) -> Result<Option<Checker>, RequestError> {
+        match &mut *self.idle() {
+            Some(idle) => Ok(idle.pop()),
+            None => Err(failed("Ringfence has been shut down here")),
+        }
     }
 
     fn put_back(&self, checker: Checker) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was begun before the end is not kept after it.
-        let is_open = !self.turns.is_closed();
-        if is_open && checker.answered < ANSWERS_MAX && checker.born.elapsed() < AGE_MAX {
+        if checker.answered < ANSWERS_MAX
+            && checker.born.elapsed() < AGE_MAX
+            && let Some(idle) = &mut *self.idle()
+        {
             idle.push(checker);
         }
     }
 
-    /// Lets those go that wait, and makes no more.
+    /// Lets those go that wait, and keeps none any more.
     pub(crate) fn close(&self) {
-        self.turns.close();
-        self.seats.close();
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.idle() = None;
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<Vec<Checker>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,31 +161,21 @@ pub(crate) async fn warm_up(house: &House) {
 }
 
 /// What a worker says to a question; it is as hostile as the question.
-pub(crate) async fn ask(house: &House, question: &Question, body: &[u8]) -> Result<Answer, RequestError> {
-    let checkers = &house.checkers;
-    if checkers.turns.is_closed() {
-        return Err(failed("Ringfence has been shut down here"));
-    }
-    let Ok(_seat) = checkers.seats.try_acquire() else {
-        let mut busy = RequestError::new(
-            ErrorCode::Busy,
-            format!("{WAITING_MAX} texts wait to be checked."),
-            "Send it again later.",
-        );
-        busy.retry_after_ms = Some(RETRY_AFTER_MS);
-        return Err(busy);
-    };
+pub(crate) async fn ask(
+    house: &House,
+    namespace: &Namespace,
+    question: &Question,
+    body: &[u8],
+) -> Result<Answer, RequestError> {
     let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
     let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
-    let _turn = checkers
-        .turns
-        .acquire()
-        .await
-        .map_err(|error| failed(&error.to_string()))?;
+    let checkers = &house.checkers;
+    let asking = checkers.seats.ask(namespace).ok_or_else(busy)?;
+    let _seat = timeout(PATIENCE, asking.seat()).await.map_err(|_| busy())?;
     let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
     let asked = async {
         // One that has waited may have ended meanwhile; the next is new.
-        while let Some(mut kept) = checkers.take() {
+        while let Some(mut kept) = checkers.take()? {
             match kept.ask(&frame).await {
                 Ok(answer) => return Ok((kept, answer)),
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
@@ -181,7 +185,7 @@ pub(crate) async fn ask(house: &House, question: &Question, body: &[u8]) -> Resu
         let answer = made.ask(&frame).await;
         Ok((made, answer.map_err(|_| failed("it ended its parser"))?))
     };
-    let Ok(asked) = tokio::time::timeout(patience, asked).await else {
+    let Ok(asked) = timeout(patience, asked).await else {
         return Err(failed(&format!(
             "its parser took longer than {} s",
             patience.as_secs()
@@ -196,11 +200,21 @@ pub(crate) async fn ask(house: &House, question: &Question, body: &[u8]) -> Resu
     }
 }
 
+fn busy() -> RequestError {
+    let mut busy = RequestError::new(
+        ErrorCode::Busy,
+        "it could not be checked: other texts are being checked, and it takes too long.",
+        "Send it again later, and fewer at once.",
+    );
+    busy.retry_after_ms = Some(RETRY_AFTER_MS);
+    busy
+}
+
 fn failed(what: &str) -> RequestError {
     RequestError::new(
         ErrorCode::CheckFailed,
         format!("it could not be checked: {what}."),
-        "Send less at once, and nothing that is nested very deeply; `validate: \"off\"` runs code without looking at it.",
+        "Send less at once, and nothing that is nested very deeply.",
     )
 }
 
@@ -211,10 +225,11 @@ pub(crate) fn nonsense() -> RequestError {
 /// What is found of code.
 pub(crate) async fn code(
     house: &House,
+    namespace: &Namespace,
     question: CodeQuestion,
     code: &[u8],
 ) -> Result<CodeAnswer, RequestError> {
-    match ask(house, &Question::Code(question), code).await? {
+    match ask(house, namespace, &Question::Code(question), code).await? {
         Answer::Code(answer) => Ok(*answer),
         _ => Err(nonsense()),
     }
@@ -259,14 +274,14 @@ pub(crate) async fn look(house: &Arc<House>, grant: &Grant, text: Text) -> Resul
         local_modules: BTreeSet::new(), // they are among those that may be imported
     };
     if request.validate == Validate::Warn && !rules.restrict() {
-        let (house, text) = (house.clone(), request.code.clone());
-        let coming = tokio::spawn(async move { code(&house, question, text.as_bytes()).await });
+        let (house, namespace, text) = (house.clone(), request.namespace.clone(), request.code.clone());
+        let coming = tokio::spawn(async move { code(&house, &namespace, question, text.as_bytes()).await });
         return Ok(Looked {
             checks: None,
             findings: Findings::Coming(Attached(coming)),
         });
     }
-    let answer = code(house, question, request.code.as_bytes()).await?;
+    let answer = code(house, &request.namespace, question, request.code.as_bytes()).await?;
     judge(&answer.validation, request.validate, rules)?;
     let patches = answer.patches.into_iter();
     Ok(Looked {

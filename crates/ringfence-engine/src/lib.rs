@@ -26,6 +26,7 @@ mod report;
 mod room;
 mod runtimes;
 mod sandbox;
+mod seats;
 mod secrets;
 mod session;
 mod settings;

@@ -80,7 +80,7 @@ impl Engine {
             known_imports: settings.known_imports.clone(),
             local_modules: BTreeSet::new(),
         };
-        let found = check::code(house, question, wish.code.as_bytes()).await;
+        let found = check::code(house, &wish.namespace, question, wish.code.as_bytes()).await;
         if let Ok(answer) = &found {
             details["verdict"] = json!(answer.validation.verdict);
             details["issues"] = json!(answer.validation.issues_total);
@@ -149,7 +149,7 @@ impl Engine {
         text: &str,
         mut details: Value,
     ) -> Result<Answer, RequestError> {
-        let found = check::ask(self.house(), question, text.as_bytes()).await;
+        let found = check::ask(self.house(), namespace, question, text.as_bytes()).await;
         let valid = match &found {
             Ok(Answer::Json(report)) => Some((report.valid, report.errors_total)),
             Ok(Answer::Csv(report)) => Some((report.valid, report.errors_total)),

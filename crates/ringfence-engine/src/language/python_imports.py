@@ -13,6 +13,8 @@ bootstrap = sys.modules['_frozen_importlib']
 original, loaders = builtins.__import__, (builtins.__loader__, builtins.__spec__)
 # None: nothing is refused.
 allowed, parents, profile, script = None, (), '', None
+# An interrupt came while it was working, and is for the caller's code.
+late = False
 roots, views, behind, told = ('\0',), {}, {}, set()
 
 class View(Module):
@@ -193,6 +195,7 @@ def give(name, names, frame):
     return made
 
 def imported(name, globals=None, locals=None, fromlist=(), level=0):
+    global late
     frame = getframe(1)
     # A library that asks says so in its own code: it may also have been given this function to call.
     asks = globals is frame.f_globals or '__import__' in frame.f_code.co_names
@@ -206,7 +209,12 @@ def imported(name, globals=None, locals=None, fromlist=(), level=0):
         # where it is kept. Whoever else asks like this gets one in which there is nothing.
         original(name, None, None, fromlist, 0)
         return view(modules.get(name), True)
-    return give(name, names, frame)
+    try:
+        return give(name, names, frame)
+    finally:
+        if late:
+            late = False
+            raise KeyboardInterrupt
 imported.__name__ = imported.__qualname__ = '__import__'
 
 def import_module(name, package=None):
@@ -236,7 +244,7 @@ def find_roots():
 
 def begin(names, of_profile, of_script, here, packages):
     """From now on the caller's code imports these modules, and no others."""
-    global allowed, parents, profile, script, original, told, roots
+    global allowed, parents, profile, script, original, told, roots, late
     if packages or len(roots) == 1:
         find_roots()
         roots += (packages + '/',) if packages else ()
@@ -250,6 +258,7 @@ def begin(names, of_profile, of_script, here, packages):
             above.add(name)
             at = name.rfind('.')
     profile, script, told, parents, allowed = of_profile, of_script, set(), above, {'__future__', *names}
+    late = False
     if builtins.__import__ is not imported:
         original, builtins.__import__ = builtins.__import__, imported
     builtins.__loader__ = builtins.__spec__ = None

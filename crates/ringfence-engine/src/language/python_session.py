@@ -30,7 +30,11 @@ os.set_inheritable(nowhere, True)
 def interrupt(number, frame):
     """Only the caller's code is interrupted. Whoever sends the signal does so until the call has ended."""
     global asked
-    if not armed or frame is None or frame.f_code.co_filename == OWN or frame.f_code in (tell.__code__, send.__code__):
+    if not armed or frame is None or frame.f_code in (tell.__code__, send.__code__):
+        return
+    if frame.f_code.co_filename == OWN:
+        if 'late' in frame.f_globals:
+            frame.f_globals['late'] = True
         return
     # Between two steps of a task nobody would hear of the exception.
     if task and not asked and sys.modules['asyncio'].current_task(loop) is None:

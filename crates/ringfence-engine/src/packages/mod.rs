@@ -3,7 +3,6 @@
 
 mod installation;
 mod installers;
-mod seats;
 mod sources;
 
 pub use installation::{Installation, Installed, PackageWish};
@@ -16,6 +15,7 @@ use crate::{
     events::EventKind,
     record::Note,
     sandbox::{self, Blobs},
+    seats::{Asking, Bounds, Seat, Seats},
     settings::PackagePolicy,
     store,
     streams::Wires,
@@ -28,7 +28,6 @@ use ringfence_store::{
 use ringfence_types::{
     ErrorCode, Language, Limits, Namespace, RequestError, Requirement, Tier, WorkspacePath,
 };
-use seats::{Asking, Seat, Seats};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
@@ -47,6 +46,13 @@ pub struct PackageSettings {
     pub kept: LayersKept,
 }
 
+const INSTALLERS: Bounds = Bounds {
+    seats: 3,
+    seats_of_one: 2,
+    // They may also wait for somebody else who installs the same.
+    asking: 512,
+    asking_of_one: 64,
+};
 /// How often it is looked whether somebody else has made a set.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked which layers are too old.
@@ -94,7 +100,7 @@ impl Packages {
     pub(crate) fn new(layers: Layers) -> Self {
         Self {
             layers,
-            seats: Seats::default(),
+            seats: Seats::new(INSTALLERS),
             failures: Mutex::default(),
         }
     }

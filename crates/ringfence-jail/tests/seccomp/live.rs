@@ -266,3 +266,36 @@ fn ordinary_programs_do_not_notice() {
         );
     }
 }
+
+/// claim: [CHK-2]
+#[test]
+fn a_fork_that_parses_opens_nothing_starts_nothing_and_reaches_nobody() {
+    fn attempts(port: u16) -> Vec<(&'static str, std::io::Result<()>)> {
+        vec![
+            ("open", std::fs::File::open("/proc/self/status").map(drop)),
+            (
+                "connect",
+                std::net::TcpStream::connect(("127.0.0.1", port)).map(drop),
+            ),
+            ("spawn", Command::new("/bin/true").status().map(drop)),
+            ("thread", std::thread::Builder::new().spawn(|| ()).map(drop)),
+        ]
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || {
+        let before = attempts(port);
+        ringfence_sys::seccomp::install(&[ringfence_jail::seccomp::of_computing().unwrap()]).unwrap();
+        let computed: u64 = (0..1_000_000u64).collect::<Vec<_>>().iter().sum();
+        (before, attempts(port), computed)
+    });
+    let (before, after, computed) = thread.join().unwrap();
+    assert_eq!(computed, 499_999_500_000);
+    for (what, made) in before {
+        assert!(made.is_ok(), "without the filter: {what} {made:?}");
+    }
+    for (what, made) in after {
+        let errno = made.unwrap_err().raw_os_error();
+        assert_eq!(errno, Some(libc::EPERM), "{what}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use ringfence_types::RequestError;
 
-const COMMANDS: [(&str, &str); 19] = [
+const COMMANDS: [(&str, &str); 18] = [
     ("`create_session`", "`ringfence session create`"),
     ("`list_sessions`", "`ringfence session list`"),
     ("`terminate_session`", "`ringfence session kill`"),
@@ -19,7 +19,6 @@ const COMMANDS: [(&str, &str); 19] = [
     ("`vault_list`", "`ringfence vault list`"),
     ("`list_runtimes`", "`ringfence doctor`"),
     ("`session_id`", "`--session`"),
-    ("`validate: \"off\"`", "`ringfence run`"),
     ("`validate: \"strict\"`", "`--validate strict`"),
     ("`allowed_imports`", "`--allow-import`"),
     ("`validate_code`", "`ringfence validate`"),

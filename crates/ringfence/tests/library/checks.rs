@@ -158,3 +158,54 @@ async fn text_that_no_parser_should_meet_is_a_typed_answer_in_bounded_time() {
     assert_eq!(strictly(&sandbox, "print(4)").await.unwrap(), "4\n");
     sandbox.shutdown().await;
 }
+
+/// claim: [CHK-1]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
+    let place = Place::new("fairness");
+    let sandbox = place.sandbox().await;
+    let strictly = |namespace: &str, code: &str| {
+        let mut request = ExecuteRequest::python(code);
+        request.namespace = namespace.parse().unwrap();
+        request.validate = Validate::Strict;
+        let sandbox = sandbox.clone();
+        async move { sandbox.execute(request).await }
+    };
+    // Each takes a worker long, and is refused, so that nothing of it runs.
+    let slow = format!("{}eval('1')\n", "x = [1, 2, (3, 4)]\n".repeat(50_000));
+    assert_eq!(strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
+    let begun = std::time::Instant::now();
+    assert_eq!(
+        strictly("flood", &slow).await.unwrap_err().code,
+        ErrorCode::CodeRejected
+    );
+    let alone = begun.elapsed();
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..80 {
+        flood.spawn(strictly("flood", &slow));
+    }
+    assert!(soon(|| workers(&place).len() >= 2).await);
+    let mut asked = 0;
+    while flood.len() > 20 {
+        let begun = std::time::Instant::now();
+        assert_eq!(strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
+        assert!(
+            begun.elapsed() < alone * 3,
+            "{:?}, and {alone:?} alone",
+            begun.elapsed()
+        );
+        asked += 1;
+        while flood.try_join_next().is_some() {}
+    }
+    assert!(asked > 0);
+    let mut busy = 0;
+    while let Some(answer) = flood.join_next().await {
+        match answer.unwrap().unwrap_err().code {
+            ErrorCode::Busy => busy += 1,
+            ErrorCode::CodeRejected => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    eprintln!("asked {asked} times beside the flood, alone {alone:?}, busy {busy}");
+    sandbox.shutdown().await;
+}

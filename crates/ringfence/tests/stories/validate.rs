@@ -70,6 +70,44 @@ fn exit_codes_say_how_it_ended() {
 }
 
 #[test]
+fn a_file_that_cannot_be_checked_is_told_and_the_others_are_checked() {
+    let files = TempDir::new("validate-unread");
+    let good = files.file("good.py", "print(1)\n");
+    let data = files.file("data.json", "1");
+    let halves =
+        |next| json!({"allOf": [{"$ref": format!("#/$defs/{next}")}, {"$ref": format!("#/$defs/{next}")}]});
+    let mut schema = json!({"$ref": "#/$defs/0", "$defs": {"40": true}});
+    for depth in 0..40 {
+        schema["$defs"][depth.to_string()] = halves(depth + 1);
+    }
+    let schema = files.file("schema.json", &schema.to_string());
+    let words = [data.as_str(), &good, "--schema", &schema];
+    let output = validate(&words);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        told.contains("data.json: the schema and the JSON together need too many steps"),
+        "{told}"
+    );
+    assert!(out(&output).contains("good.py: passed"), "{output:?}");
+    let output = validate(&[&words[..], &["--sarif"]].concat());
+    let run = &json_of(&output)["runs"][0];
+    let invocation = &run["invocations"][0];
+    assert_eq!(invocation["executionSuccessful"], false);
+    let place = &invocation["toolExecutionNotifications"][0]["locations"][0]["physicalLocation"];
+    assert!(
+        place["artifactLocation"]["uri"]
+            .as_str()
+            .unwrap()
+            .ends_with("data.json")
+    );
+    assert_eq!(run["artifacts"].as_array().unwrap().len(), 2);
+    let output = validate(&[&words[..], &["--json"]].concat());
+    let first: Value = serde_json::from_str(out(&output).lines().next().unwrap()).unwrap();
+    assert_eq!(first["error"]["code"], "invalid_argument");
+}
+
+#[test]
 fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
     let files = TempDir::new("validate-fix");
     let path = files.file(

@@ -105,14 +105,18 @@ pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Resu
         if !told {
             terminal.error(&error);
         }
-        Ok(ExitCode::from(match error.code {
-            ErrorCode::InvalidArgument
-            | ErrorCode::UnknownArgument
-            | ErrorCode::UnsupportedArgument
-            | ErrorCode::NotFound => MISUSED,
-            _ => FAILED,
-        }))
+        Ok(ExitCode::from(code_of(&error)))
     })
+}
+
+fn code_of(error: &RequestError) -> u8 {
+    match error.code {
+        ErrorCode::InvalidArgument
+        | ErrorCode::UnknownArgument
+        | ErrorCode::UnsupportedArgument
+        | ErrorCode::NotFound => MISUSED,
+        _ => FAILED,
+    }
 }
 
 /// What was found of one file.
@@ -130,15 +134,19 @@ enum Report {
     },
     Json(JsonReport),
     Csv(CsvReport),
+    /// It could not be looked at; the others are nevertheless.
+    Unread(RequestError),
 }
 
 impl Looked {
-    fn passes(&self) -> bool {
-        match &self.report {
+    fn code(&self) -> u8 {
+        let passes = match &self.report {
             Report::Code { found, .. } => found.valid,
             Report::Json(report) => report.valid,
             Report::Csv(report) => report.valid,
-        }
+            Report::Unread(error) => return code_of(error),
+        };
+        if passes { 0 } else { REJECTED }
     }
 
     fn facts(&self) -> Value {
@@ -150,6 +158,7 @@ impl Looked {
             }
             Report::Json(report) => json!(report),
             Report::Csv(report) => json!(report),
+            Report::Unread(error) => json!({"error": error}),
         };
         facts["file"] = json!(self.name);
         facts
@@ -176,6 +185,7 @@ impl Looked {
                 painting.append(frames::csv_summary(name, report));
                 painting
             }
+            Report::Unread(_) => Painting::default(),
         }
     }
 }
@@ -195,16 +205,10 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
         log::redact_with(engine.log_redactor());
         let mut looked = Vec::new();
         for file in files {
-            match file.look(&engine, arguments).await {
-                Ok(one) => looked.push(one),
-                Err(error) => {
-                    engine.leave();
-                    return Err(error);
-                }
-            }
+            looked.push(file.look(&engine, arguments).await);
         }
         engine.leave();
-        Ok(looked)
+        Ok::<_, RequestError>(looked)
     })?;
     conclude(context.terminal, arguments, &looked)
 }
@@ -229,18 +233,18 @@ fn conclude(
         } else if arguments.sarif.is_none() {
             terminal.print_painting(&one.painting()).map_err(unprinted)?;
         }
+        if let (Report::Unread(error), false) = (&one.report, arguments.json) {
+            terminal.complain(&format!("{}: {}", one.name, error.message), &error.hint);
+        }
     }
     if arguments.write {
         for one in looked {
             write_fixed(terminal, one)?;
         }
     }
-    let passed = looked.iter().all(Looked::passes);
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(REJECTED)
-    })
+    // The gravest of them.
+    let code = looked.iter().map(Looked::code).max();
+    Ok(ExitCode::from(code.unwrap_or_default()))
 }
 
 fn write_fixed(terminal: Terminal, looked: &Looked) -> Result<(), RequestError> {
@@ -297,10 +301,20 @@ impl Job {
         })
     }
 
-    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Looked, RequestError> {
+    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Looked {
+        let looked = self.content.look(engine, arguments).await;
+        Looked {
+            name: self.name,
+            report: looked.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
+        }
+    }
+}
+
+impl Content {
+    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Report, RequestError> {
         let caller = &Caller::new("cli validate");
-        let report = match self.content {
-            Content::Code { language, code } => {
+        Ok(match self {
+            Self::Code { language, code } => {
                 let wish = CodeWish {
                     namespace: Namespace::default_name(),
                     language,
@@ -321,12 +335,8 @@ impl Job {
                     found,
                 }
             }
-            Content::Json(job) => Report::Json(job.look(engine, caller).await?),
-            Content::Csv(job) => Report::Csv(job.look(engine, caller).await?),
-        };
-        Ok(Looked {
-            name: self.name,
-            report,
+            Self::Json(job) => Report::Json(job.look(engine, caller).await?),
+            Self::Csv(job) => Report::Csv(job.look(engine, caller).await?),
         })
     }
 }

@@ -17,6 +17,7 @@ pub(super) fn of(looked: &[Looked]) -> Value {
     let mut rules = Rules::new();
     let mut results = Vec::new();
     let mut artifacts = Vec::new();
+    let mut unread = Vec::new();
     for (index, one) in looked.iter().enumerate() {
         let place = json!({"uri": uri(&one.name), "index": index});
         let mut artifact = json!({"location": {"uri": uri(&one.name)}});
@@ -37,6 +38,11 @@ pub(super) fn of(looked: &[Looked]) -> Value {
             }
             Report::Json(report) => of_json(&mut rules, &place, report, &mut results),
             Report::Csv(report) => of_csv(&mut rules, &place, report, &mut results),
+            Report::Unread(error) => unread.push(json!({
+                "level": "error",
+                "message": {"text": format!("{} {}", error.message, error.hint)},
+                "locations": [{"physicalLocation": {"artifactLocation": place}}],
+            })),
         }
         artifacts.push(artifact);
     }
@@ -48,7 +54,9 @@ pub(super) fn of(looked: &[Looked]) -> Value {
             "tool": {"driver": {
                 "name": "Ringfence", "version": version, "semanticVersion": version, "rules": rules.listed,
             }},
-            "invocations": [{"executionSuccessful": true}],
+            "invocations": [{
+                "executionSuccessful": unread.is_empty(), "toolExecutionNotifications": unread,
+            }],
             "columnKind": "unicodeCodePoints",
             "artifacts": artifacts,
             "results": results,

@@ -1,5 +1,5 @@
-//! Whose installer runs when. Few run at once, and each may take minutes: so a namespace never has all the seats, of those
-//! who wait the one with fewer goes first, and so many of a namespace may ask, and no more.
+//! Whose turn it is, where few may go at once and each may take long. A namespace never has all the seats where there is more
+//! than one, of those who wait the one with fewer goes first, and so many of a namespace may ask, and no more.
 
 use ringfence_types::Namespace;
 use std::{
@@ -8,17 +8,20 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Installers that run at once.
-const SEATS: usize = 3;
-/// Of one namespace among them.
-const SEATS_OF_ONE: usize = 2;
-/// Requests that wait for packages to be installed, by them or by somebody else.
-const ASKING_MAX: usize = 512;
-/// Of one namespace among them.
-const ASKING_MAX_OF_ONE: usize = 64;
+/// How many at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) seats: usize,
+    /// Of one namespace among them.
+    pub(crate) seats_of_one: usize,
+    /// Those who wait, and those who sit.
+    pub(crate) asking: usize,
+    /// Of one namespace among them.
+    pub(crate) asking_of_one: usize,
+}
 
-#[derive(Default)]
-pub(super) struct Seats {
+pub(crate) struct Seats {
+    bounds: Bounds,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -33,7 +36,7 @@ struct State {
 }
 
 /// One request that may wait.
-pub(super) struct Asking<'a> {
+pub(crate) struct Asking<'a> {
     seats: &'a Seats,
     namespace: Namespace,
 }
@@ -45,18 +48,26 @@ struct Waiting<'a> {
 }
 
 /// A seat that is taken.
-pub(super) struct Seat<'a> {
+pub(crate) struct Seat<'a> {
     seats: &'a Seats,
     namespace: Namespace,
 }
 
 impl Seats {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
     /// None: too many ask already.
-    pub(super) fn ask(&self, namespace: &Namespace) -> Option<Asking<'_>> {
+    pub(crate) fn ask(&self, namespace: &Namespace) -> Option<Asking<'_>> {
         let mut state = self.state();
         let all: usize = state.asking.values().sum();
         let own = state.asking.get(namespace).copied().unwrap_or(0);
-        if all >= ASKING_MAX || own >= ASKING_MAX_OF_ONE {
+        if all >= self.bounds.asking || own >= self.bounds.asking_of_one {
             return None;
         }
         state.asking.insert(namespace.clone(), own + 1);
@@ -73,7 +84,7 @@ impl Seats {
 
 impl<'a> Asking<'a> {
     /// Waits for a seat, for as long as the caller likes.
-    pub(super) async fn seat(&self) -> Seat<'a> {
+    pub(crate) async fn seat(&self) -> Seat<'a> {
         let seats = self.seats;
         let number = {
             let mut state = seats.state();
@@ -102,7 +113,7 @@ impl Waiting<'_> {
     /// If it is its turn.
     fn sit(&self, namespace: &Namespace) -> bool {
         let mut state = self.seats.state();
-        let is_next = state.next() == Some(self.number);
+        let is_next = state.next(self.seats.bounds) == Some(self.number);
         if is_next {
             *state.taken.entry(namespace.clone()).or_default() += 1;
         }
@@ -111,15 +122,15 @@ impl Waiting<'_> {
 }
 
 impl State {
-    fn next(&self) -> Option<u64> {
+    fn next(&self, bounds: Bounds) -> Option<u64> {
         let of = |namespace: &Namespace| self.taken.get(namespace).copied().unwrap_or(0);
-        if self.taken.values().sum::<usize>() >= SEATS {
+        if self.taken.values().sum::<usize>() >= bounds.seats {
             return None;
         }
         let may = self
             .waiting
             .iter()
-            .filter(|(_, namespace)| of(namespace) < SEATS_OF_ONE);
+            .filter(|(_, namespace)| of(namespace) < bounds.seats_of_one);
         // Of equals, the first.
         may.min_by_key(|(_, namespace)| of(namespace))
             .map(|(number, _)| *number)
@@ -167,6 +178,13 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
+    const BOUNDS: Bounds = Bounds {
+        seats: 3,
+        seats_of_one: 2,
+        asking: 32,
+        asking_of_one: 8,
+    };
+
     fn name(text: &str) -> Namespace {
         Namespace::try_from(text.to_owned()).unwrap()
     }
@@ -180,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_namespace_never_has_all_the_seats_and_who_has_fewer_goes_first() {
-        let seats = Seats::default();
+        let seats = Seats::new(BOUNDS);
         let (flood, other) = (name("flood"), name("other"));
         let asking: Vec<_> = (0..4).map(|_| seats.ask(&flood).unwrap()).collect();
         let quiet: Vec<_> = (0..3).map(|_| seats.ask(&other).unwrap()).collect();
@@ -204,7 +222,7 @@ mod tests {
 
     #[test]
     fn who_goes_away_leaves_no_seat_and_no_place_behind() {
-        let seats = Seats::default();
+        let seats = Seats::new(BOUNDS);
         let one = name("one");
         {
             let asking = seats.ask(&one).unwrap();
@@ -219,10 +237,12 @@ mod tests {
 
     #[test]
     fn so_many_ask_and_no_more() {
-        let seats = Seats::default();
-        let own: Vec<_> = (0..ASKING_MAX_OF_ONE).map(|_| seats.ask(&name("one"))).collect();
+        let seats = Seats::new(BOUNDS);
+        let own: Vec<_> = (0..BOUNDS.asking_of_one)
+            .map(|_| seats.ask(&name("one")))
+            .collect();
         assert!(own.iter().all(Option::is_some) && seats.ask(&name("one")).is_none());
-        let rest = ASKING_MAX - ASKING_MAX_OF_ONE;
+        let rest = BOUNDS.asking - BOUNDS.asking_of_one;
         let others: Vec<_> = (0..rest).map(|n| seats.ask(&name(&format!("n{n}")))).collect();
         assert!(others.iter().all(Option::is_some) && seats.ask(&name("late")).is_none());
         drop(own);
