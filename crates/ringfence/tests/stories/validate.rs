@@ -83,12 +83,16 @@ fn a_file_that_cannot_be_checked_is_told_and_the_others_are_checked() {
     let schema = files.file("schema.json", &schema.to_string());
     let words = [data.as_str(), &good, "--schema", &schema];
     let output = validate(&words);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    // Too many steps, or on a slow machine too much time.
+    let is_slow = output.status.code() == Some(125);
+    assert!(is_slow || output.status.code() == Some(2), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        told.contains("data.json: the schema and the JSON together need too many steps"),
-        "{told}"
-    );
+    let why = if is_slow {
+        "its parser took longer"
+    } else {
+        "need too many steps"
+    };
+    assert!(told.contains("data.json: ") && told.contains(why), "{told}");
     assert!(out(&output).contains("good.py: passed"), "{output:?}");
     let output = validate(&[&words[..], &["--sarif"]].concat());
     let run = &json_of(&output)["runs"][0];
@@ -104,7 +108,8 @@ fn a_file_that_cannot_be_checked_is_told_and_the_others_are_checked() {
     assert_eq!(run["artifacts"].as_array().unwrap().len(), 2);
     let output = validate(&[&words[..], &["--json"]].concat());
     let first: Value = serde_json::from_str(out(&output).lines().next().unwrap()).unwrap();
-    assert_eq!(first["error"]["code"], "invalid_argument");
+    let code = first["error"]["code"].as_str().unwrap();
+    assert!(["invalid_argument", "check_failed"].contains(&code), "{code}");
 }
 
 #[test]
