@@ -4,7 +4,8 @@ use crate::{
     CodeAnswer,
     rule::{Checked, Finding},
 };
-use ringfence_types::{Complexity, ISSUES_MAX, Issue, Severity, Summary, Validation, Verdict};
+use ringfence_types::{Complexity, ERRORS_MAX, ISSUES_MAX, Issue, Severity, Summary, Validation, Verdict};
+use std::cmp::Reverse;
 
 pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     let Checked {
@@ -12,14 +13,26 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
         mut analysis,
         fix,
     } = checked;
-    findings.sort_by_key(|finding| (finding.range.start, finding.range.end, finding.rule.id));
+    let by_position = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
+    findings.sort_by_key(by_position);
     let issues_total = u32::try_from(findings.len()).unwrap_or(u32::MAX);
-    let is_error = |finding: &&Finding| finding.severity == Severity::Error;
-    let errors_total = findings.iter().filter(is_error).count();
+    let count = |severity| {
+        findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    };
+    let (errors_total, warnings_total) = (count(Severity::Error), count(Severity::Warning));
     let recommendations = recommendations(&findings);
+    // What is not listed is never graver than what is: whoever judges by the list judges by all of them.
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    findings.truncate(ISSUES_MAX);
+    findings.sort_by_key(by_position);
     let lines = Lines::of(code);
-    let listed = findings.into_iter().take(ISSUES_MAX);
-    let issues: Vec<Issue> = listed.map(|finding| issue(finding, &lines)).collect();
+    let issues: Vec<Issue> = findings
+        .into_iter()
+        .map(|finding| issue(finding, &lines))
+        .collect();
     analysis.line_count = u32::try_from(code.lines().count()).unwrap_or(u32::MAX);
     analysis.character_count = u32::try_from(code.chars().count()).unwrap_or(u32::MAX);
     analysis.estimated_complexity = match analysis.cyclomatic_complexity {
@@ -39,7 +52,7 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     let validation = Validation {
         valid: verdict != Verdict::Reject,
         verdict,
-        validation: summary(&issues, errors_total),
+        validation: summary(&issues, errors_total, warnings_total),
         issues,
         issues_total,
         fixes_applied: patches.iter().map(|patch| patch.statement.clone()).collect(),
@@ -85,20 +98,15 @@ fn issue(finding: Finding, lines: &Lines<'_>) -> Issue {
 }
 
 const RECOMMENDATIONS_MAX: usize = 20;
-const ERRORS_MAX: usize = 100;
 
-fn summary(issues: &[Issue], errors_total: usize) -> Summary {
+fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summary {
     let errors: Vec<String> = issues
         .iter()
         .filter(|issue| issue.severity == Severity::Error)
         .take(ERRORS_MAX)
         .map(|issue| format!("line {}: {}", issue.line, issue.message))
         .collect();
-    let warnings = issues
-        .iter()
-        .filter(|issue| issue.severity == Severity::Warning)
-        .count();
-    let message = match (errors_total, warnings) {
+    let message = match (errors_total, warnings_total) {
         (0, 0) => "Nothing was found.".to_owned(),
         (0, 1) => "There is 1 warning.".to_owned(),
         (0, count) => format!("There are {count} warnings."),

@@ -12,9 +12,7 @@ use crate::{
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
 use ringfence_jail::worker;
-use ringfence_types::{
-    Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation, Verdict,
-};
+use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation};
 use std::{
     collections::BTreeSet,
     io,
@@ -133,9 +131,13 @@ impl Checker {
         })
     }
 
+    /// Gives it a question. One that has ended takes none.
+    async fn give(&mut self, question: &[u8]) -> io::Result<()> {
+        self.questions.write_all(question).await
+    }
+
     /// Its answer. After an error it is good for nothing.
-    async fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
-        self.questions.write_all(question).await?;
+    async fn answer(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 4];
         self.answers.read_exact(&mut length).await?;
         let length = u32::from_be_bytes(length);
@@ -174,16 +176,20 @@ pub(crate) async fn ask(
     let _seat = timeout(PATIENCE, asking.seat()).await.map_err(|_| busy())?;
     let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
     let asked = async {
-        // One that has waited may have ended meanwhile; the next is new.
-        while let Some(mut kept) = checkers.take()? {
-            match kept.ask(&frame).await {
-                Ok(answer) => return Ok((kept, answer)),
+        let mut checker = loop {
+            // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
+            let (mut checker, is_new) = match checkers.take()? {
+                Some(kept) => (kept, false),
+                None => (Checker::start(house).await?, true),
+            };
+            match checker.give(&frame).await {
+                Ok(()) => break checker,
+                Err(_) if is_new => return Err(failed("it ended its parser")),
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
             }
-        }
-        let mut made = Checker::start(house).await?;
-        let answer = made.ask(&frame).await;
-        Ok((made, answer.map_err(|_| failed("it ended its parser"))?))
+        };
+        let answer = checker.answer().await;
+        Ok((checker, answer.map_err(|_| failed("it ended its parser"))?))
     };
     let Ok(asked) = timeout(patience, asked).await else {
         return Err(failed(&format!(
@@ -313,11 +319,7 @@ fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<(), Re
     };
     let mut refused = found.issues.iter().filter(|issue| issue.severity >= bar);
     let Some(first) = refused.next() else {
-        // The list is cut at its maximum, and what lies past it may be worse.
-        return match found.verdict {
-            Verdict::Reject => Err(rejected(found, &found.validation.message, "Mend what is listed.")),
-            _ => Ok(()),
-        };
+        return Ok(());
     };
     let more = match refused.count() {
         0 => String::new(),
@@ -333,11 +335,7 @@ fn rejected(found: &Validation, what: &str, hint: &str) -> RequestError {
         format!("the code was refused before it ran: {what}."),
         hint,
     );
-    error.validation = Some(Box::new(Validation {
-        valid: false,
-        verdict: Verdict::Reject,
-        ..found.clone()
-    }));
+    error.validation = Some(Box::new(found.clone().rejected()));
     error
 }
 

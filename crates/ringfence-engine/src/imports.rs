@@ -22,18 +22,7 @@ pub(crate) fn rules(
             )),
         };
     }
-    let chosen = profile.unwrap_or(check.profile);
-    if chosen != check.profile && !check.profiles.contains(&chosen) {
-        let offered: Vec<&str> = check.profiles.iter().map(|profile| profile.as_str()).collect();
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            format!("the profile `{}` is not offered here.", chosen.as_str()),
-            format!(
-                "Offered: {}. The operator says so in `check.profiles`.",
-                offered.join(", ")
-            ),
-        ));
-    }
+    let chosen = check.choose(profile)?;
     if let Some(module) = named
         .into_iter()
         .flatten()
@@ -65,16 +54,41 @@ pub(crate) fn rules(
     })
 }
 
+impl CheckSettings {
+    /// The profile of a request that names this one, or none.
+    pub fn choose(&self, named: Option<Profile>) -> Result<Profile, RequestError> {
+        let chosen = named.unwrap_or(self.profile);
+        if self.offered().any(|profile| profile == chosen) {
+            return Ok(chosen);
+        }
+        let offered: Vec<&str> = self.offered().map(Profile::as_str).collect();
+        Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("the profile `{}` is not offered here.", chosen.as_str()),
+            format!(
+                "Offered: {}. The operator says so in `check.profiles`.",
+                offered.join(", ")
+            ),
+        ))
+    }
+
+    /// Those that callers may choose, and the one of those who name none.
+    pub fn offered(&self) -> impl Iterator<Item = Profile> {
+        let is_offered = |profile: &Profile| *profile == self.profile || self.profiles.contains(profile);
+        Profile::ALL.iter().copied().filter(is_offered)
+    }
+}
+
 /// May a caller name it: where everything is offered, or something that it is, or lies below.
 fn is_offered(check: &CheckSettings, module: &ModuleName) -> bool {
-    let all = check.profiles.contains(&Profile::Unrestricted) || check.profile == Profile::Unrestricted;
+    let all = check.offered().any(|profile| profile == Profile::Unrestricted);
     let covers = |other: &ModuleName| {
         let below = module.as_str().strip_prefix(other.as_str());
         below.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    let of_profiles = check.profiles.iter().chain([&check.profile]).copied();
     all || check.allowed_imports.iter().any(covers)
-        || of_profiles
+        || check
+            .offered()
             .filter_map(profile::modules)
             .flatten()
             .any(|other| covers(&other))

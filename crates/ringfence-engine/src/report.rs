@@ -229,15 +229,16 @@ fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
 
 fn refused(event: &Blocked, profile: &str) -> Denial {
     let place = event.line.map_or(String::new(), |line| format!(" (line {line})"));
+    let list = match profile {
+        "unrestricted" => "`allowed_imports`".to_owned(),
+        profile => format!("the profile `{profile}`"),
+    };
     Denial {
         rule: "blocked_import".to_owned(),
         layer: "language".to_owned(),
-        what: format!(
-            "import of `{}`{place} is not in the profile `{profile}`",
-            event.module
-        ),
+        what: format!("import of `{}`{place} is not in {list}", event.module),
         hint: format!(
-            "Name it in allowed_imports: [\"{}\"], or choose a profile that has it.",
+            "Name it by `allowed_imports: [\"{}\"]`, or choose a profile that has it.",
             event.module
         ),
     }
@@ -347,8 +348,8 @@ mod tests {
         );
         assert!(denial.hint.contains("allowed_imports: [\"os\"]"));
         assert_eq!(
-            refused(&event(None), "basic").what,
-            "import of `os` is not in the profile `basic`"
+            refused(&event(None), "unrestricted").what,
+            "import of `os` is not in `allowed_imports`"
         );
     }
 

@@ -54,24 +54,48 @@ pub enum SchemaWish {
     Inline(Value),
 }
 
+/// What a record is about.
+struct About<'a> {
+    action: Action,
+    namespace: &'a Namespace,
+    text: &'a [u8],
+}
+
+impl<'a> About<'a> {
+    fn data(namespace: &'a Namespace, text: &'a [u8]) -> Self {
+        Self {
+            action: Action::DataValidated,
+            namespace,
+            text,
+        }
+    }
+}
+
 impl Engine {
     /// What is found of code, without running it.
     pub async fn validate_code(&self, caller: &Caller, wish: CodeWish) -> Result<Validation, RequestError> {
+        let mut details = json!({"language": wish.language});
+        let found = self.look_at(&wish, &mut details).await;
+        let about = About {
+            action: Action::CodeValidated,
+            namespace: &wish.namespace,
+            text: wish.code.as_bytes(),
+        };
+        self.note_check(caller, about, details, found).await
+    }
+
+    async fn look_at(&self, wish: &CodeWish, details: &mut Value) -> Result<Validation, RequestError> {
         if wish.code.len() > CODE_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the code is longer than 1 MiB.",
-                "Send it in parts.",
+                "Put its data into files.",
             ));
         }
         let house = self.house();
         let settings = &house.policy().check;
-        let rules = imports::rules(
-            settings,
-            wish.language,
-            wish.profile,
-            wish.allowed_imports.as_ref(),
-        )?;
-        let mut details = json!({"language": wish.language, "profile": rules.profile.as_str()});
+        let named = wish.allowed_imports.as_ref();
+        let rules = imports::rules(settings, wish.language, wish.profile, named)?;
+        details["profile"] = json!(rules.profile.as_str());
         let question = CodeQuestion {
             language: wish.language,
             rules,
@@ -80,22 +104,11 @@ impl Engine {
             known_imports: settings.known_imports.clone(),
             local_modules: BTreeSet::new(),
         };
-        let found = check::code(house, &wish.namespace, question, wish.code.as_bytes()).await;
-        if let Ok(answer) = &found {
-            details["verdict"] = json!(answer.validation.verdict);
-            details["issues"] = json!(answer.validation.issues_total);
-        }
-        let text = wish.code.as_bytes();
-        self.note_check(
-            caller,
-            Action::CodeValidated,
-            &wish.namespace,
-            text,
-            details,
-            found.as_ref().err(),
-        )
-        .await?;
-        found.map(|answer| answer.validation)
+        let answer = check::code(house, &wish.namespace, question, wish.code.as_bytes()).await?;
+        let found = answer.validation;
+        details["verdict"] = json!(found.verdict);
+        details["issues"] = json!(found.issues_total);
+        Ok(found)
     }
 
     /// What is found of JSON text.
@@ -106,97 +119,90 @@ impl Engine {
         schema: SchemaWish,
         data: &str,
     ) -> Result<JsonReport, RequestError> {
-        check_size(data)?;
         let (name, schema) = match schema {
-            SchemaWish::Inline(schema) => ("inline".to_owned(), schema),
+            SchemaWish::Inline(schema) => ("inline".to_owned(), Ok(schema)),
             SchemaWish::Named(name) => {
-                let schema = self.schema(&name)?;
+                let schema = self.schema(&name);
                 (name, schema)
             }
         };
-        let details = json!({"kind": "json", "schema": name});
-        let question = Question::Json(JsonQuestion { name, schema });
-        match self.data(caller, namespace, &question, data, details).await? {
-            Answer::Json(report) => Ok(report),
-            _ => Err(check::nonsense()),
+        let mut details = json!({"kind": "json", "schema": excerpt(&name)});
+        let found = async {
+            let schema = schema?;
+            let question = Question::Json(JsonQuestion { name, schema });
+            match self.ask(namespace, &question, data.as_bytes()).await? {
+                Answer::Json(report) => Ok(report),
+                _ => Err(check::nonsense()),
+            }
+        };
+        let found = found.await;
+        if let Ok(report) = &found {
+            details["valid"] = json!(report.valid);
+            details["errors"] = json!(report.errors_total);
         }
+        let about = About::data(namespace, data.as_bytes());
+        self.note_check(caller, about, details, found).await
     }
 
-    /// What is found of a table.
+    /// What is found of a table, whatever its encoding.
     pub async fn validate_csv(
         &self,
         caller: &Caller,
         namespace: &Namespace,
         question: CsvQuestion,
-        content: &str,
+        content: &[u8],
     ) -> Result<CsvReport, RequestError> {
-        check_size(content)?;
-        let question = Question::Csv(question);
-        match self
-            .data(caller, namespace, &question, content, json!({"kind": "csv"}))
-            .await?
-        {
-            Answer::Csv(report) => Ok(report),
-            _ => Err(check::nonsense()),
+        let found = match self.ask(namespace, &Question::Csv(question), content).await {
+            Ok(Answer::Csv(report)) => Ok(report),
+            Ok(_) => Err(check::nonsense()),
+            Err(error) => Err(error),
+        };
+        let mut details = json!({"kind": "csv"});
+        if let Ok(report) = &found {
+            details["valid"] = json!(report.valid);
+            details["errors"] = json!(report.errors_total);
         }
+        let about = About::data(namespace, content);
+        self.note_check(caller, about, details, found).await
     }
 
-    async fn data(
+    async fn ask(
         &self,
-        caller: &Caller,
         namespace: &Namespace,
         question: &Question,
-        text: &str,
-        mut details: Value,
+        text: &[u8],
     ) -> Result<Answer, RequestError> {
-        let found = check::ask(self.house(), namespace, question, text.as_bytes()).await;
-        let valid = match &found {
-            Ok(Answer::Json(report)) => Some((report.valid, report.errors_total)),
-            Ok(Answer::Csv(report)) => Some((report.valid, report.errors_total)),
-            _ => None,
-        };
-        if let Some((valid, errors)) = valid {
-            details["valid"] = json!(valid);
-            details["errors"] = json!(errors);
+        if text.len() > DATA_BYTES_MAX {
+            return Err(RequestError::invalid(
+                "the data are larger than 16 MiB.",
+                "Send a part, or have a program look at the file.",
+            ));
         }
-        self.note_check(
-            caller,
-            Action::DataValidated,
-            namespace,
-            text.as_bytes(),
-            details,
-            found.as_ref().err(),
-        )
-        .await?;
-        found
+        check::ask(self.house(), namespace, question, text).await
     }
 
-    /// No record, no answer.
-    async fn note_check(
+    /// No record, no answer; and what was refused is on record, too.
+    async fn note_check<T>(
         &self,
         caller: &Caller,
-        action: Action,
-        namespace: &Namespace,
-        text: &[u8],
+        about: About<'_>,
         mut details: Value,
-        error: Option<&RequestError>,
-    ) -> Result<(), RequestError> {
-        let digest = Sha256::digest(text);
-        details["sha256"] = json!(
-            digest
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        );
-        details["bytes"] = json!(text.len());
-        if let Some(error) = error {
-            details["code"] = json!(error.code.as_str());
-        }
-        let outcome = match error {
-            None => Outcome::Ok,
-            Some(_) => Outcome::Failed,
+        found: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let digest = Sha256::digest(about.text);
+        let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+        details["sha256"] = json!(digits.collect::<String>());
+        details["bytes"] = json!(about.text.len());
+        let outcome = match &found {
+            Ok(_) => Outcome::Ok,
+            Err(error) => {
+                details["code"] = json!(error.code.as_str());
+                Outcome::Failed
+            }
         };
-        self.note(caller, action, outcome, namespace, details).await
+        self.note(caller, about.action, outcome, about.namespace, details)
+            .await?;
+        found
     }
 
     /// The registered JSON Schemas, by name: the operator's before the built-in ones.
@@ -220,24 +226,15 @@ impl Engine {
         found.map(|(_, schema)| schema).ok_or_else(|| {
             RequestError::new(
                 ErrorCode::NotFound,
-                format!(
-                    "there is no schema `{}`.",
-                    name.chars().take(64).collect::<String>()
-                ),
+                format!("there is no schema `{}`.", excerpt(name)),
                 format!("There are: {}. Or send a schema in its place.", names.join(", ")),
             )
         })
     }
 }
 
-fn check_size(text: &str) -> Result<(), RequestError> {
-    if text.len() > DATA_BYTES_MAX {
-        return Err(RequestError::invalid(
-            "the data are larger than 16 MiB.",
-            "Send a part, or have a program look at the file.",
-        ));
-    }
-    Ok(())
+fn excerpt(name: &str) -> String {
+    name.chars().take(64).collect()
 }
 
 /// Every rule by which code is read.

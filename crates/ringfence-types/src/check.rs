@@ -60,7 +60,7 @@ pub struct Validation {
     pub valid: bool,
     /// In one word.
     pub verdict: Verdict,
-    /// By position; at most [`ISSUES_MAX`].
+    /// By position; at most [`ISSUES_MAX`], the graver before the others.
     pub issues: Vec<Issue>,
     /// All of them.
     pub issues_total: u32,
@@ -76,11 +76,33 @@ pub struct Validation {
     pub recommendations: Vec<String>,
 }
 
-/// Errors alone, one line each.
+impl Validation {
+    /// The same, where a warning is enough to reject.
+    #[must_use]
+    pub fn rejected(mut self) -> Self {
+        self.valid = false;
+        self.verdict = Verdict::Reject;
+        self.validation.valid = false;
+        if self.validation.errors.is_empty() {
+            let warnings = self
+                .issues
+                .iter()
+                .filter(|issue| issue.severity == Severity::Warning);
+            let lines = warnings.map(|issue| format!("line {}: {}", issue.line, issue.message));
+            self.validation.errors = lines.take(ERRORS_MAX).collect();
+        }
+        self
+    }
+}
+
+/// The most lines of a [`Summary`].
+pub const ERRORS_MAX: usize = 100;
+
+/// What rejects it, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// No finding is an error.
+    /// Nothing rejects it.
     pub valid: bool,
     /// `line 3: ...`
     pub errors: Vec<String>,

@@ -15,8 +15,8 @@ mod session;
 mod words;
 
 pub use check::{
-    Analysis, Complexity, CsvError, CsvReport, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError, JsonReport,
-    ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
+    Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
+    JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
 };
 pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};

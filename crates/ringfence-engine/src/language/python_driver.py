@@ -104,14 +104,17 @@ def _ringfence(sys, forked, session, guard):
         guard['begin'](checks['imports'], checks['profile'], script, here, packages)
         main['__loader__'] = None
     def patch(checks):
-        """Imports that the program forgot. One that fails leaves the name undefined, as the program has it."""
+        """Imports that the program forgot. One that fails leaves the name undefined, as the program has it, and tells
+        why when the program ends of that."""
         for name, statement in checks['patches']:
-            if name not in main:
+            # A file of the caller's that has the module's name is the caller's to import.
+            place = os.path.join(here, statement.split()[1].partition('.')[0])
+            if name not in main and not os.path.exists(place) and not os.path.exists(place + '.py'):
                 try:
                     exec(compile(statement, '<ringfence>', 'exec', dont_inherit=True), main)
                     patched[name] = main.get(name)
-                except Exception:
-                    pass
+                except Exception as error:
+                    unpatched[name] = error
     def release():
         if guard and guard['allowed'] is not None:
             guard['end']()
@@ -168,7 +171,7 @@ def _ringfence(sys, forked, session, guard):
     for name in [name for name in main if name not in ('__name__', '__builtins__', '__loader__', '__spec__')]:
         del main[name]
     main.update(__doc__=None, __package__=None, __file__=None, __cached__=None, __annotations__={})
-    given, patched = set(main), {}
+    given, patched, unpatched = set(main), {}, {}
     if forked:
         import ctypes, gc, json, time
         rehearsed = rehearse()
@@ -200,7 +203,7 @@ def _ringfence(sys, forked, session, guard):
     if serving:
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
                  'compiled': compiled, 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge,
-                 'restrict': restrict, 'patch': patch, 'release': release}
+                 'restrict': restrict, 'patch': patch, 'release': release, 'unpatched': unpatched}
         exec(session, words)
         report = words['report']
         status = words['serve']()
@@ -226,7 +229,7 @@ def _ringfence(sys, forked, session, guard):
     except SystemExit as leave:
         status = leave
     except BaseException as error:
-        words = {'sys': sys, 'script': script, 'tell': tell}
+        words = {'sys': sys, 'script': script, 'tell': tell, 'unpatched': unpatched}
         exec(explain, words)
         words['explain'](error)
         status = 1

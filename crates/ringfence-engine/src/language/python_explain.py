@@ -10,6 +10,13 @@ def cleared(trace):
         at = at.tb_next
     return trace
 def explain(error):
+    if type(error) is NameError:
+        missing = str(error).split("'")[1:2]
+        cause = unpatched.get(missing[0]) if missing else None
+        if cause is not None:
+            # Of the import that was added for the name; it stands where the name is used.
+            error = cause.with_traceback(error.__traceback__)
+            error.__cause__ = error.__context__ = None
     kind = type(error)
     trace = error.__traceback__
     # The driver's frames, and those of the event loop that it started, come before the caller's file.

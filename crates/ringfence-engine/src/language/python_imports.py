@@ -9,10 +9,10 @@ HIDDEN = ('__builtins__', '__cached__', '__dir__', '__getattr__', '__loader__', 
 LIVE = {'time': {'altzone', 'daylight', 'timezone', 'tzname'}, 'tempfile': {'tempdir'},
         'sys': {name for name in vars(sys) if not callable(getattr(sys, name))}}
 modules, getframe, Module, builtins = sys.modules, sys._getframe, type(sys), sys.modules['builtins']
-bootstrap = sys.modules['_frozen_importlib']
+bootstrap, finder = sys.modules['_frozen_importlib'], sys.modules['_frozen_importlib_external'].PathFinder
 original, loaders = builtins.__import__, (builtins.__loader__, builtins.__spec__)
 # None: nothing is refused.
-allowed, parents, profile, script = None, (), '', None
+allowed, parents, profile, script, own = None, (), '', None, '/'
 # An interrupt came while it was working, and is for the caller's code.
 late = False
 roots, views, behind, told = ('\0',), {}, {}, set()
@@ -21,20 +21,29 @@ class View(Module):
     """A module without what may not be imported. As fast as one, because what it shows is in its own dictionary."""
     __slots__ = ()
     def __setattr__(self, key, value):
-        """The module has it, too: `tempfile.tempdir = '/x'` is for the module's functions."""
+        """The module has it, too, where it is a setting: `tempfile.tempdir = '/x'` is for the module's functions. What they call
+        stays theirs."""
         real, live, partial = behind.get(id(self), (None, (), True))
-        if not partial and key[:2] != '__':
-            setattr(real, key, behind[id(value)][0] if type(value) is View else value)
+        if not partial and is_setting(real, key) and not callable(value) and type(value) is not View:
+            setattr(real, key, value)
         if key not in live:
             Module.__setattr__(self, key, value)
     def __delattr__(self, key):
         real, live, partial = behind.get(id(self), (None, (), True))
-        if not partial and key[:2] != '__' and key in vars(real):
+        if not partial and is_setting(real, key):
             delattr(real, key)
         if key not in live:
             Module.__delattr__(self, key)
 View.__name__ = View.__qualname__ = 'module'
 View.__module__ = 'builtins'
+
+def is_hidden(key):
+    """Ways around the import, and what is for the module alone."""
+    return key in HIDDEN or key[:1] == '_' and key[:2] != '__'
+
+def is_setting(real, key):
+    value = vars(real).get(key, real)
+    return key[:1] != '_' and not issubclass(type(value), Module) and not callable(value)
 
 def may(name):
     """A module, and what lies below it."""
@@ -42,6 +51,17 @@ def may(name):
     while name and names is not None and name not in names:
         name = name.rpartition('.')[0]
     return bool(name)
+
+def is_own(name):
+    """A file of the caller's: what it imports is refused as if it stood in the program. None of them takes the place of a
+    module that is installed."""
+    name = name.partition('.')[0]
+    if not name or name in sys.builtin_module_names or bootstrap.FrozenImporter.find_spec(name):
+        return False
+    if finder.find_spec(name, [place for place in sys.path if place and not (place + '/').startswith(own)]):
+        return False
+    spec = finder.find_spec(name, [own])
+    return spec is not None and (type(spec.origin) is str or spec.submodule_search_locations is not None)
 
 def is_shelved(module):
     """Does it come with the interpreter, or as a package: whatever else there is, is the caller's own."""
@@ -79,6 +99,8 @@ def refusal(name, frame):
         told.add((what, line))
         tell(b'S', '{"rule":"blocked_import","what":"%s","line":%s}' % (what, 'null' if line is None else line), 1024)
         send()
+    if profile == 'unrestricted':
+        return "ringfence: module '%s' is not in allowed_imports" % name
     return "ringfence: module '%s' is not in the profile %s (allowed_imports could name it)" % (name, profile)
 
 def below(real, key, value, partial):
@@ -105,26 +127,34 @@ def show(made, real, live, partial):
     space = vars(made)
     if not partial:
         space.update(vars(real))
-        for key in [key for key, value in space.items() if issubclass(type(value), Module)]:
+        for key in [key for key, value in space.items() if is_hidden(key) or issubclass(type(value), Module)]:
             del space[key]
-        for key in (*HIDDEN, *live):
+        for key in live:
             space.pop(key, None)
     # One that loads nothing.
     spec, seen = real.__spec__, bootstrap.ModuleSpec(real.__name__, None, origin=real.__spec__.origin)
     seen.has_location = spec.has_location
+    def lacks(key):
+        return AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key))
     def __getattr__(key):
-        if key in HIDDEN and allowed is not None:
-            raise AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key))
+        if allowed is not None and is_hidden(key):
+            # A library that was given the module by the caller's code knows its own.
+            if key in HIDDEN or key not in vars(real) or not is_library(getframe(1)):
+                value = vars(real).get(key)
+                is_module = key not in HIDDEN and issubclass(type(value), Module)
+                raise AttributeError(refusal(value.__name__, getframe(1))) if is_module else lacks(key)
+            return vars(real)[key]
         if partial and allowed is not None:
             path = '%s.%s' % (real.__name__, key)
             if not may(path) and path not in parents:
-                raise AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key) if key[:2] == '__'
-                                     else refusal(real.__name__, getframe(1)))
+                raise lacks(key) if key[:2] == '__' else AttributeError(refusal(real.__name__, getframe(1)))
         if real is sys and key == 'modules' and allowed is not None:
             return {name: view(module, False) for name, module in list(modules.items()) if may(name)}
-        value = getattr(real, key)
+        value = getattr(real, key, made)
+        if value is made:
+            raise lacks(key)  # without the module, which the interpreter's own error has
         if not issubclass(type(value), Module):
-            if not partial and key not in live and real is not sys and vars(real).get(key, made) is value:
+            if not partial and not is_hidden(key) and key not in live and real is not sys and vars(real).get(key, made) is value:
                 space[key] = value
             return value
         child = below(real, key, value, partial)
@@ -135,9 +165,9 @@ def show(made, real, live, partial):
         return child
     def __dir__():
         real_names = vars(real)
-        return [key for key in sorted({*space, *(() if partial else dir(real))} - {*HIDDEN})
-                if key in space or not issubclass(type(real_names.get(key)), Module)
-                or below(real, key, real_names[key], partial) is not None]
+        return [key for key in sorted({*space, *(() if partial else dir(real))}) if not is_hidden(key) and (
+                key in space or not issubclass(type(real_names.get(key)), Module)
+                or below(real, key, real_names[key], partial) is not None)]
     space.update(__spec__=seen, __loader__=None, __getattr__=__getattr__, __dir__=__dir__)
     if real.__name__ == 'importlib':
         space.update(__import__=imported, import_module=import_module)
@@ -172,14 +202,15 @@ def absolute(name, space, level):
 
 def give(name, names, frame):
     """Imports for the caller's code."""
-    is_whole = may(name)
+    is_whole = may(name) or is_own(name)
     if not is_whole and not (names and name in parents and all(may('%s.%s' % (name, each)) for each in names)):
         raise ImportError(refusal(name, frame), name=name)
     found = original(name, None, None, names, 0)
     if name == 'dataclasses' and is_shelved(found):
         know_views(found)
     if not names:
-        return view(found, not may(name.partition('.')[0]))
+        top = name.partition('.')[0]
+        return view(found, not may(top) and not is_own(top))
     made = view(found, not is_whole)
     if type(made) is View:
         for each in names:
@@ -223,7 +254,7 @@ def import_module(name, package=None):
         return original('importlib').import_module(name, package)
     level = len(name) - len(name.lstrip('.'))
     name = absolute(name[level:], {'__package__': package}, level)
-    if not may(name):
+    if not may(name) and not is_own(name):
         raise ImportError(refusal(name, getframe(1)), name=name)
     original(name, None, None, (), 0)
     return view(modules[name], False)
@@ -244,7 +275,7 @@ def find_roots():
 
 def begin(names, of_profile, of_script, here, packages):
     """From now on the caller's code imports these modules, and no others."""
-    global allowed, parents, profile, script, original, told, roots, late
+    global allowed, parents, profile, script, own, original, told, roots, late
     if packages or len(roots) == 1:
         find_roots()
         roots += (packages + '/',) if packages else ()
@@ -258,7 +289,7 @@ def begin(names, of_profile, of_script, here, packages):
             above.add(name)
             at = name.rfind('.')
     profile, script, told, parents, allowed = of_profile, of_script, set(), above, {'__future__', *names}
-    late = False
+    late, own = False, here + '/'
     if builtins.__import__ is not imported:
         original, builtins.__import__ = builtins.__import__, imported
     builtins.__loader__ = builtins.__spec__ = None

@@ -122,7 +122,7 @@ def explain(error, script):
     while trace and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
     error.__traceback__ = trace
-    words = {'sys': sys, 'script': script, 'tell': tell}
+    words = {'sys': sys, 'script': script, 'tell': tell, 'unpatched': unpatched}
     exec(explaining, words)
     words['explain'](error)
 
@@ -158,6 +158,7 @@ def perform(request):
     global armed
     script = remember(request['name'], request['call'], request['code'])
     value, failure, last, before = None, None, None, sys.stdin
+    unpatched.clear()
     try:
         enter(request)
         checks = request.get('checks')

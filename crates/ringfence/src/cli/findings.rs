@@ -1,5 +1,6 @@
 //! What was found of a script that runs, on stderr beside its output.
 
+use super::hints;
 use crate::{
     frames::{self, Bounds},
     terminal::Terminal,
@@ -25,6 +26,7 @@ impl Source {
 
     /// Warnings and errors; notes are for `ringfence validate`.
     pub(super) fn tell(&self, terminal: Terminal, found: &Validation) {
+        let found = &hints::found_in_commands(found.clone());
         let frames = frames::of_code(&self.name, &self.code, found, Bounds::BESIDE);
         if !frames.is_empty() {
             terminal.note_painting(&frames);

@@ -1,7 +1,7 @@
 //! Refusals are written for the callers of tools. At the command line their hints name commands and flags instead, and this is
 //! the only place that knows both.
 
-use ringfence_types::RequestError;
+use ringfence_types::{RequestError, Validation};
 
 const COMMANDS: [(&str, &str); 18] = [
     ("`create_session`", "`ringfence session create`"),
@@ -26,13 +26,41 @@ const COMMANDS: [(&str, &str); 18] = [
 
 /// The same refusal, in the words of commands.
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
-    for (tool, command) in COMMANDS {
-        if error.message.contains(tool) || error.hint.contains(tool) {
-            error.message = error.message.replace(tool, command);
-            error.hint = error.hint.replace(tool, command);
-        }
+    error.message = words(&error.message);
+    error.hint = words(&error.hint);
+    if let Some(found) = error.validation.take() {
+        error.validation = Some(Box::new(found_in_commands(*found)));
     }
     error
+}
+
+/// The same findings.
+pub(super) fn found_in_commands(mut found: Validation) -> Validation {
+    for issue in &mut found.issues {
+        issue.hint = words(&issue.hint);
+    }
+    for advice in &mut found.recommendations {
+        *advice = words(advice);
+    }
+    found
+}
+
+/// The same text.
+pub(super) fn words(text: &str) -> String {
+    let mut said = text.to_owned();
+    // Bounded: each turn takes one away.
+    while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
+        let Some((module, after)) = rest.split_once("\"]`") else {
+            break;
+        };
+        said = format!("{before}`--allow-import {module}`{after}");
+    }
+    for (tool, command) in COMMANDS {
+        if said.contains(tool) {
+            said = said.replace(tool, command);
+        }
+    }
+    said
 }
 
 #[cfg(test)]
@@ -48,5 +76,10 @@ mod tests {
             "`ringfence session list` names those there are; `ringfence session create` makes one."
         );
         assert_eq!(said.message, "there is none.");
+        assert_eq!(
+            words("add it by `allowed_imports: [\"os.path\"]`, or all to `allowed_imports`."),
+            "add it by `--allow-import os.path`, or all to `--allow-import`."
+        );
+        assert_eq!(words("`allowed_imports: [\""), "`allowed_imports: [\"");
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn unclear(script: &Path) -> RequestError {
             "the language of {} is not clear from its name or its first line.",
             script.display()
         ),
-        "Name it: `--language python`, `node`, `typescript` or `shell`.",
+        "Name it: `--language python`, `node`, `typescript` or `shell`. Known endings: py, js, mjs, cjs, ts, mts, cts, sh, bash.",
     )
 }
 

@@ -56,7 +56,7 @@ pub(super) struct RunArguments {
     /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or strict
     #[arg(long, value_name = "NAME", value_parser = validate::profile)]
     pub(super) profile: Option<Profile>,
-    /// A module that Python may import besides those of the profile
+    /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
     #[arg(long, value_name = "MODULE")]
     pub(super) allow_import: Vec<ModuleName>,
     /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
@@ -501,7 +501,11 @@ fn conclude(
                 } else {
                     ""
                 };
-                terminal.dim(&format!("{lost}{} ({})", denial.what, denial.hint));
+                terminal.dim(&format!(
+                    "{lost}{} ({})",
+                    denial.what,
+                    super::hints::words(&denial.hint)
+                ));
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);

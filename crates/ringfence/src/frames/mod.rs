@@ -9,6 +9,7 @@ pub(crate) use difference::{common, difference};
 use crate::terminal::neutral;
 use ringfence_types::{CsvReport, ISSUES_MAX, Issue, JsonReport, Severity, Validation, Verdict};
 use serde_json::Value;
+use std::cmp::Reverse;
 
 /// How a piece of text is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,12 @@ pub(crate) fn of_code(name: &str, code: &str, found: &Validation, bounds: Bounds
     let mut painting = Painting::default();
     let mut shown: u64 = 0;
     let counts = |issue: &&Issue| issue.severity >= bounds.least;
-    for issue in found.issues.iter().filter(counts).take(bounds.findings) {
+    let mut chosen: Vec<&Issue> = found.issues.iter().filter(counts).collect();
+    if chosen.len() > bounds.findings {
+        // Where not all have room, the gravest do.
+        chosen.sort_by_key(|issue| Reverse(issue.severity));
+    }
+    for issue in chosen.into_iter().take(bounds.findings) {
         let frame = frame(name, &lines, issue);
         if painting.bytes() + frame.bytes() > bounds.bytes {
             break;
@@ -233,28 +239,16 @@ fn value(painting: &mut Painting, word: &str, value: &Value) {
 /// Of a table: each error with its row and its column.
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> Painting {
     let mut painting = Painting::default();
-    for header in &report.missing_headers {
-        if painting.bytes() > bounds.bytes {
-            break;
-        }
-        let header = beginning(header, VALUE_CHARS_MAX);
-        head(
-            &mut painting,
-            Ink::Error,
-            "error[csv.header]",
-            &format!("the column `{header}` is missing"),
-        );
-    }
     let mut shown = 0;
     for error in report.errors.iter().take(bounds.findings) {
         if painting.bytes() > bounds.bytes {
             break;
         }
-        head(&mut painting, Ink::Error, "error[csv.value]", &error.message);
-        let row = match error.row {
-            0 => "the header".to_owned(),
-            row => format!("row {row}"),
+        let (rule, row) = match error.row {
+            0 => ("error[csv.header]", "the header".to_owned()),
+            row => ("error[csv.value]", format!("row {row}")),
         };
+        head(&mut painting, Ink::Error, rule, &error.message);
         let column = error.column.as_ref().map(|column| {
             let column = beginning(&neutral::line(column), VALUE_CHARS_MAX);
             format!(", column `{column}`")
@@ -326,10 +320,10 @@ pub(crate) fn json_summary(name: &str, report: &JsonReport) -> Painting {
 /// The same of a table.
 pub(crate) fn csv_summary(name: &str, report: &CsvReport) -> Painting {
     let what = format!(
-        "{}, {} rows, {} columns",
-        counted(report.errors_total.max(report.missing_headers.len() as u64)),
-        report.row_count,
-        report.column_count
+        "{}, {}, {}",
+        counted(report.errors_total),
+        many(report.row_count, "row"),
+        many(report.column_count, "column")
     );
     let (ink, word) = if report.valid { VALID } else { INVALID };
     verdict(name, ink, word, &what)
@@ -338,8 +332,14 @@ pub(crate) fn csv_summary(name: &str, report: &CsvReport) -> Painting {
 fn counted(errors: u64) -> String {
     match errors {
         0 => "no error".to_owned(),
-        1 => "1 error".to_owned(),
-        count => format!("{count} errors"),
+        count => many(count, "error"),
+    }
+}
+
+fn many(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 

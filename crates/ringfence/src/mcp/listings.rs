@@ -42,10 +42,10 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
 }
 
 pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
-    let is_offered = |profile: &Profile| *profile == check.profile || check.profiles.contains(profile);
+    let offered: Vec<Profile> = check.offered().collect();
     let one = |profile: &Profile| {
         let modules = modules(*profile, check).unwrap_or_default();
-        let facts = json!({"enabled": is_offered(profile), "modules": modules});
+        let facts = json!({"enabled": offered.contains(profile), "modules": modules});
         (profile.as_str().to_owned(), facts)
     };
     let profiles: Map<String, Value> = Profile::ALL.iter().map(one).collect();
@@ -69,11 +69,7 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
     for name in LIMIT_NAMES {
         text += &format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
     }
-    let offered: Vec<&str> = Profile::ALL
-        .iter()
-        .filter(|profile| is_offered(profile))
-        .map(|profile| profile.as_str())
-        .collect();
+    let offered: Vec<&str> = offered.into_iter().map(Profile::as_str).collect();
     text += &format!(
         "network: none\nprofile of Python programs that name none: {}; to choose from: {}\n",
         check.profile.as_str(),

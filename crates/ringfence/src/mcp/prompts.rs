@@ -55,10 +55,11 @@ pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
             argument(DATA, "The code, the JSON or the table.").with_required(false),
             argument(
                 OF_SCHEMA,
-                "The registered name of a JSON Schema, or one as JSON text.",
+                "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text.",
             )
             .with_required(false),
             argument(LANGUAGE, "Of code; left out, it is seen from the text.").with_required(false),
+            argument(PROFILE, &format!("{profiles} Left out, the one that the error names.")).with_required(false),
         ]),
     );
     let generate = generates(offer).then(|| generate.with_title("Write a program for the sandbox"));
@@ -101,9 +102,13 @@ pub(super) async fn get(
             generate(engine, offer, &task, profile),
         )
     } else {
-        let mut arguments = Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE], &[])?;
+        let mut arguments =
+            Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE, PROFILE], &[])?;
+        let error = required(&mut arguments, ERROR)?;
+        let named = validate::profile(&mut arguments)?.or_else(|| profile_in(&error));
         let case = Case {
-            error: required(&mut arguments, ERROR)?,
+            profile: named.map(|profile| may_choose(profile, offer)).transpose()?,
+            error,
             data: arguments.text(DATA)?,
             schema: match arguments.text(OF_SCHEMA)? {
                 Some(text) => Some(schema_of(Value::String(text))?),
@@ -133,16 +138,12 @@ fn required(arguments: &mut Arguments, name: Name) -> Result<String, RequestErro
 }
 
 fn chosen(arguments: &mut Arguments, offer: &Offer) -> Result<Profile, RequestError> {
-    let policy = offer.policy.borrow().clone();
-    let profile = validate::profile(arguments)?.unwrap_or(policy.check.profile);
-    if profile == policy.check.profile || policy.check.profiles.contains(&profile) {
-        return Ok(profile);
-    }
-    Err(RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!("the profile `{}` is not offered here.", profile.as_str()),
-        format!("Offered: {}.", offered(offer).join(", ")),
-    ))
+    let default = offer.policy.borrow().check.profile;
+    may_choose(validate::profile(arguments)?.unwrap_or(default), offer)
+}
+
+fn may_choose(profile: Profile, offer: &Offer) -> Result<Profile, RequestError> {
+    offer.policy.borrow().check.choose(Some(profile))
 }
 
 fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> String {
@@ -195,6 +196,7 @@ struct Case {
     data: Option<String>,
     schema: Option<SchemaWish>,
     language: Option<Language>,
+    profile: Option<Profile>,
 }
 
 /// What a text is, as far as one can see.
@@ -214,7 +216,12 @@ impl Case {
         );
         if let Some(data) = &self.data {
             text += "\nWhat the checks of this server say of it now:\n\n";
-            text += &self.check(engine, caller, data).await?;
+            let (found, is_refused) = self.check(engine, caller, data).await?;
+            text += &found;
+            if !is_refused {
+                text += "\nNothing of this is the refusal: what was said is of another profile, `validate: \"strict\"`, another schema, or \
+                    of the run itself.\n";
+            }
         }
         if let Some((name, schema)) = self.schema(engine)? {
             let schema = frames::beginning(&format!("{schema:#}"), SCHEMA_CHARS_SHOWN);
@@ -239,13 +246,22 @@ impl Case {
 
     fn kind(&self, data: &str) -> Kind {
         match (&self.schema, self.language) {
+            (Some(SchemaWish::Inline(_)), None) if !begins_as_json(data) && is_table(data, &self.error) => {
+                Kind::Csv
+            }
             (Some(_), _) => Kind::Json,
             (None, Some(language)) => Kind::Code(language),
             (None, None) => kind_of(data, &self.error),
         }
     }
 
-    async fn check(&self, engine: &Engine, caller: &Caller, data: &str) -> Result<String, RequestError> {
+    /// And whether it is refused.
+    async fn check(
+        &self,
+        engine: &Engine,
+        caller: &Caller,
+        data: &str,
+    ) -> Result<(String, bool), RequestError> {
         let namespace = &Namespace::default_name();
         match self.kind(data) {
             Kind::Json => {
@@ -255,12 +271,20 @@ impl Case {
                     JsonText::Sure(text) | JsonText::Broken { text, .. } => text,
                 };
                 let report = engine.validate_json(caller, namespace, schema, &text).await?;
-                Ok(about_json("data", &report))
+                Ok((about_json("data", &report), !report.valid))
             }
             Kind::Csv => {
-                let question = CsvQuestion::default();
-                let report = engine.validate_csv(caller, namespace, question, data).await?;
-                Ok(about_csv("data", &report))
+                let question = CsvQuestion {
+                    type_constraints: match &self.schema {
+                        Some(SchemaWish::Inline(Value::Object(constraints))) => constraints.clone(),
+                        _ => serde_json::Map::new(),
+                    },
+                    ..CsvQuestion::default()
+                };
+                let report = engine
+                    .validate_csv(caller, namespace, question, data.as_bytes())
+                    .await?;
+                Ok((about_csv("data", &report), !report.valid))
             }
             Kind::Code(language) => {
                 let wish = CodeWish {
@@ -268,11 +292,12 @@ impl Case {
                     language,
                     code: data.to_owned(),
                     fixing: Fixing::Apply,
-                    profile: None,
+                    profile: self.profile.filter(|_| language == Language::Python),
                     allowed_imports: None,
                 };
                 let found = engine.validate_code(caller, wish).await?;
-                Ok(about_code(validate::name_of(language), data, &found))
+                let is_refused = found.issues.iter().any(|issue| issue.severity > Severity::Info);
+                Ok((about_code(validate::name_of(language), data, &found), is_refused))
             }
         }
     }
@@ -306,18 +331,33 @@ fn kind_of(data: &str, error: &str) -> Kind {
             return Kind::Code(language);
         }
     }
-    let begins_as_json = data.trim_start().starts_with(['{', '[', '"']);
-    if begins_as_json && (serde_json::from_str::<IgnoredAny>(data).is_ok() || !error.contains("code")) {
+    if begins_as_json(data) && (serde_json::from_str::<IgnoredAny>(data).is_ok() || !error.contains("code")) {
         return Kind::Json;
     }
-    if is_table(data) {
+    if is_table(data, error) {
         return Kind::Csv;
     }
     Kind::Code(Language::from_shebang(data).unwrap_or_else(|| language_of(data)))
 }
 
-/// The first lines have the same number of fields, and do not begin as a program's.
-fn is_table(data: &str) -> bool {
+fn begins_as_json(data: &str) -> bool {
+    data.trim_start().starts_with(['{', '[', '"'])
+}
+
+/// `under the profile basic`, as a refusal says.
+fn profile_in(error: &str) -> Option<Profile> {
+    let (_, rest) = error.split_once("profile ")?;
+    let word = rest.trim_start_matches('`');
+    let end = word.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+    word[..end.unwrap_or(word.len())].parse().ok()
+}
+
+/// The first lines have the same number of fields, or the error speaks of rows; and they do not begin as a program's.
+fn is_table(data: &str, error: &str) -> bool {
+    let error = error.to_lowercase();
+    let of_rows = ["row", "column", "field", "csv"]
+        .iter()
+        .any(|word| error.contains(word));
     let lines: Vec<&str> = data
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -338,7 +378,8 @@ fn is_table(data: &str) -> bool {
     let is_code = |line: &&str| code.iter().any(|word| line.starts_with(word));
     let fields = |delimiter: char| {
         let counts: Vec<usize> = lines.iter().map(|line| line.matches(delimiter).count()).collect();
-        counts.first().is_some_and(|first| *first > 0) && counts.windows(2).all(|two| two[0] == two[1])
+        let are_equal = counts.windows(2).all(|two| two[0] == two[1]);
+        counts.iter().all(|count| *count > 0) && (are_equal || of_rows)
     };
     lines.len() > 1 && !lines.iter().any(is_code) && [',', ';', '\t', '|'].into_iter().any(fields)
 }
@@ -378,6 +419,7 @@ mod tests {
         check("{\"a\": 1}", "no", Kind::Json);
         check("{\"a\": ", "unexpected end", Kind::Json);
         check("a,b\n1,2\n", "not an integer", Kind::Csv);
+        check("a;b\n1;2;3\n", "row 1 has 3 fields", Kind::Csv);
         check("print(1)\n", "no", Kind::Code(Language::Python));
         check("import a, b\nimport c, d\n", "no", Kind::Code(Language::Python));
         check(
@@ -388,6 +430,17 @@ mod tests {
         check("const a = 1;\n", "no", Kind::Code(Language::Node));
         check("#!/bin/bash\nls", "no", Kind::Code(Language::Shell));
         check("rm -rf /", "shell.delete", Kind::Code(Language::Shell));
+    }
+
+    #[test]
+    fn the_profile_of_a_refusal_stands_in_it() {
+        let said = "line 1: `os` is imported under the profile `basic`";
+        assert_eq!(profile_in(said), Some(Profile::Basic));
+        assert_eq!(
+            profile_in("is not in the profile data_science (x)"),
+            Some(Profile::DataScience)
+        );
+        assert_eq!(profile_in("a profile of mine"), None);
     }
 
     #[test]

@@ -84,14 +84,8 @@ pub(super) fn allowed_imports(
 
 /// The profiles that a caller may choose here.
 pub(super) fn offered(offer: &Offer) -> Vec<&'static str> {
-    let policy = offer.policy.borrow();
-    let is_offered =
-        |profile: &&Profile| **profile == policy.check.profile || policy.check.profiles.contains(profile);
-    Profile::ALL
-        .iter()
-        .filter(is_offered)
-        .map(|profile| profile.as_str())
-        .collect()
+    let check = &offer.policy.borrow().check;
+    check.offered().map(Profile::as_str).collect()
 }
 
 /// What code is called in frames.
@@ -182,7 +176,7 @@ impl Call<'_> {
         };
         let engine = self.engine();
         let report = engine
-            .validate_csv(self.caller(), &namespace, question, &content)
+            .validate_csv(self.caller(), &namespace, question, content.as_bytes())
             .await?;
         let text = about_csv(CSV_NAME, &report);
         Ok(Answer::plain(text, json!(report)))

@@ -32,7 +32,9 @@ impl Sandbox {
         text: &str,
     ) -> Result<CsvReport, RequestError> {
         let engine = self.engine();
-        engine.validate_csv(self.caller(), namespace, wanted, text).await
+        engine
+            .validate_csv(self.caller(), namespace, wanted, text.as_bytes())
+            .await
     }
 
     /// The JSON Schemas that have names: `config`, `user`, `dataset`, and those of the settings.

@@ -3,7 +3,7 @@
 use super::{INTERRUPTED, its_server, state_dir};
 use crate::{
     cli::{
-        Context, FAILED, fault,
+        Context, FAILED, fault, hints,
         live::{self, Ask},
         request::{self, STDIN},
         run::{READER_LEFT, Where, explain_end, ignore_lost, some_of, unwritten},
@@ -196,7 +196,7 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
     }
     explain_end(terminal, result, Where::InSession);
     for denial in &result.denials {
-        terminal.dim(&format!("{} ({})", denial.what, denial.hint));
+        terminal.dim(&format!("{} ({})", denial.what, hints::words(&denial.hint)));
     }
     if !result.artifacts.is_empty() {
         let names = some_of(result.artifacts.iter().map(|artifact| artifact.name.as_str()));

@@ -5,50 +5,61 @@ use crate::mcp::delimiter;
 use ringfence_engine::{Caller, CsvQuestion, DATA_BYTES_MAX, Engine, SchemaWish};
 use ringfence_types::{CsvReport, JsonReport, Namespace, RequestError};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::Path;
 
 /// The longest schema, or list of constraints, in bytes.
 const SCHEMA_BYTES_MAX: usize = 1 << 20;
 
+/// What any JSON is held against.
+const ANY: &str = "any";
+
 /// A document and its schema.
 pub(super) struct JsonJob {
     text: String,
+    /// Of the schema, as it was typed.
+    name: String,
     schema: SchemaWish,
 }
 
 impl JsonJob {
     pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
-        let Some(schema) = &arguments.schema else {
-            return Err(RequestError::invalid(
-                format!("{} is JSON, and --schema is missing.", file.display()),
-                "Name a registered schema, as `--schema user`, or the file of one.",
-            ));
-        };
-        // A file is meant by whoever writes a path.
-        let path = Path::new(schema);
-        let is_file = schema.contains('/') || path.extension().is_some() || path.is_file();
-        let schema = if is_file {
-            SchemaWish::Inline(read_json(path, "the schema")?)
-        } else {
-            SchemaWish::Named(schema.clone())
+        let (name, schema) = match arguments.schema.as_deref() {
+            None => (ANY.to_owned(), SchemaWish::Inline(Value::Bool(true))),
+            // A file is meant by whoever writes a path.
+            Some(name) if is_path(name) => {
+                let schema = read_json(Path::new(name), "the schema")?;
+                (name.to_owned(), SchemaWish::Inline(schema))
+            }
+            Some(name) => (name.to_owned(), SchemaWish::Named(name.to_owned())),
         };
         Ok(Self {
             text: read_text(file)?,
+            name,
             schema,
         })
     }
 
     pub(super) async fn look(self, engine: &Engine, caller: &Caller) -> Result<JsonReport, RequestError> {
         let namespace = Namespace::default_name();
-        engine
+        let report = engine
             .validate_json(caller, &namespace, self.schema, &self.text)
-            .await
+            .await?;
+        Ok(JsonReport {
+            schema: self.name,
+            ..report
+        })
     }
+}
+
+fn is_path(name: &str) -> bool {
+    let path = Path::new(name);
+    name.contains('/') || path.extension().is_some() || path.is_file()
 }
 
 /// A table and what its columns should be.
 pub(super) struct CsvJob {
-    text: String,
+    text: Vec<u8>,
     question: CsvQuestion,
 }
 
@@ -64,7 +75,7 @@ impl CsvJob {
             delimiter: arguments.delimiter.as_deref().map(delimiter).transpose()?,
         };
         Ok(Self {
-            text: read_text(file)?,
+            text: request::read_input(file, DATA_BYTES_MAX, "the file")?,
             question,
         })
     }

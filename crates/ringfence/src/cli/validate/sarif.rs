@@ -222,23 +222,16 @@ fn of_csv(rules: &mut Rules, place: &Value, report: &CsvReport, results: &mut Ve
             "properties": properties,
         }));
     };
-    for header in &report.missing_headers {
-        let text = format!("The column `{header}` is missing.");
-        add("csv.header", "A column is missing", text, Map::new());
-    }
     for error in &report.errors {
         let properties = Map::from_iter([
             ("row".to_owned(), json!(error.row)),
             ("column".to_owned(), json!(error.column)),
         ]);
-        let column = error.column.as_ref().map(|column| format!(", column `{column}`"));
-        let text = format!(
-            "Row {}{}: {}",
-            error.row,
-            column.unwrap_or_default(),
-            error.message
-        );
-        add("csv.value", "A field is not what it should be", text, properties);
+        let (id, title) = match error.row {
+            0 => ("csv.header", "The header is not what it should be"),
+            _ => ("csv.value", "A field is not what it should be"),
+        };
+        add(id, title, error.message.clone(), properties);
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result<(), RequestError> {
     let refused = |error: &io::Error| {
         RequestError::new(
-            ringfence_types::ErrorCode::StoreFault,
+            ringfence_types::ErrorCode::InvalidArgument,
             format!("could not write {}: {error}.", file.display()),
             "Make the file and its directory writable.",
         )

@@ -78,15 +78,21 @@ fn a_call_that_is_interrupted_gives_the_imports_back() {
         );
         is_free(&mut live);
     }
+    // A module of the interpreter's that takes long.
+    let library = live.directory.with_extension("library");
+    fs::create_dir_all(&library).unwrap();
+    let slow = "open('begun', 'w').close()\nwhile True: pass";
+    fs::write(library.join("helper.py"), slow).unwrap();
+    live.checks = None;
+    live.call(&format!(
+        "import sys; sys.path.append({:?})",
+        library.display().to_string()
+    ));
     live.checks = basic(&[("slow", "import helper as slow")]);
-    fs::write(
-        live.directory.join("helper.py"),
-        "open('begun', 'w').close()\nwhile True: pass",
-    )
-    .unwrap();
     let said = live.interrupted("slow");
     assert_eq!(said.answer.report.error.unwrap().kind, "KeyboardInterrupt");
     is_free(&mut live);
+    fs::remove_dir_all(&library).unwrap();
 }
 
 #[test]
