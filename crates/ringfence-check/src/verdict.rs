@@ -70,9 +70,9 @@ fn recommendations(findings: &[Finding]) -> Vec<String> {
         .iter()
         .filter(|finding| finding.severity > Severity::Info)
     {
-        let advice = finding.hint.as_deref().unwrap_or(finding.rule.hint);
-        if all.len() < RECOMMENDATIONS_MAX && !all.iter().any(|known| known == advice) {
-            all.push(advice.to_owned());
+        let advice = short(finding.hint.as_deref().unwrap_or(finding.rule.hint).to_owned());
+        if all.len() < RECOMMENDATIONS_MAX && !all.contains(&advice) {
+            all.push(advice);
         }
     }
     all
@@ -90,13 +90,22 @@ fn issue(finding: Finding, lines: &Lines<'_>) -> Issue {
         rule: finding.rule.id.to_owned(),
         severity: finding.severity,
         message: match why.is_empty() {
-            true => finding.what,
-            false => format!("{}: {why}", finding.what),
+            true => short(finding.what),
+            false => format!("{}: {why}", short(finding.what)),
         },
-        hint: finding.hint.unwrap_or_else(|| finding.rule.hint.to_owned()),
+        hint: finding.hint.map_or_else(|| finding.rule.hint.to_owned(), short),
     }
 }
 
+/// A name may be as long as the code.
+fn short(text: String) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+const TEXT_CHARS_MAX: usize = 500;
 const RECOMMENDATIONS_MAX: usize = 20;
 
 fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summary {

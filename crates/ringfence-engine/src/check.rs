@@ -340,11 +340,17 @@ fn rejected(found: &Validation, what: &str, hint: &str) -> RequestError {
 }
 
 impl Looked {
-    /// What was found, at the latest now; or why it is not known.
-    pub(crate) async fn findings(self) -> (Option<Validation>, Option<Denial>) {
+    /// What was found, at the latest now; or why it is not known. Of the imports that were missing those are told that were
+    /// added, under these names: others stood there already, or failed.
+    pub(crate) async fn findings(self, patched: &[String]) -> (Option<Validation>, Option<Denial>) {
         let found = match self.findings {
             Findings::Unasked => return (None, None),
-            Findings::Here(found) => return (Some(*found), None),
+            Findings::Here(mut found) => {
+                let patches = self.checks.into_iter().flat_map(|checks| checks.patches);
+                let added = patches.filter(|(name, _)| patched.contains(name));
+                found.fixes_applied = added.map(|(_, statement)| statement).collect();
+                return (Some(*found), None);
+            }
             Findings::Coming(mut coming) => (&mut coming.0).await,
         };
         match found {

@@ -452,7 +452,7 @@ async fn finish(
         None => Staged::default(),
     };
     let program = prepare::read_outcome(prepared, &raw.report);
-    let (validation, unchecked) = looked.findings().await;
+    let (validation, unchecked) = looked.findings(&program.patched).await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
         execution_id: id.to_owned(),

@@ -113,6 +113,7 @@ def _ringfence(sys, forked, session, guard):
                 try:
                     exec(compile(statement, '<ringfence>', 'exec', dont_inherit=True), main)
                     patched[name] = main.get(name)
+                    tell(b'F', name, 256)
                 except Exception as error:
                     unpatched[name] = error
     def release():

@@ -19,6 +19,8 @@ pub struct ProgramReport {
     pub error: Option<ProgramError>,
     /// Modules that it was refused, in the order of its asking; at most 100.
     pub security_events: Vec<Blocked>,
+    /// Names for which an import was added.
+    pub patched: Vec<String>,
     /// A text was longer than what is kept of it, and ends anywhere.
     pub is_cut: bool,
 }
@@ -87,6 +89,7 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
             let room = DISPLAY_BYTES_MAX - taken.map(String::len).sum::<usize>();
             report.display.extend(display(tag, payload, room));
         }
+        b'F' if report.patched.len() < VARIABLES_MAX => report.patched.push(text(VARIABLE_BYTES_MAX)),
         b'S' if report.security_events.len() < BLOCKED_MAX => report.security_events.extend(blocked(payload)),
         b'E' => report.error.get_or_insert_with(empty).kind = text(NAME_BYTES_MAX),
         b'M' => report.error.get_or_insert_with(empty).message = text(REPR_BYTES_MAX),

@@ -89,7 +89,7 @@ pub(crate) async fn call(
     let (raw, program) = outcome(&live, called)?;
     let staged = stage(house, &live, opened.id(), &lent, turn).await?;
     drop((lent, permit));
-    let (validation, unchecked) = looked.findings().await;
+    let (validation, unchecked) = looked.findings(&program.patched).await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
         execution_id: opened.id().to_owned(),

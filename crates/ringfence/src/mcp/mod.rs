@@ -12,6 +12,7 @@ mod check_schemas;
 mod execute_code;
 mod files;
 mod install_package;
+mod lines;
 mod listings;
 mod logging;
 mod observe;

@@ -1,10 +1,8 @@
 //! Standard input and output as the protocol's transport, watched: the moment the client is gone is known here first,
 //! while `rmcp` still waits for the answers of requests in flight.
 
-use rmcp::{
-    RoleServer,
-    transport::{async_rw::AsyncRwTransport, io::stdio_pipes},
-};
+use super::lines::Lines;
+use rmcp::transport::io::stdio_pipes;
 use std::{
     io,
     pin::Pin,
@@ -13,20 +11,17 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-/// The longest message: 64 MiB of files are 86 MiB in base64. A longer one is dropped, with a line in the log.
-const MESSAGE_BYTES_MAX: usize = 96 << 20;
-
 /// The transport; `gone` is cancelled when the client has left.
 pub(super) fn stdio(
     gone: CancellationToken,
-) -> AsyncRwTransport<RoleServer, impl AsyncRead, impl AsyncWrite> {
+) -> Lines<impl AsyncRead + Send + Unpin, impl AsyncWrite + Send + Unpin> {
     let (reader, writer) = stdio_pipes();
     let reader = Watched {
         wire: reader,
         gone: gone.clone(),
     };
     let writer = Watched { wire: writer, gone };
-    AsyncRwTransport::new_server(reader, writer).with_max_line_length(MESSAGE_BYTES_MAX)
+    Lines::new(reader, writer)
 }
 
 /// A wire that tells when it is cut.

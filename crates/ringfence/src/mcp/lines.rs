@@ -1,0 +1,192 @@
+//! Messages, one to a line. Where a line cannot be read the client is told so, under the number of its request if that can be
+//! seen: the protocol's library would pass it over, and the client would wait.
+
+use rmcp::{
+    ErrorData, RoleServer,
+    model::RequestId,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::{Transport, async_rw::AsyncRwTransport},
+};
+use serde::{Deserialize, de::IgnoredAny};
+use std::io;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty};
+
+/// The longest message: 64 MiB of files are 86 MiB in base64.
+const MESSAGE_BYTES_MAX: usize = 96 << 20;
+
+pub(super) struct Lines<R, W: AsyncWrite> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    /// A line was too long, and its end has not come.
+    is_too_long: bool,
+    writer: AsyncRwTransport<RoleServer, Empty, W>,
+}
+
+/// What can be seen of a message that cannot be read.
+#[derive(Deserialize)]
+struct Envelope {
+    id: Option<RequestId>,
+    method: Option<IgnoredAny>,
+}
+
+impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
+    pub(super) fn new(reader: R, writer: W) -> Self {
+        Self {
+            reader: BufReader::new(reader),
+            line: Vec::new(),
+            is_too_long: false,
+            writer: AsyncRwTransport::new_server(empty(), writer),
+        }
+    }
+
+    /// Whether another line is whole in `line`; no: there are no more. Whoever stops waiting and comes again loses nothing.
+    async fn next(&mut self) -> bool {
+        loop {
+            let Ok(bytes) = self.reader.fill_buf().await else {
+                return false;
+            };
+            if bytes.is_empty() {
+                return false;
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(bytes.len(), |end| end + 1);
+            if self.line.len() + taken > MESSAGE_BYTES_MAX {
+                self.is_too_long = true;
+                self.line = Vec::new();
+            }
+            if !self.is_too_long {
+                self.line.extend_from_slice(&bytes[..taken]);
+            }
+            self.reader.consume(taken);
+            if end.is_some() {
+                return true;
+            }
+        }
+    }
+
+    fn answer(&mut self, error: ErrorData, id: Option<RequestId>) {
+        // It is written when it is its turn; a client that is gone is noticed by others.
+        drop(tokio::spawn(
+            self.writer.send(TxJsonRpcMessage::<RoleServer>::error(error, id)),
+        ));
+    }
+}
+
+/// A message, or why it is none and whom to tell; nobody is told of a notification, or of an answer.
+fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Option<(ErrorData, Option<RequestId>)>> {
+    serde_json::from_slice(line).map_err(|error| {
+        // Of values that are passed over it is not asked what they are: a half of a character, a number past all bounds.
+        let envelope = serde_json::from_slice::<Envelope>(line);
+        let id = match envelope.map(|envelope| (envelope.id, envelope.method)) {
+            Ok((Some(id), Some(_))) => Some(id),
+            Ok((None, None)) | Err(_) if error.is_data() => None,
+            _ => return None,
+        };
+        let error = match error.is_data() {
+            true => ErrorData::invalid_request(format!("not a request: {error}"), None),
+            false => ErrorData::parse_error(format!("not readable as JSON: {error}"), None),
+        };
+        Some((error, id))
+    })
+}
+
+impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer>
+    for Lines<R, W>
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        self.writer.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        while self.next().await {
+            if std::mem::take(&mut self.is_too_long) {
+                tracing::error!("a message longer than {MESSAGE_BYTES_MAX} bytes was not read");
+                let what = format!("a message has at most {} MiB", MESSAGE_BYTES_MAX >> 20);
+                self.answer(ErrorData::invalid_request(what, None), None);
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let text = line.trim_ascii();
+            let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+            if text.is_empty() {
+                continue;
+            }
+            match read(text) {
+                Ok(message) => return Some(message),
+                Err(Some((error, id))) => self.answer(error, id),
+                Err(None) => tracing::debug!("a line that is no message was passed over"),
+            }
+        }
+        None
+    }
+
+    fn close(&mut self) -> impl Future<Output = io::Result<()>> + Send {
+        self.writer.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn whoever_sends_what_cannot_be_read_is_told_under_its_number() {
+        let lines = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"code":"\ud800"}}}"#,
+            r#"{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"x","arguments":{"n":1e999}}}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[]}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\ud800"}}"#,
+            r#"{"jsonrpc":"2.0","id":4,"result":"\ud800"}"#,
+            "nonsense {",
+            "[]",
+            "",
+            "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\"}\r",
+        ];
+        let input = lines.map(|line| format!("{line}\n")).concat();
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let mut transport = Lines::new(input.as_bytes(), ours);
+        let message = transport.receive().await.unwrap();
+        assert_eq!(json!(message)["id"], 5);
+        assert!(transport.receive().await.is_none());
+        let mut told = Vec::new();
+        while told.iter().filter(|byte| **byte == b'\n').count() < 4 {
+            assert!(theirs.read_buf(&mut told).await.unwrap() > 0);
+        }
+        let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
+        let mut told: Vec<(Value, Value)> = told
+            .map(|answer| answer.unwrap())
+            .map(|answer| (answer["id"].clone(), answer["error"]["code"].clone()))
+            .collect();
+        told.sort_by_key(|(id, _)| id.to_string());
+        let expect = [
+            (json!("two"), json!(-32700)),
+            (json!(1), json!(-32700)),
+            (json!(3), json!(-32600)),
+            (Value::Null, json!(-32600)),
+        ];
+        assert_eq!(told, expect);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_passed_over_to_its_end() {
+        let long = tokio::io::repeat(b' ').take(MESSAGE_BYTES_MAX as u64 + 1);
+        let next = b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let mut transport = Lines::new(long.chain(&next[..]), ours);
+        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
+        let mut told = vec![0; 1024];
+        let length = theirs.read(&mut told).await.unwrap();
+        let told: Value = serde_json::from_slice(&told[..length]).unwrap();
+        assert_eq!(
+            (&told["id"], &told["error"]["code"]),
+            (&Value::Null, &json!(-32600))
+        );
+    }
+}
