@@ -44,6 +44,7 @@ fn code(language: Language, text: &str) -> Answer {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
+        python: None,
     });
     answer(&question, text.as_bytes())
 }

@@ -33,6 +33,9 @@ pub struct CodeQuestion {
     pub known_imports: BTreeMap<String, String>,
     /// Modules that come with the code.
     pub local_modules: BTreeSet<String>,
+    /// Which Python will run it, as 3 and 11; none: the newest that is known. Other languages have no use for it.
+    #[serde(default)]
+    pub python: Option<(u8, u8)>,
 }
 
 /// About JSON.
@@ -146,6 +149,7 @@ pub fn warm_up() {
             is_fragment: false,
             known_imports: BTreeMap::new(),
             local_modules: BTreeSet::new(),
+            python: None,
         });
         // Nested so deep that the parser asks how much stack there is, which a fork may not.
         let told = answer(

@@ -76,6 +76,7 @@ fn checked(code: &str) -> CodeAnswer {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
+        python: None,
     });
     match answer(&question, code.as_bytes()) {
         Answer::Code(told) => *told,

@@ -34,7 +34,8 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
         Ok(height) => height,
         Err(TooDeep(at)) => return refused(at, &rules::NESTING, "here it is one level too many"),
     };
-    let Some(parsed) = parse(code) else {
+    let version = asked.python.map_or(PythonVersion::latest(), PythonVersion::from);
+    let Some(parsed) = parse(code, version) else {
         return refused(0, &rules::SYNTAX, "the text is no module");
     };
     let mut findings = Vec::new();
@@ -54,7 +55,7 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     }
     let module = parsed.syntax();
     let scopes = Scopes::of(module);
-    findings.extend(syntax::check(code, module, &scopes, height));
+    findings.extend(syntax::check(code, module, &scopes, height, version));
     let missing = if findings.iter().any(|finding| finding.severity == Severity::Error) {
         fix::Missing::default()
     } else {
@@ -69,9 +70,9 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     }
 }
 
-/// By the newest grammar that the parser has settled.
-fn parse(code: &str) -> Option<Parsed<ModModule>> {
-    let options = ParseOptions::from(PySourceType::Python).with_target_version(PythonVersion::latest());
+/// By the grammar of the interpreter that will read it.
+fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
+    let options = ParseOptions::from(PySourceType::Python).with_target_version(version);
     parse_unchecked(code, options).try_into_module()
 }
 

@@ -15,7 +15,10 @@ use ruff_python_ast::{
 };
 use ruff_python_parser::{
     ParseError, UnsupportedSyntaxError,
-    semantic_errors::{SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError},
+    semantic_errors::{
+        SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError, SemanticSyntaxErrorKind,
+        YieldOutsideFunctionKind,
+    },
 };
 use ruff_text_size::TextRange;
 use std::{
@@ -33,9 +36,10 @@ pub(crate) fn errors(errors: &[ParseError], unsupported: &[UnsupportedSyntaxErro
     let parsed = errors
         .iter()
         .map(|error| finding(error.location, error.error.to_string()));
-    let newer = unsupported
-        .iter()
-        .map(|error| finding(error.range, error.to_string()));
+    let newer = unsupported.iter().map(|error| Finding {
+        hint: Some(format!("Write it as Python {} reads it.", error.target_version)),
+        ..finding(error.range, error.to_string())
+    });
     parsed.chain(newer).take(ERRORS_MAX).collect()
 }
 
@@ -55,6 +59,7 @@ pub(crate) fn check<'a>(
     module: &'a ast::ModModule,
     scopes: &Scopes<'a>,
     height: Height,
+    version: PythonVersion,
 ) -> Vec<Finding> {
     let mut found: Vec<Finding> = scopes
         .unbound_nonlocals()
@@ -66,7 +71,7 @@ pub(crate) fn check<'a>(
             checker: SemanticSyntaxChecker::new(),
             context: Context {
                 code,
-                version: PythonVersion::latest(),
+                version,
                 places: vec![Place::new(PlaceKind::Module)],
                 future_annotations: false,
                 found: RefCell::new(Vec::new()),
@@ -163,11 +168,13 @@ impl SemanticSyntaxContext for Context<'_> {
         true
     }
 
+    /// The driver compiles a module so that it may await at its top (`PyCF_ALLOW_TOP_LEVEL_AWAIT`).
     fn in_async_context(&self) -> bool {
         for place in self.places.iter().rev() {
             match place.kind {
                 PlaceKind::Function { is_async } => return is_async,
-                PlaceKind::Lambda | PlaceKind::Class | PlaceKind::Module => return false,
+                PlaceKind::Module => return true,
+                PlaceKind::Lambda | PlaceKind::Class => return false,
                 PlaceKind::Comprehension {
                     is_generator: true, ..
                 } => return true,
@@ -180,7 +187,7 @@ impl SemanticSyntaxContext for Context<'_> {
     fn in_await_allowed_context(&self) -> bool {
         matches!(
             self.around_comprehensions(),
-            PlaceKind::Function { .. } | PlaceKind::Lambda
+            PlaceKind::Module | PlaceKind::Function { .. } | PlaceKind::Lambda
         )
     }
 
@@ -227,6 +234,10 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
+        // Told as `await` outside of an asynchronous function already.
+        if error.kind == SemanticSyntaxErrorKind::YieldOutsideFunction(YieldOutsideFunctionKind::Await) {
+            return;
+        }
         let mut found = self.found.borrow_mut();
         if found.len() < ERRORS_MAX {
             found.push(finding(error.range, error.to_string()));

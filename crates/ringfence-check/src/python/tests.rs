@@ -4,6 +4,7 @@ mod hostile;
 mod programs;
 mod rules;
 mod speed;
+mod syntax;
 
 use super::*;
 use ringfence_types::{Language, Profile, Rules};
@@ -23,6 +24,7 @@ fn asked(profile: Profile) -> CodeQuestion {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
+        python: None,
     }
 }
 

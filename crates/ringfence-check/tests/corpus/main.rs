@@ -30,6 +30,7 @@ fn validation(language: Language, code: &str) -> Validation {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
+        python: None,
     });
     match ringfence_check::answer(&question, code.as_bytes()) {
         Answer::Code(told) => told.validation,

@@ -71,7 +71,7 @@ json.dump({"version": list(sys.version_info[:3]), "root": root, "modules": modul
 
 #[derive(Deserialize)]
 struct Library {
-    version: (u32, u32, u32),
+    version: (u8, u8, u8),
     root: PathBuf,
     modules: Vec<Module>,
 }
@@ -124,7 +124,7 @@ impl Found {
     fn read(&mut self, library: &Library, module: &Module) {
         let code = std::fs::read(library.root.join(&module.path)).unwrap();
         self.modules += 1;
-        let Answer::Code(told) = answer(&question(), &code) else {
+        let Answer::Code(told) = answer(&question(library), &code) else {
             assert!(std::str::from_utf8(&code).is_err(), "{} is text", module.path);
             self.not_text.insert(module.path.clone());
             return;
@@ -173,7 +173,7 @@ impl Found {
     }
 }
 
-fn question() -> Question {
+fn question(library: &Library) -> Question {
     Question::Code(CodeQuestion {
         language: Language::Python,
         rules: Rules::unrestricted(),
@@ -181,6 +181,7 @@ fn question() -> Question {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
+        python: Some((library.version.0, library.version.1)),
     })
 }
 

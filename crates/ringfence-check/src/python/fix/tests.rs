@@ -16,6 +16,7 @@ fn question(profile: Profile) -> CodeQuestion {
         is_fragment: false,
         known_imports: BTreeMap::new(),
         local_modules: std::collections::BTreeSet::new(),
+        python: None,
     }
 }
 
