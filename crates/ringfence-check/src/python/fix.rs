@@ -1,9 +1,13 @@
 //! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind it out of
 //! sight, where all uses of the name agree on what it is, and where the rules allow the module; and then nothing but the import
-//! changes. Names that stay undefined are told.
+//! changes. A program that works without the import must work with it: where somebody may catch the error nothing is added,
+//! and a module that may not be installed is added only where the program fails without it. Names that stay undefined are told.
 
+mod branches;
 mod place;
+mod reach;
 mod uses;
+mod watch;
 
 use super::{scope::Scopes, well_known};
 use crate::{
@@ -52,7 +56,7 @@ pub(super) fn look(
         return Missing::default();
     }
     let starts = unresolved.iter().map(|name| name.range.start()).collect();
-    let uses = Uses::of(parsed.syntax(), starts);
+    let uses = Uses::of(parsed.syntax(), scopes, starts);
     if uses.expects_name_errors || uses.binds_out_of_sight {
         return Missing::default();
     }
@@ -102,16 +106,19 @@ fn fix(
     asked: &CodeQuestion,
 ) -> Option<Fix> {
     let is_safe = |name: &str, statement: &str| {
-        let reached = uses.wanted.get(name).is_some_and(|wanted| wanted.reached);
+        let wanted = uses.wanted.get(name);
+        let watched = wanted.is_none_or(|wanted| wanted.watched);
+        let certain = wanted.is_some_and(|wanted| wanted.certain);
         let local = well_known::imported(statement).iter().any(|(module, _)| {
             let root = module.split('.').next().unwrap_or_default();
             asked.local_modules.contains(root) || asked.local_modules.contains(module)
         });
         !uses.bound.contains(name)
             && !local
+            && !watched
             && allows(asked, statement)
             // A program that runs without a package must not fail for want of it.
-            && (reached || !uses.acts || well_known::is_standard(statement))
+            && (certain || well_known::is_standard(statement))
     };
     let mut patches: Vec<Patch> = known
         .iter()

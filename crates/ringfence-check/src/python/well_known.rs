@@ -230,10 +230,32 @@ pub(super) fn imported(statement: &str) -> Vec<(String, Option<String>)> {
     modules
 }
 
+/// Not every interpreter has them: they are new, or are left out where there is no screen.
+const NOT_EVERYWHERE: &[&str] = &[
+    "Annotated",
+    "ParamSpec",
+    "StrEnum",
+    "TypeAlias",
+    "curses",
+    "graphlib",
+    "pairwise",
+    "tkinter",
+    "turtle",
+    "zoneinfo",
+];
+
 /// Does every interpreter have what the statement imports.
 pub(super) fn is_standard(statement: &str) -> bool {
-    imported(statement).iter().all(|(module, _)| {
+    imported(statement).iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
+        let names = [Some(root), name.as_deref()];
+        if names
+            .into_iter()
+            .flatten()
+            .any(|name| NOT_EVERYWHERE.contains(&name))
+        {
+            return false;
+        }
         let known = MODULES.contains(&root)
             || WORDS.iter().any(|(word, _)| *word == root)
             || PACKAGES.iter().any(|(package, ..)| *package == root);

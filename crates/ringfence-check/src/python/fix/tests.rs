@@ -50,7 +50,8 @@ fn check(cases: &[(&str, &[&str], &[&str])]) {
 fn imports_that_are_missing_are_added() {
     check(&[
         ("print(json.dumps(1))", &["import json"], &[]),
-        ("def f(): return np.zeros(3)", &["import numpy as np"], &[]),
+        ("print(np.zeros(3))", &["import numpy as np"], &[]),
+        ("def f(): return json.dumps(3)", &["import json"], &[]),
         (
             "x: Optional[int] = 1\ny: Any = 2",
             &["from typing import Any", "from typing import Optional"],
@@ -95,7 +96,7 @@ fn imports_that_are_missing_are_added() {
             &[],
         ),
         (
-            "try:\n    json.loads('')\nexcept Exception as e:\n    print(e)",
+            "try:\n    json.loads('')\nexcept ValueError as e:\n    print(e)",
             &["import json"],
             &[],
         ),
@@ -212,36 +213,214 @@ fn programs_that_are_ready_for_a_name_to_be_absent_are_left_alone() {
 }
 
 #[test]
-fn a_package_is_not_added_for_a_function_that_nobody_calls() {
+fn what_somebody_may_catch_is_left_alone_and_told() {
+    for caught in [
+        "",
+        " Exception",
+        " BaseException as e",
+        " (ValueError, Exception)",
+        " unknown()",
+        " anything",
+        " pandas.Error",
+        " socket.BaseException",
+    ] {
+        let start = "import socket, pandas\nanything = (ValueError, NameError)[1:]\n"
+            .replace("NameError", "KeyError");
+        for body in [
+            "json.dumps({})",
+            "x = [json.dumps(y) for y in z]",
+            "print(np.zeros(1))",
+        ] {
+            let code = format!("{start}z = []\ntry:\n    {body}\nexcept{caught}:\n    print('none')\n");
+            let (added, told) = found(&code, &question(Profile::Unrestricted));
+            assert_eq!(added, <[String; 0]>::default(), "{code}");
+            assert!(!told.is_empty(), "{code}");
+        }
+    }
+    for caught in [
+        " ValueError",
+        " (ValueError, KeyError) as e",
+        " json.JSONDecodeError",
+        " socket.timeout",
+        " urllib.error.URLError",
+        " Mine",
+        " CalledProcessError",
+    ] {
+        let code = format!(
+            "import socket, urllib.error\nfrom subprocess import CalledProcessError\nclass Mine(Exception): pass\n\
+             try:\n    json.dumps({{}})\nexcept{caught}:\n    print('none')\n"
+        );
+        let (added, told) = found(&code, &question(Profile::Unrestricted));
+        assert_eq!(
+            (added, told),
+            (vec!["import json".to_owned()], Vec::new()),
+            "{code}"
+        );
+    }
+    let told = missing(
+        "try:\n    np.zeros(3)\nexcept Exception:\n    pass",
+        &question(Profile::Unrestricted),
+    );
+    assert!(told.fix.is_none());
+    assert_eq!(
+        told.findings[0].hint.as_deref(),
+        Some("Add `import numpy as np`.")
+    );
+}
+
+#[test]
+fn what_is_called_where_somebody_may_catch_is_left_alone_too() {
     check(&[
-        ("def f(): return np.zeros(3)\nprint(1)", &[], &["np"]),
         (
-            "def f(): return np.zeros(3)\nprint(f())",
-            &["import numpy as np"],
+            "def f(): return json.dumps(1)\ntry:\n    f()\nexcept Exception:\n    print('none')",
+            &[],
+            &["json"],
+        ),
+        (
+            "def f(): return json.dumps(1)\ndef g(): return f()\ntry:\n    g()\nexcept:\n    print('none')",
+            &[],
+            &["json"],
+        ),
+        (
+            "class A:\n    def m(self): return json.dumps(1)\na = A()\ntry:\n    a.m()\nexcept Exception: pass",
+            &[],
+            &["json"],
+        ),
+        (
+            "import contextlib\nwith contextlib.suppress(Exception):\n    json.dumps(1)",
+            &[],
+            &["json"],
+        ),
+        (
+            "import contextlib\nwith contextlib.suppress(OSError):\n    json.dumps(1)",
+            &["import json"],
             &[],
         ),
+        (
+            "def f(): return json.dumps(1)\ntry:\n    print(1)\nexcept Exception:\n    f()",
+            &["import json"],
+            &[],
+        ),
+        (
+            "try:\n    json.dumps(1)\nfinally:\n    print(1)",
+            &["import json"],
+            &[],
+        ),
+        (
+            "try:\n    json.dumps(1)\nexcept Exception: pass\nprint(re.escape('a'))",
+            &["import re"],
+            &["json"],
+        ),
+        (
+            "json.dumps(1)\ntry:\n    json.dumps(1)\nexcept Exception: pass",
+            &[],
+            &["json"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_package_is_not_added_where_the_program_may_do_without_it() {
+    for code in [
+        "USE_PLOT = False\nif USE_PLOT: plt.plot()",
+        "x = 1\ny = x or np.zeros(1)",
+        "x = 0 and np.zeros(1)",
+        "x = np.zeros(1) if 0 else 1",
+        "x = 1 if 1 else np.zeros(1)",
+        "1 < 0 < np.pi",
+        "assert 1, np.zeros(1)",
+        "for x in []: np.sqrt(x)",
+        "while 0: np.sqrt(1)",
+        "while 0: pass\nelse: print(np.pi) if 0 else 1",
+        "[np.sqrt(x) for x in []]",
+        "[x for x in [] if np.sqrt(x)]",
+        "{x: np.sqrt(x) for x in []}",
+        "(np.sqrt(x) for x in [1])",
+        "lambda: np.pi",
+        "match 1:\n    case 2: np.sqrt(1)",
+        "match 1:\n    case 1 if np.sqrt(1): pass",
+        "try: pass\nexcept ValueError: np.sqrt(1)",
+        "try: int('a'); np.sqrt(1)\nexcept ValueError: pass",
+        "import sys\ndef main():\n    if '--plot' in sys.argv: plt.show()\nmain()",
+        "import sys\nif len(sys.argv) < 2:\n    sys.exit()\nnp.zeros(1)",
+        "if not 0:\n    raise SystemExit\nnp.zeros(1)",
+        "def usage():\n    exit()\ndef check():\n    usage()\ncheck()\nnp.zeros(1)",
+        "def f():\n    if 1: return 0\n    return np.zeros(1)\nf()",
+        "def f(): return np.zeros(3)",
+        "def f(): return np.zeros(3)\nprint(1)",
+        "def f(): return np.zeros(3)\nif 0: f()",
+        "def f(): return np.zeros(3)\ndef g(): return f()\nprint(1)",
+        "def f():\n    yield np.zeros(3)\nf()",
+        "async def f(): return np.zeros(3)\nprint(f)",
+        "async def f(): return np.zeros(3)\nx = f()",
+        "import atexit\n@atexit.register\ndef f(): np.zeros(3)\nf()",
+        "class A:\n    def m(self): return np.zeros(3)\nprint(1)",
+        "class A:\n    def m(self): return np.zeros(3)\nprint(A())",
+        "class A:\n    def append(self): return np.zeros(3)\n[].append(1)",
+        "def f(x: np.ndarray): pass",
+        "if 0:\n    class A(np.ndarray): pass",
+        "if 0:\n    def f(): return np.zeros(3)\n    f()",
+    ] {
+        let (added, told) = found(code, &question(Profile::Unrestricted));
+        assert_eq!(added, <[String; 0]>::default(), "{code}");
+        assert_eq!(told.len(), 1, "{code}");
+        let hint = missing(code, &question(Profile::Unrestricted)).findings[0]
+            .hint
+            .clone();
+        assert!(hint.unwrap().starts_with("Add `import "), "{code}");
+    }
+}
+
+#[test]
+fn a_package_is_added_where_the_program_fails_without_it() {
+    for code in [
+        "np.zeros(1)",
+        "x = np.zeros(1) or 1",
+        "x = 1 if np.zeros(1) else 2",
+        "if np.zeros(1): pass",
+        "while np.any([]): pass",
+        "for x in np.zeros(3): pass",
+        "[x for x in np.zeros(3)]",
+        "assert np.zeros(1)",
+        "0 < np.pi < 1",
+        "def f(a=np.pi): pass",
+        "@np.vectorize\ndef f(): pass",
+        "class A(np.ndarray): pass",
+        "class A:\n    x = np.zeros(3)\n",
+        "with open('a') as f:\n    np.load(f)",
+        "try:\n    np.zeros(1)\nfinally: pass",
+        "try: pass\nfinally:\n    np.zeros(1)",
+        "if 0: np.zeros(1)\nnp.ones(1)",
+        "if __name__ == '__main__':\n    np.zeros(1)",
+        "def main():\n    x = np.zeros(1)\n    return x\nif __name__ == '__main__':\n    main()",
+        "import sys\ndef main():\n    np.zeros(1)\nif __name__ == '__main__':\n    sys.exit(main())",
+        "import sys\ndef main():\n    np.zeros(1)\n    sys.exit(0)\nmain()",
+        "def f(): return np.zeros(3)\nprint(f())",
+        "def f(): return np.zeros(3)\ndef g(): return f()\ng()",
+        "def f():\n    def g(): return np.zeros(3)\n    return g()\nprint(f())",
+        "import asyncio\nasync def f(): np.zeros(3)\nasyncio.run(f())",
+        "async def f(): np.zeros(3)\nawait f()",
+        "class A:\n    def m(self): return np.zeros(3)\nprint(A().m())",
+        "class A:\n    def m(self): return np.zeros(3)\na = A()\na.m()",
+        "class A:\n    def __init__(self): np.zeros(3)\nprint(A())",
+        "class A:\n    def __init__(self): self.m()\n    def m(self): np.zeros(3)\nA()",
+    ] {
+        let (added, told) = found(code, &question(Profile::Unrestricted));
+        assert_eq!(added, ["import numpy as np"], "{code}");
+        assert!(told.is_empty(), "{code}");
+    }
+}
+
+#[test]
+fn modules_of_the_standard_library_are_added_for_what_may_be_left_out() {
+    check(&[
+        ("if 0: json.dumps(1)", &["import json"], &[]),
+        ("x = 1 or json.dumps(1)", &["import json"], &[]),
         ("def f(): return json.dumps(3)\nprint(1)", &["import json"], &[]),
-        (
-            "class A:\n    def m(self): return np.zeros(3)\nprint(1)",
-            &[],
-            &["np"],
-        ),
-        (
-            "class A:\n    def m(self): return np.zeros(3)\nprint(A().m())",
-            &["import numpy as np"],
-            &[],
-        ),
-        (
-            "class A:\n    def __init__(self): np.zeros(3)\nprint(A())",
-            &["import numpy as np"],
-            &[],
-        ),
-        ("class A:\n    x = np.zeros(3)\n", &["import numpy as np"], &[]),
-        (
-            "def f():\n    def g(): return np.zeros(3)\n    return g()\nprint(f())",
-            &["import numpy as np"],
-            &[],
-        ),
+        ("lambda: json.dumps(3)", &["import json"], &[]),
+        ("if 0: x = tkinter.Tk()", &[], &["tkinter"]),
+        ("x = tkinter.Tk()", &["import tkinter"], &[]),
+        ("if 0:\n    class A(StrEnum): pass", &[], &["StrEnum"]),
     ]);
 }
 

@@ -1,22 +1,32 @@
 //! How a program uses the names that it does not have: as what, in which place, and what is around them. And every name that it
 //! binds anywhere, because such a name is never given another meaning.
 
+use super::{
+    branches,
+    reach::{Driven, Owner, Point, Reach, Runs, Target},
+    watch,
+};
 use crate::python::{
     children::{Node, add_below},
+    scope::{Kind, Resolution, Scopes},
     spine::left_of,
     well_known::{ATTRIBUTES_MAX, Use},
 };
 use ruff_python_ast::{
-    ExceptHandler, Expr, ExprContext, ModModule, Parameters, Pattern, Stmt, StmtTry, TypeParam, TypeParams,
+    Expr, ExprCall, ExprContext, ModModule, Parameters, Pattern, Stmt, StmtTry, TypeParam, TypeParams,
 };
-use ruff_text_size::{TextRange, TextSize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use ruff_text_size::{Ranged, TextRange, TextSize};
+use std::collections::{BTreeMap, HashSet};
 
 /// More uses of one name tell nothing new.
 const USES_MAX: usize = 1000;
 
 /// Of the module `enum`: they give the members of a class to the module around it.
 const SPREADS_MEMBERS: &[&str] = &["global_enum", "_convert_", "_convert"];
+/// They end the program.
+const ENDS: &[&str] = &["exit", "quit", "_exit", "abort", "SystemExit"];
+/// They run what an asynchronous function gives.
+const DRIVES: &[&str] = &["run", "run_until_complete"];
 /// Longer chains of calls and attributes are not followed to their beginning.
 const LINKS_MAX: usize = 100;
 
@@ -30,8 +40,10 @@ pub(super) struct Wanted<'a> {
     pub(super) in_function: Option<TextRange>,
     /// Used where the program is ready for its absence: `try: name except NameError: ...`.
     pub(super) expected_absent: bool,
-    /// Some use is not in a function that nobody mentions.
-    pub(super) reached: bool,
+    /// Used where its absence may go unnoticed: `try: name() except Exception: ...`.
+    pub(super) watched: bool,
+    /// Some use is evaluated whenever the program runs.
+    pub(super) certain: bool,
 }
 
 /// All of them, and what else decides.
@@ -43,17 +55,21 @@ pub(super) struct Uses<'a> {
     pub(super) expects_name_errors: bool,
     /// Something gives the module names that no binding shows.
     pub(super) binds_out_of_sight: bool,
-    /// The program does more than define.
-    pub(super) acts: bool,
 }
 
 impl<'a> Uses<'a> {
     /// Of the names that are read at these places.
-    pub(super) fn of(module: &'a ModModule, unresolved: HashSet<TextSize>) -> Self {
+    pub(super) fn of(module: &'a ModModule, scopes: &Scopes<'a>, unresolved: HashSet<TextSize>) -> Self {
         let mut walk = Walk {
+            scopes,
             unresolved,
-            owners: vec![Owner::default()],
-            ..Walk::default()
+            reach: Reach::of_module(),
+            found: Vec::new(),
+            bound: HashSet::new(),
+            mentioned: HashSet::new(),
+            watched_calls: HashSet::new(),
+            name_errors: 0,
+            handlers: 0,
         };
         let here = Place::default();
         let mut pending: Vec<(Node<'a>, Place)> = module
@@ -69,19 +85,51 @@ impl<'a> Uses<'a> {
             add_below(node, &mut below);
             pending.extend(below.drain(..).map(|node| (node, inner.of(node))));
         }
-        walk.conclude(module)
+        walk.conclude()
     }
 }
 
 /// Where a node stands.
 #[derive(Clone, Copy, Default)]
-struct Place {
+pub(super) struct Place {
     /// Which function or class; 0: the module.
     owner: usize,
-    /// In a `try` that catches errors about names.
-    watched: bool,
+    /// In a `try` that is there for names that may be absent.
+    pub(super) expected: bool,
+    /// In a `try` that catches errors about names, for whatever reason.
+    pub(super) watched: bool,
+    /// Something around it in the same owner may leave it out.
+    pub(super) conditional: bool,
     /// What stands there is called.
     called: bool,
+    /// What it gives is awaited.
+    driven: bool,
+}
+
+impl Place {
+    pub(super) fn conditional(self) -> Self {
+        Self {
+            conditional: true,
+            ..self
+        }
+    }
+
+    /// The statements of an owner: whether it runs at all is another question.
+    fn of_owner(self, owner: usize) -> Self {
+        Self {
+            owner,
+            conditional: false,
+            ..self
+        }
+    }
+
+    fn point(self, at: TextSize) -> Point {
+        Point {
+            owner: self.owner,
+            at,
+            conditional: self.conditional,
+        }
+    }
 }
 
 /// Where the nodes below one stand.
@@ -104,36 +152,29 @@ impl Inner {
     }
 }
 
-/// A function or a class.
-#[derive(Clone, Copy, Default)]
-struct Owner<'a> {
-    around: usize,
-    /// None: the module, or a function without a name.
-    name: Option<&'a str>,
-    function: bool,
-    /// Somebody else knows it: it has a decorator, or a name that the interpreter calls.
-    known: bool,
-}
+/// Nodes that are still to be read.
+pub(super) type Pending<'a> = Vec<(Node<'a>, Place)>;
 
-#[derive(Default)]
-struct Walk<'a> {
+struct Walk<'a, 's> {
+    scopes: &'s Scopes<'a>,
     unresolved: HashSet<TextSize>,
-    owners: Vec<Owner<'a>>,
+    reach: Reach<'a>,
     found: Vec<(&'a str, TextRange, Use<'a>, Place)>,
     bound: HashSet<&'a str>,
     mentioned: HashSet<&'a str>,
-    /// Of calls in a `try` that catches errors about names: by which name.
+    /// Of calls in a `try` that is there for names that may be absent: by which name.
     watched_calls: HashSet<&'a str>,
     /// Reads of the name `NameError`, without those of handlers.
     name_errors: usize,
     handlers: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Walk<'a, '_> {
     /// Reads a node itself, and says where the nodes below it stand. None: they are taken care of.
-    fn enter(&mut self, node: Node<'a>, place: Place, pending: &mut Vec<(Node<'a>, Place)>) -> Option<Inner> {
+    fn enter(&mut self, node: Node<'a>, place: Place, pending: &mut Pending<'a>) -> Option<Inner> {
         let plain = Place {
             called: false,
+            driven: false,
             ..place
         };
         let mut inner = Inner {
@@ -145,38 +186,18 @@ impl<'a> Walk<'a> {
                 self.attempt(attempt, plain, pending);
                 return None;
             }
-            Node::Stmt(statement) => inner.statements.owner = self.statement(statement, place.owner),
+            Node::Stmt(statement) if branches::of_statement(statement, plain, pending) => return None,
+            Node::Stmt(statement) => inner.statements = self.statement(statement, plain),
             Node::Expr(Expr::Call(call)) => {
-                if place.watched
-                    && let Some(name) = root_of(&call.func)
-                {
-                    self.watched_calls.insert(name);
-                }
-                // In the order in which `add_below` gives them: the function last, because it is read first.
-                pending.extend(
-                    call.arguments
-                        .keywords
-                        .iter()
-                        .rev()
-                        .map(|word| (Node::Expr(&word.value), plain)),
-                );
-                pending.extend(
-                    call.arguments
-                        .args
-                        .iter()
-                        .rev()
-                        .map(|value| (Node::Expr(value), plain)),
-                );
-                pending.push((
-                    Node::Expr(&call.func),
-                    Place {
-                        called: true,
-                        ..place
-                    },
-                ));
+                self.call(call, place, plain, pending);
                 return None;
             }
-            Node::Expr(expression) | Node::Annotation(expression) | Node::Decorator(expression) => {
+            // Since Python 3.14 annotations are evaluated when somebody asks for them.
+            Node::Annotation(expression) => {
+                inner.place.conditional = true;
+                return self.expression(expression, place.conditional(), inner, pending);
+            }
+            Node::Expr(expression) | Node::Decorator(expression) => {
                 return self.expression(expression, place, inner, pending);
             }
             Node::Pattern(pattern) => self.pattern(pattern),
@@ -185,16 +206,87 @@ impl<'a> Walk<'a> {
         Some(inner)
     }
 
+    fn call(&mut self, call: &'a ExprCall, place: Place, plain: Place, pending: &mut Pending<'a>) {
+        if place.expected
+            && let Some(name) = root_of(&call.func)
+        {
+            self.watched_calls.insert(name);
+        }
+        let named = match call.func.as_ref() {
+            Expr::Name(name) => name.id.as_str(),
+            Expr::Attribute(attribute) => attribute.attr.as_str(),
+            _ => "",
+        };
+        if ENDS.contains(&named) {
+            self.reach.end(place.owner, call.end());
+        }
+        if let Some(target) = self.target(&call.func) {
+            let driven = if place.driven { Driven::Yes } else { Driven::No };
+            self.reach.call(place.point(call.func.start()), target, driven);
+        }
+        let argument = Place {
+            driven: DRIVES.contains(&named),
+            ..plain
+        };
+        // In the order in which `add_below` gives them: the function last, because it is read first.
+        let words = call.arguments.keywords.iter().rev();
+        pending.extend(words.map(|word| (Node::Expr(&word.value), argument)));
+        let values = call.arguments.args.iter().rev();
+        pending.extend(values.map(|value| (Node::Expr(value), argument)));
+        let function = Place {
+            called: true,
+            ..plain
+        };
+        pending.push((Node::Expr(&call.func), function));
+    }
+
+    /// What of the program a call runs, where that is plain.
+    fn target(&self, function: &'a Expr) -> Option<Target<'a>> {
+        match function {
+            Expr::Name(name) => matches!(self.only_kind(function)?, Kind::Function | Kind::Class)
+                .then(|| Target::Name(name.id.as_str())),
+            Expr::Attribute(attribute) => {
+                let method = attribute.attr.as_str();
+                if matches!(attribute.value.as_ref(), Expr::Name(name) if name.id == "self") {
+                    return Some(Target::OwnMethod(method));
+                }
+                let made = match self.only_kind(&attribute.value) {
+                    Some(Kind::Value(value)) => value,
+                    _ => &attribute.value,
+                };
+                let Expr::Call(making) = made else { return None };
+                let Expr::Name(class) = making.func.as_ref() else {
+                    return None;
+                };
+                matches!(self.only_kind(&making.func)?, Kind::Class)
+                    .then(|| Target::Method(class.id.as_str(), method))
+            }
+            _ => None,
+        }
+    }
+
+    /// The one thing that a name is.
+    fn only_kind(&self, expression: &Expr) -> Option<Kind<'a>> {
+        let read = self.scopes.use_at(expression.as_name_expr()?.range)?;
+        match read.resolution {
+            Resolution::Binding(id) => self.scopes.binding(id)?.only_kind().copied(),
+            _ => None,
+        }
+    }
+
     fn expression(
         &mut self,
         expression: &'a Expr,
         place: Place,
         mut inner: Inner,
-        pending: &mut Vec<(Node<'a>, Place)>,
+        pending: &mut Pending<'a>,
     ) -> Option<Inner> {
+        if branches::of_expression(expression, inner.place, pending) {
+            return None;
+        }
         match expression {
             Expr::Attribute(_) => {
-                let (root, chain) = self.attributes(expression);
+                let (root, chain) = self.attributes(expression, place);
                 match root {
                     Expr::Name(name) => self.name(name, Use::Attributes(chain), place),
                     other => pending.push((Node::Expr(other), inner.place)),
@@ -206,19 +298,28 @@ impl<'a> Walk<'a> {
                 pending.push((Node::Expr(expression), inner.place));
                 return None;
             }
+            Expr::Await(awaited) => {
+                let place = Place {
+                    driven: true,
+                    ..inner.place
+                };
+                pending.push((Node::Expr(&awaited.value), place));
+                return None;
+            }
+            Expr::Yield(_) | Expr::YieldFrom(_) => self.reach.yields(place.owner),
             Expr::Name(name) => {
                 let used = if place.called { Use::Called } else { Use::Bare };
                 self.name(name, used, place);
             }
             Expr::Lambda(lambda) => {
                 self.parameters(lambda.parameters.as_deref());
-                let owner = self.own(Owner {
+                let owner = self.reach.own(Owner {
                     around: place.owner,
-                    function: true,
-                    known: true,
                     name: None,
+                    function: true,
+                    runs: Runs::Unknown,
                 });
-                inner.place.owner = owner;
+                inner.place = inner.place.of_owner(owner);
             }
             _ => {}
         }
@@ -226,11 +327,11 @@ impl<'a> Walk<'a> {
     }
 
     /// The leftmost part of a chain, and the first attributes.
-    fn attributes(&mut self, expression: &'a Expr) -> (&'a Expr, Vec<&'a str>) {
+    fn attributes(&mut self, expression: &'a Expr, place: Place) -> (&'a Expr, Vec<&'a str>) {
         let mut chain = Vec::new();
         let mut at = expression;
         while let Expr::Attribute(attribute) = at {
-            self.mentioned.insert(attribute.attr.as_str());
+            self.mention(attribute.attr.as_str(), attribute.attr.range, place);
             chain.push(attribute.attr.as_str());
             at = &attribute.value;
         }
@@ -245,38 +346,66 @@ impl<'a> Walk<'a> {
             self.bound.insert(word);
             return;
         }
-        self.mentioned.insert(word);
+        self.mention(word, name.range, place);
         self.name_errors += usize::from(word == "NameError");
         if self.unresolved.contains(&name.range.start()) {
             self.found.push((word, name.range, used, place));
         }
     }
 
-    /// The owner of the statements in it.
-    fn statement(&mut self, statement: &'a Stmt, around: usize) -> usize {
+    fn mention(&mut self, name: &'a str, range: TextRange, place: Place) {
+        self.mentioned.insert(name);
+        self.reach.mention(name, place.owner, range.start());
+        if place.watched {
+            self.reach.watch(name);
+        }
+        // A call of it ends with its arguments.
+        if ENDS.contains(&name) && !place.called {
+            self.reach.end(place.owner, range.end());
+        }
+    }
+
+    /// Where the statements in it stand.
+    fn statement(&mut self, statement: &'a Stmt, place: Place) -> Place {
         match statement {
             Stmt::FunctionDef(function) => {
                 let name = function.name.as_str();
                 self.bound.insert(name);
                 self.parameters(Some(&function.parameters));
                 self.type_parameters(function.type_params.as_deref());
-                return self.own(Owner {
-                    around,
+                let owner = self.reach.own(Owner {
+                    around: place.owner,
                     name: Some(name),
                     function: true,
-                    known: !function.decorator_list.is_empty() || name.starts_with("__"),
+                    runs: match (function.decorator_list.is_empty(), function.is_async) {
+                        (false, _) => Runs::Unknown,
+                        (true, true) => Runs::WhenAwaited,
+                        (true, false) => Runs::WhenCalled,
+                    },
                 });
+                return place.of_owner(owner);
             }
             Stmt::ClassDef(class) => {
                 let name = class.name.as_str();
                 self.bound.insert(name);
                 self.type_parameters(class.type_params.as_deref());
-                return self.own(Owner {
-                    around,
+                let owner = self.reach.own(Owner {
+                    around: place.owner,
                     name: Some(name),
                     function: false,
-                    known: !class.decorator_list.is_empty(),
+                    runs: Runs::AtOnce,
                 });
+                let from = place.point(class.start());
+                self.reach.call(from, Target::Body(owner), Driven::No);
+                return place.of_owner(owner);
+            }
+            Stmt::Return(_) => self.reach.leave(place.owner, statement.end()),
+            Stmt::For(_) | Stmt::While(_) => return place.conditional(),
+            Stmt::With(with) if watch::swallows(with, self.scopes) => {
+                return Place {
+                    watched: true,
+                    ..place.conditional()
+                };
             }
             Stmt::Import(import) => {
                 for alias in &import.names {
@@ -295,12 +424,7 @@ impl<'a> Walk<'a> {
             Stmt::TypeAlias(alias) => self.type_parameters(alias.type_params.as_deref()),
             _ => {}
         }
-        around
-    }
-
-    fn own(&mut self, owner: Owner<'a>) -> usize {
-        self.owners.push(owner);
-        self.owners.len() - 1
+        place
     }
 
     fn parameters(&mut self, parameters: Option<&'a Parameters>) {
@@ -329,40 +453,38 @@ impl<'a> Walk<'a> {
         self.bound.extend(name.map(|name| name.as_str()));
     }
 
-    fn attempt(&mut self, attempt: &'a StmtTry, place: Place, pending: &mut Vec<(Node<'a>, Place)>) {
-        let mut watched = place;
+    fn attempt(&mut self, attempt: &'a StmtTry, place: Place, pending: &mut Pending<'a>) {
+        let mut inner = place;
         for handler in &attempt.handlers {
-            let ExceptHandler::ExceptHandler(handler) = handler;
+            let Some(handler) = handler.as_except_handler() else {
+                continue;
+            };
             self.bound.extend(handler.name.as_ref().map(|name| name.as_str()));
-            let types = match handler.type_.as_deref() {
-                Some(Expr::Tuple(several)) => several.elts.as_slice(),
-                Some(one) => std::slice::from_ref(one),
-                None => &[],
-            };
-            let caught = |word: &str| {
-                types
-                    .iter()
-                    .any(|kind| matches!(kind, Expr::Name(name) if name.id == word))
-            };
-            let by_name = caught("NameError");
+            let types = watch::types_of(handler.type_.as_deref());
+            let by_name = watch::names(types, "NameError");
             self.handlers += usize::from(by_name);
-            let anything = types.is_empty() || caught("Exception") || caught("BaseException");
-            watched.watched |= by_name || (anything && is_probe(&attempt.body));
-            pending.extend(handler.body.iter().rev().map(|stmt| (Node::Stmt(stmt), place)));
-            pending.extend(types.iter().map(|kind| (Node::Expr(kind), place)));
+            let anything =
+                types.is_empty() || watch::names(types, "Exception") || watch::names(types, "BaseException");
+            inner.expected |= by_name || (anything && is_probe(&attempt.body));
+            inner.watched |= watch::catches(types, self.scopes);
+            inner.conditional = true;
+            let statements = handler.body.iter().rev();
+            pending.extend(statements.map(|stmt| (Node::Stmt(stmt), place.conditional())));
+            pending.extend(types.iter().map(|kind| (Node::Expr(kind), place.conditional())));
         }
-        for body in [&attempt.finalbody, &attempt.orelse] {
-            pending.extend(body.iter().rev().map(|stmt| (Node::Stmt(stmt), place)));
-        }
-        pending.extend(attempt.body.iter().rev().map(|stmt| (Node::Stmt(stmt), watched)));
+        let last = attempt.finalbody.iter().rev();
+        pending.extend(last.map(|stmt| (Node::Stmt(stmt), place)));
+        let otherwise = attempt.orelse.iter().rev();
+        pending.extend(otherwise.map(|stmt| (Node::Stmt(stmt), place.conditional())));
+        pending.extend(attempt.body.iter().rev().map(|stmt| (Node::Stmt(stmt), inner)));
     }
 
-    fn conclude(self, module: &ModModule) -> Uses<'a> {
+    fn conclude(self) -> Uses<'a> {
+        let reach = self.reach.conclude();
         let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
-        let mut reached = HashMap::new();
         for (name, range, used, place) in &self.found {
             let entry = wanted.entry(name).or_default();
-            let first = if self.in_function(place.owner) {
+            let first = if reach.is_in_function(place.owner) {
                 &mut entry.in_function
             } else {
                 &mut entry.at_once
@@ -370,10 +492,9 @@ impl<'a> Walk<'a> {
             if first.is_none_or(|known| range.start() < known.start()) {
                 *first = Some(*range);
             }
-            entry.expected_absent |= place.watched;
-            entry.reached |= *reached
-                .entry(place.owner)
-                .or_insert_with(|| self.is_reached(place.owner));
+            entry.expected_absent |= place.expected;
+            entry.watched |= place.watched || reach.is_watched(place.owner);
+            entry.certain |= reach.is_certain(&place.point(range.start()));
             if entry.uses.len() < USES_MAX {
                 entry.uses.push(used.clone());
             }
@@ -385,31 +506,7 @@ impl<'a> Walk<'a> {
             bound: self.bound,
             expects_name_errors: elsewhere || far,
             binds_out_of_sight: SPREADS_MEMBERS.iter().any(|name| self.mentioned.contains(name)),
-            acts: module.body.iter().any(acts),
         }
-    }
-
-    fn in_function(&self, owner: usize) -> bool {
-        self.chain(owner).any(|owner| owner.function)
-    }
-
-    /// From the inside to the outside.
-    fn chain(&self, owner: usize) -> impl Iterator<Item = &Owner<'a>> {
-        let mut next = owner;
-        std::iter::from_fn(move || {
-            let owner = self.owners.get(next).filter(|_| next > 0)?;
-            next = owner.around;
-            Some(owner)
-        })
-    }
-
-    /// Can the code of this function run, as far as names tell. The body of a class always runs.
-    fn is_reached(&self, owner: usize) -> bool {
-        let mut in_function = false;
-        self.chain(owner).all(|owner| {
-            in_function |= owner.function;
-            !in_function || owner.known || owner.name.is_some_and(|name| self.mentioned.contains(name))
-        })
     }
 }
 
@@ -431,20 +528,6 @@ fn is_probe(body: &[Stmt]) -> bool {
         [Stmt::Expr(statement)] => statement.value.is_name_expr(),
         [Stmt::Assign(assignment)] => assignment.value.is_name_expr(),
         _ => false,
-    }
-}
-
-fn acts(statement: &Stmt) -> bool {
-    match statement {
-        Stmt::Expr(statement) => !statement.value.is_string_literal_expr(),
-        Stmt::FunctionDef(_)
-        | Stmt::ClassDef(_)
-        | Stmt::Import(_)
-        | Stmt::ImportFrom(_)
-        | Stmt::Assign(_)
-        | Stmt::AnnAssign(_)
-        | Stmt::Pass(_) => false,
-        _ => true,
     }
 }
 

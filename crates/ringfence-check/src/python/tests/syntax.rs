@@ -8,7 +8,7 @@ fn told_by(code: &str, python: Option<(u8, u8)>) -> Vec<String> {
         python,
         ..asked(Profile::Unrestricted)
     };
-    let found = super::check(code, &asked).findings;
+    let found = check(code, &asked).findings;
     let errors = found.iter().filter(|finding| finding.rule.id == "python.syntax");
     errors.map(|finding| finding.what.clone()).collect()
 }
@@ -93,7 +93,7 @@ fn syntax_is_judged_for_the_interpreter_that_reads_it() {
         python: Some((3, 11)),
         ..asked(Profile::Unrestricted)
     };
-    let found = super::check("type X = int", &asked).findings;
+    let found = check("type X = int", &asked).findings;
     assert_eq!(
         found[0].hint.as_deref(),
         Some("Write it as Python 3.11 reads it.")
