@@ -6,6 +6,7 @@ use crate::{
     engine::House,
     language::Checks,
     policy::Grant,
+    runtimes,
     sandbox::{self, NO_BLOBS},
     seats::{Bounds, Seats},
     streams::Attached,
@@ -17,7 +18,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -48,6 +49,7 @@ const AGE_MAX: Duration = Duration::from_secs(1800);
 pub(crate) struct Checkers {
     idle: Mutex<Option<Vec<Checker>>>,
     seats: Seats,
+    python: OnceLock<Option<(u8, u8)>>,
 }
 
 /// One worker. Dropped, it is ended.
@@ -74,6 +76,7 @@ impl Default for Checkers {
         Self {
             idle: Mutex::new(Some(Vec::new())),
             seats: Seats::new(bounds),
+            python: OnceLock::new(),
         }
     }
 }
@@ -152,6 +155,12 @@ impl Checker {
         self.answered += 1;
         Ok(answer)
     }
+}
+
+/// The version of Python whose syntax code is held against.
+pub(crate) fn python(house: &House) -> Option<(u8, u8)> {
+    let find = || runtimes::python_version(&house.settings.runtimes);
+    *house.checkers.python.get_or_init(find)
 }
 
 /// Starts a worker, so that the first question does not wait for one.
@@ -276,6 +285,7 @@ pub(crate) async fn look(house: &Arc<House>, grant: &Grant, text: Text) -> Resul
         rules: rules.clone(),
         auto_fix: request.validate == Validate::Fix,
         is_fragment: text == Text::Call,
+        python: python(house),
         known_imports: house.policy().check.known_imports.clone(),
         local_modules: BTreeSet::new(), // they are among those that may be imported
     };

@@ -4,7 +4,7 @@
 use crate::settings::CheckSettings;
 use ringfence_check::profile;
 use ringfence_types::{ErrorCode, InputFile, Language, ModuleName, Profile, RequestError, Rules};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, str::FromStr};
 
 /// Of a request that names this profile and these modules.
 pub(crate) fn rules(
@@ -98,18 +98,21 @@ fn directives() -> impl Iterator<Item = ModuleName> {
     profile::DIRECTIVES.iter().filter_map(|name| name.parse().ok())
 }
 
-/// Modules that come with a request, as files of its workspace. One called `os` is not what `import os` finds.
+/// Modules that come with a request, as files of its workspace.
 pub(crate) fn local(files: &[InputFile]) -> impl Iterator<Item = ModuleName> {
-    files.iter().filter_map(|file| {
-        let path = file.path.as_str();
-        let first = path.split('/').next().unwrap_or(path);
-        let name = match path.contains('/') {
-            true => first,
-            false => first.strip_suffix(".py")?,
-        };
+    let names = of_files(files.iter().map(|file| file.path.as_str()));
+    names.into_iter().filter_map(|name| name.parse().ok())
+}
+
+/// What these files are imported as, from where they lie. One called `os` is not what `import os` finds.
+pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let names = paths.filter_map(|path| {
+        let stem = path.strip_suffix(".py")?;
+        let name = stem.split_once('/').map_or(stem, |(first, _)| first);
         let is_standard = profile::STANDARD_LIBRARY.contains(&name);
-        (!is_standard && path.ends_with(".py")).then(|| name.parse().ok())?
-    })
+        (!is_standard && ModuleName::from_str(name).is_ok()).then(|| name.to_owned())
+    });
+    names.collect()
 }
 
 #[cfg(test)]

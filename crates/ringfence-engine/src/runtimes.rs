@@ -64,6 +64,14 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
     Ok(interpreter)
 }
 
+/// The version of the interpreter that runs Python, as its file is called (`python3.11`). None: it is called otherwise.
+pub(crate) fn python_version(settings: &RuntimeSettings) -> Option<(u8, u8)> {
+    let real = find(Language::Python, settings).ok()?.path.canonicalize().ok()?;
+    let version = real.file_name()?.to_str()?.strip_prefix("python")?;
+    let (major, minor) = version.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 /// What of an interpreter lies in this directory, or around it: whoever may write there decides what the next program, of
 /// anybody's, runs as.
 pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
@@ -272,6 +280,22 @@ mod tests {
             search_path: vec![search.to_owned()],
             extra_mounts: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_version_of_python_stands_in_its_files_name() {
+        let tree = Tree::new("version");
+        let check = |path: PathBuf, expect| {
+            let settings = RuntimeSettings {
+                python: Some(path),
+                ..settings(&tree.0)
+            };
+            assert_eq!(python_version(&settings), expect);
+        };
+        let real = tree.program("bin/python3.9");
+        symlink(&real, tree.0.join("bin/python3")).unwrap();
+        check(tree.0.join("bin/python3"), Some((3, 9)));
+        check(tree.program("bin/pypy"), None);
     }
 
     #[test]

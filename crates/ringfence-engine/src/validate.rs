@@ -34,6 +34,8 @@ pub struct CodeWish {
     pub profile: Option<Profile>,
     /// As [`ringfence_types::ExecuteRequest::allowed_imports`].
     pub allowed_imports: Option<BTreeSet<ModuleName>>,
+    /// Files that lie beside it, by their paths, which it may import.
+    pub beside: Vec<String>,
 }
 
 /// Are missing imports added.
@@ -101,8 +103,9 @@ impl Engine {
             rules,
             auto_fix: wish.fixing == Fixing::Apply,
             is_fragment: false,
+            python: check::python(house),
             known_imports: settings.known_imports.clone(),
-            local_modules: BTreeSet::new(),
+            local_modules: imports::of_files(wish.beside.iter().map(String::as_str)),
         };
         let answer = check::code(house, &wish.namespace, question, wish.code.as_bytes()).await?;
         let found = answer.validation;

@@ -294,6 +294,7 @@ impl Case {
                     fixing: Fixing::Apply,
                     profile: self.profile.filter(|_| language == Language::Python),
                     allowed_imports: None,
+                    beside: Vec::new(),
                 };
                 let found = engine.validate_code(caller, wish).await?;
                 let is_refused = found.issues.iter().any(|issue| issue.severity > Severity::Info);

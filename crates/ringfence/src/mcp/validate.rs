@@ -125,6 +125,7 @@ impl Call<'_> {
             },
             profile: profile(&mut arguments)?,
             allowed_imports: allowed_imports(&mut arguments)?,
+            beside: Vec::new(),
         };
         let found = self.engine().validate_code(self.caller(), wish).await?;
         let text = about_code(name_of(language), &code, &found);

@@ -280,6 +280,7 @@ async fn look(engine: &Engine, language: Language, code: &str) -> Result<(), Req
         fixing: Fixing::Apply,
         profile: None,
         allowed_imports: None,
+        beside: Vec::new(),
     };
     let found = engine.validate_code(&Caller::new("cli bench"), wish).await?;
     match found.valid {

@@ -343,7 +343,12 @@ struct Job {
 }
 
 enum Content {
-    Code { language: Language, code: String },
+    Code {
+        language: Language,
+        code: String,
+        /// Files that it may import.
+        beside: Vec<String>,
+    },
     Json(data::JsonJob),
     Csv(data::CsvJob),
 }
@@ -383,7 +388,11 @@ impl Content {
     async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Report, RequestError> {
         let caller = &Caller::new("cli validate");
         Ok(match self {
-            Self::Code { language, code } => {
+            Self::Code {
+                language,
+                code,
+                beside,
+            } => {
                 let is_python = language == Language::Python;
                 let wish = CodeWish {
                     namespace: Namespace::default_name(),
@@ -396,6 +405,7 @@ impl Content {
                     },
                     profile: arguments.profile.filter(|_| is_python),
                     allowed_imports: modules(&arguments.allow_import).filter(|_| is_python),
+                    beside,
                 };
                 let found = hints::found_in_commands(engine.validate_code(caller, wish).await?);
                 let found = Box::new(if arguments.strict { strictly(found) } else { found });
@@ -428,7 +438,38 @@ fn code(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestEr
         })?,
         None => request::language_of(file, &code).ok_or_else(|| request::unclear(file))?,
     };
-    Ok(Content::Code { language, code })
+    let beside = match (language, file.parent()) {
+        (Language::Python, Some(directory)) if file != Path::new(request::STDIN) => python_files(directory),
+        _ => Vec::new(),
+    };
+    Ok(Content::Code {
+        language,
+        code,
+        beside,
+    })
+}
+
+const BESIDE_MAX: usize = 10_000;
+
+/// Files and packages of a directory, as far as it can be read.
+fn python_files(directory: &Path) -> Vec<String> {
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    let entries = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .take(BESIDE_MAX);
+    let names = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        match entry.path().is_dir() {
+            true => Some(format!("{name}/__init__.py")),
+            false => name.ends_with(".py").then_some(name),
+        }
+    });
+    names.collect()
 }
 
 /// A warning is enough to reject.
