@@ -41,6 +41,8 @@ enum Meaning {
     Name(&'static str, &'static str),
     Called(&'static str, &'static str),
     DatetimeClass,
+    /// `dt`: the module or the class.
+    ShortDatetime,
 }
 
 static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
@@ -69,6 +71,7 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
             .for_each(|name| add(*name, Meaning::Called(module, name)));
     }
     add("datetime", Meaning::DatetimeClass);
+    add("dt", Meaning::ShortDatetime);
     table
 });
 
@@ -106,6 +109,7 @@ impl Meaning {
                 let called = uses.iter().all(|used| *used == Use::Called);
                 called.then(|| format!("from {module} import {name}"))
             }
+            Self::ShortDatetime => short_datetime(uses),
             Self::DatetimeClass => {
                 let of_class = |used: &Use<'_>| match used {
                     Use::Attributes(chain) => {
@@ -119,6 +123,17 @@ impl Meaning {
             }
         }
     }
+}
+
+/// `dt.now()` wants the class and `dt.timedelta()` the module; `dt` alone may be anything.
+fn short_datetime(uses: &[Use<'_>]) -> Option<String> {
+    let of_module = WORDS.iter().find(|(module, _)| *module == "datetime");
+    let of_module = of_module.map_or(&[][..], |(_, attributes)| attributes);
+    if is_module(uses, |first| of_module.contains(&first)) {
+        return Some("import datetime as dt".to_owned());
+    }
+    is_module(uses, |first| DATETIME_CLASS.contains(&first))
+        .then(|| "from datetime import datetime as dt".to_owned())
 }
 
 /// A module is never called, and at least once something of it is used.

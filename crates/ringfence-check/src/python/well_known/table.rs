@@ -214,7 +214,6 @@ pub(super) enum Plain {
 #[rustfmt::skip]
 pub(super) const ALIASES: &[(&str, &str)] = &[
     ("ET", "import xml.etree.ElementTree as ET"),
-    ("dt", "import datetime as dt"),
     ("mp", "import multiprocessing as mp"),
     ("tk", "import tkinter as tk"),
     // Not of the standard library.

@@ -56,6 +56,21 @@ fn the_class_datetime_is_told_from_its_module() {
 }
 
 #[test]
+fn the_short_name_of_datetime_is_the_class_or_the_module() {
+    let class = Some("from datetime import datetime as dt");
+    let module = Some("import datetime as dt");
+    check("dt", &[attributes("now")], class);
+    check("dt", &[attributes("strptime"), Use::Bare], class);
+    check("dt", &[attributes("datetime.now")], module);
+    check("dt", &[attributes("timedelta"), attributes("date.today")], module);
+    check("dt", &[attributes("now"), attributes("timedelta")], None);
+    check("dt", &[attributes("somewhere")], None);
+    check("dt", &[attributes("now"), attributes("somewhere")], None);
+    check("dt", &[Use::Bare], None);
+    check("dt", &[Use::Called], None);
+}
+
+#[test]
 fn ordinary_words_are_modules_only_with_what_modules_have() {
     check("queue", &[attributes("Queue")], Some("import queue"));
     check("queue", &[attributes("append")], None);
@@ -118,6 +133,7 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
                     vec![Use::Attributes(parts.first().unwrap().split('.').collect())]
                 }
                 Meaning::Package(_, Plain::All, _) => vec![attributes("x")],
+                Meaning::ShortDatetime => vec![attributes("now")],
                 Meaning::Name(..) | Meaning::Called(..) | Meaning::DatetimeClass => vec![Use::Called],
             };
             let statement = meaning
