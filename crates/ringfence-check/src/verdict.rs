@@ -10,17 +10,16 @@ use std::cmp::Reverse;
 pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     let Checked {
         mut findings,
+        left_out,
         mut analysis,
         fix,
     } = checked;
     let by_position = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
     findings.sort_by_key(by_position);
-    let issues_total = u32::try_from(findings.len()).unwrap_or(u32::MAX);
+    let issues_total = u32::try_from(findings.len() + left_out.total()).unwrap_or(u32::MAX);
     let count = |severity| {
-        findings
-            .iter()
-            .filter(|finding| finding.severity == severity)
-            .count()
+        let kept = findings.iter().filter(|finding| finding.severity == severity);
+        kept.count() + left_out.of(severity)
     };
     let (errors_total, warnings_total) = (count(Severity::Error), count(Severity::Warning));
     let recommendations = recommendations(&findings);

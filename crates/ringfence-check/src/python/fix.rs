@@ -12,12 +12,12 @@ mod watch;
 use super::{scope::Scopes, well_known};
 use crate::{
     CodeQuestion, Patch,
-    rule::{Finding, Fix, Rule},
+    rule::{Finding, Fix, LeftOut, Rule},
 };
 use ringfence_types::Severity;
 use ruff_python_ast::ModModule;
 use ruff_python_parser::Parsed;
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 use uses::{Uses, Wanted};
 
 /// The most imports that are added.
@@ -38,6 +38,7 @@ pub(super) static UNDEFINED_NAME: Rule = Rule {
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) findings: Vec<Finding>,
+    pub(super) left_out: LeftOut,
     pub(super) fix: Option<Fix>,
 }
 
@@ -76,12 +77,20 @@ pub(super) fn look(
     };
     // Of a call of a session: whoever called before may have defined it.
     let told = uses.wanted.iter().filter(|_| !asked.is_fragment);
-    let findings = told
+    let mut findings: Vec<Finding> = told
         .filter(|(name, wanted)| !wanted.expected_absent && !fixed(name))
         .filter_map(|(name, wanted)| finding(name, wanted, known.get(name).map(String::as_str), asked))
-        .take(NAMES_MAX)
         .collect();
-    Missing { findings, fix }
+    let mut left_out = LeftOut::default();
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    for finding in findings.drain(NAMES_MAX.min(findings.len())..) {
+        left_out.add(finding.severity, 1);
+    }
+    Missing {
+        findings,
+        left_out,
+        fix,
+    }
 }
 
 /// The import that a name stands for, a narrower one where the rules have only that.

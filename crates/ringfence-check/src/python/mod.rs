@@ -5,6 +5,7 @@ mod children;
 mod fix;
 pub(crate) mod meaning;
 mod measure;
+mod mistakes;
 mod module_attributes;
 pub(crate) mod nesting;
 pub mod profile;
@@ -13,6 +14,7 @@ pub(crate) mod scope;
 pub(crate) mod spine;
 mod standard_modules;
 mod syntax;
+mod told;
 mod well_known;
 
 use crate::{
@@ -24,6 +26,7 @@ use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
 use scope::Scopes;
+use told::Told;
 
 pub(crate) use rules::RULES;
 pub use well_known::check_known_import;
@@ -38,35 +41,40 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     let Some(parsed) = parse(code, version) else {
         return refused(0, &rules::SYNTAX, "the text is no module");
     };
-    let mut findings = Vec::new();
-    findings.extend(rules::check_encoding(code, &asked.rules));
+    let mut told = Told::new();
+    told.extend(rules::check_encoding(code, &asked.rules));
     if parsed.has_syntax_errors() {
-        findings.extend(syntax::errors(
-            parsed.errors(),
-            parsed.unsupported_syntax_errors(),
-        ));
-        // A tree that the parser mended may be deeper than its brackets say, and to drop it recurses. The process that
-        // answers ends with the answer.
-        std::mem::forget(parsed);
-        return Checked {
-            findings,
-            ..Checked::default()
-        };
+        let newer = syntax::newer(parsed.unsupported_syntax_errors());
+        // The process that answers ends with the answer: trees with errors are never dropped.
+        let errors = mistakes::explain(code, parsed, version);
+        syntax::tell(errors.into_iter().chain(newer), &mut told);
+        return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
     let scopes = Scopes::of(module);
-    findings.extend(syntax::check(code, module, &scopes, height, version));
-    let missing = if findings.iter().any(|finding| finding.severity == Severity::Error) {
+    syntax::check(code, module, &scopes, height, version, &mut told);
+    let missing = if told.has_errors() {
         fix::Missing::default()
     } else {
         fix::look(code, &parsed, &scopes, asked)
     };
-    findings.extend(rules::check(code, module, &scopes, asked));
-    findings.extend(missing.findings);
-    Checked {
-        findings,
+    let mut told = rules::check(code, module, &scopes, asked, told);
+    told.extend(missing.findings);
+    told.count(missing.left_out);
+    let checked = Checked {
         analysis: measure::of(module),
         fix: missing.fix,
+        ..Checked::default()
+    };
+    concluded(told, checked)
+}
+
+fn concluded(told: Told, checked: Checked) -> Checked {
+    let (findings, left_out) = told.all();
+    Checked {
+        findings,
+        left_out,
+        ..checked
     }
 }
 

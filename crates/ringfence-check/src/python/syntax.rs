@@ -6,15 +6,16 @@ use super::{
     rules::SYNTAX,
     scope::Scopes,
     spine::{spine_of, walk_right},
+    told::Told,
 };
-use crate::rule::Finding;
+use crate::rule::{Finding, LeftOut};
 use ringfence_types::Severity;
 use ruff_python_ast::{
     self as ast, Expr, PythonVersion, Stmt,
     visitor::{self, Visitor},
 };
 use ruff_python_parser::{
-    ParseError, UnsupportedSyntaxError,
+    UnsupportedSyntaxError,
     semantic_errors::{
         SemanticSyntaxChecker, SemanticSyntaxContext, SemanticSyntaxError, SemanticSyntaxErrorKind,
         YieldOutsideFunctionKind,
@@ -27,23 +28,30 @@ use std::{
 };
 
 /// So many are told of one text.
-const ERRORS_MAX: usize = 100;
+const ERRORS_MAX: usize = 20;
 /// The checks of higher trees recurse further than the stack is deep; the interpreter tells their errors itself.
 const HEIGHT_MAX: Height = Height(1500);
 
-/// As findings: what the parser refused.
-pub(crate) fn errors(errors: &[ParseError], unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
-    let parsed = errors
-        .iter()
-        .map(|error| finding(error.location, error.error.to_string()));
+/// As findings: what an older interpreter does not read.
+pub(crate) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
     let newer = unsupported.iter().map(|error| Finding {
         hint: Some(format!("Write it as Python {} reads it.", error.target_version)),
         ..finding(error.range, error.to_string())
     });
-    parsed.chain(newer).take(ERRORS_MAX).collect()
+    newer.collect()
 }
 
-fn finding(range: TextRange, what: String) -> Finding {
+/// The first of them; the others are counted.
+pub(super) fn tell(findings: impl Iterator<Item = Finding>, told: &mut Told) {
+    let mut findings = findings;
+    told.extend(findings.by_ref().take(ERRORS_MAX));
+    told.count(LeftOut {
+        errors: findings.count(),
+        ..LeftOut::default()
+    });
+}
+
+pub(super) fn finding(range: TextRange, what: String) -> Finding {
     Finding {
         range: range.start().to_usize()..range.end().to_usize(),
         rule: &SYNTAX,
@@ -60,7 +68,8 @@ pub(crate) fn check<'a>(
     scopes: &Scopes<'a>,
     height: Height,
     version: PythonVersion,
-) -> Vec<Finding> {
+    told: &mut Told,
+) {
     let mut found: Vec<Finding> = scopes
         .unbound_nonlocals()
         .iter()
@@ -80,8 +89,7 @@ pub(crate) fn check<'a>(
         walk.visit_body(&module.body);
         found.extend(walk.context.found.into_inner());
     }
-    found.truncate(ERRORS_MAX);
-    found
+    tell(found.into_iter(), told);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,10 +246,9 @@ impl SemanticSyntaxContext for Context<'_> {
         if error.kind == SemanticSyntaxErrorKind::YieldOutsideFunction(YieldOutsideFunctionKind::Await) {
             return;
         }
-        let mut found = self.found.borrow_mut();
-        if found.len() < ERRORS_MAX {
-            found.push(finding(error.range, error.to_string()));
-        }
+        self.found
+            .borrow_mut()
+            .push(finding(error.range, error.to_string()));
     }
 
     fn in_loop_context(&self) -> bool {

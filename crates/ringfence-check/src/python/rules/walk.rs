@@ -13,10 +13,11 @@ use crate::{
         meaning::{Meaning, Meanings},
         scope::{Kind, Scopes},
         spine::{spine_of, walk_right},
+        told::Told,
     },
     rule::{Finding, Rule},
 };
-use ringfence_types::{Profile, Severity};
+use ringfence_types::Profile;
 use ruff_python_ast::{
     self as ast, Alias, Arguments, Expr, ExprContext, Identifier, Keyword, ModModule, Operator, Parameter,
     Pattern, PatternKeyword, Stmt,
@@ -25,20 +26,19 @@ use ruff_python_ast::{
 use ruff_text_size::{Ranged, TextRange};
 use std::collections::HashSet;
 
-/// More findings than anybody reads are left out, unless they are errors of which there is none yet.
-const FINDINGS_MAX: usize = 20_000;
 /// Of the text of a finding.
 const QUOTE_CHARS_MAX: usize = 80;
 /// Names in letters that look alike, of one text.
 const UNREADABLE_MAX: usize = 20;
 
-/// What the rules find in a module whose scopes are known.
+/// What the rules find in a module whose scopes are known, beside what was told before.
 pub(crate) fn check<'a>(
     code: &'a str,
     module: &'a ModModule,
     scopes: &Scopes<'a>,
     asked: &CodeQuestion,
-) -> Vec<Finding> {
+    told: Told,
+) -> Told {
     let mut walk = Walk {
         code,
         plain: code.is_ascii(),
@@ -46,8 +46,7 @@ pub(crate) fn check<'a>(
         imports: Imports::of(&asked.rules, &asked.local_modules),
         scopes,
         meanings: Meanings::of_module(scopes, code.len()),
-        findings: Vec::new(),
-        has_error: false,
+        told,
         in_call: 0,
         unreadable: HashSet::new(),
     };
@@ -56,7 +55,7 @@ pub(crate) fn check<'a>(
         let what = "constants are put together in too many steps".to_owned();
         walk.say(&INTRICATE, Weight::SUSPECT, TextRange::default(), what);
     }
-    walk.findings
+    walk.told
 }
 
 /// The state of the walk.
@@ -68,8 +67,7 @@ pub(super) struct Walk<'a, 's, 'q> {
     pub(super) imports: Imports<'q>,
     pub(super) scopes: &'s Scopes<'a>,
     pub(super) meanings: Meanings<'a, 's>,
-    findings: Vec<Finding>,
-    has_error: bool,
+    told: Told,
     /// Calls in whose arguments the walk is.
     in_call: u32,
     unreadable: HashSet<&'a str>,
@@ -90,11 +88,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
-        let first_error = finding.severity == Severity::Error && !self.has_error;
-        if self.findings.len() < FINDINGS_MAX || first_error {
-            self.has_error |= first_error;
-            self.findings.push(finding);
-        }
+        self.told.add(finding);
     }
 
     /// As it is written, in one line.

@@ -99,3 +99,125 @@ fn syntax_is_judged_for_the_interpreter_that_reads_it() {
         Some("Write it as Python 3.11 reads it.")
     );
 }
+
+/// Each finding as `line what | hint`.
+fn explained(code: &str) -> Vec<String> {
+    let mut found = check(code, &asked(Profile::Unrestricted)).findings;
+    found.sort_by_key(|finding| finding.range.start);
+    let line = |finding: &Finding| {
+        let hint = finding.hint.as_deref().unwrap_or("");
+        format!("{} {} | {hint}", line_of(code, finding), finding.what)
+    };
+    found.iter().map(line).collect()
+}
+
+#[test]
+fn markdown_around_the_code_is_told_once() {
+    const HINT: &str = "a line of Markdown | Send the code without the fences (```).";
+    for (code, expect) in [
+        ("```python\nprint(1)\n```\n", &["1"][..]),
+        ("```\nprint(1)\n```", &["1"]),
+        (
+            "Here is the code:\n\n```python\nprint(1)\n```\nIt prints 1.\n",
+            &["3"],
+        ),
+        ("print(1)\n```", &["2"]),
+        ("```py\nprint(1)\n", &["1"]),
+    ] {
+        let expect: Vec<String> = expect.iter().map(|line| format!("{line} {HINT}")).collect();
+        let told: Vec<String> = explained(code)
+            .into_iter()
+            .filter(|line| line.contains("Markdown"))
+            .collect();
+        assert_eq!(told, expect, "{code}");
+    }
+    assert_eq!(explained("```python\nprint(1)\n```").len(), 1);
+    assert_eq!(explained("Here:\n```python\nprint(1)\n```\nIt is done.").len(), 1);
+    // What is wrong in the code itself is told, too.
+    let told = explained("```python\nx = = 1\n```");
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(explained("x = '''\n```python\n'''\n# ```\n").is_empty());
+}
+
+#[test]
+fn commands_of_a_notebook_are_told_once_each() {
+    const WHAT: &str = "a command of a notebook, which is no Python | Leave the command out; packages are named in `packages`.";
+    assert_eq!(
+        explained("!pip install numpy\nx = 1\n%matplotlib inline\nif x:\n    !ls -l\n"),
+        [format!("1 {WHAT}"), format!("3 {WHAT}"), format!("5 {WHAT}")]
+    );
+    assert_eq!(explained("%%time\nx = 1"), [format!("1 {WHAT}")]);
+    assert!(explained("x = (5\n    % 3)\n").is_empty());
+}
+
+#[test]
+fn a_print_statement_is_told_as_one() {
+    const WHAT: &str = "`print` is used as a statement | In Python 3 print is a function: print(...).";
+    assert_eq!(explained("print \"x\""), [format!("1 {WHAT}")]);
+    assert_eq!(
+        explained("if 1:\n    print 'a %s' % 1, 2\n    print 'x',\n"),
+        [format!("2 {WHAT}"), format!("3 {WHAT}")]
+    );
+    assert_eq!(explained("x = 1\nprint x"), [format!("2 {WHAT}")]);
+    assert!(
+        !explained("print if")
+            .iter()
+            .any(|line| line.contains("statement |"))
+    );
+}
+
+#[test]
+fn curly_quotes_are_told() {
+    assert_eq!(
+        explained("print(“hello”)\n"),
+        ["1 `“` is no quote of Python | Use straight quotes."]
+    );
+    assert_eq!(
+        explained("x = 1\ny = ‘it’\n"),
+        ["2 `‘` is no quote of Python | Use straight quotes."]
+    );
+    assert!(explained("x = '“hello”'  # ‘x’").is_empty());
+}
+
+#[test]
+fn a_bracket_that_is_never_closed_is_pointed_at() {
+    const HINT: &str = "Close the bracket.";
+    assert_eq!(
+        explained("x = 1\ny = (1,\nz = 2\nw = 3\n"),
+        [format!("2 `(` was never closed | {HINT}")]
+    );
+    assert_eq!(
+        explained("def f():\n    return {'a': [1, 2\n\nprint(f())\n"),
+        [format!("2 `[` was never closed | {HINT}")]
+    );
+    assert_eq!(explained("print(1"), [format!("1 `(` was never closed | {HINT}")]);
+    for code in ["print('abc)\n", "x = (1]\n", "x = 1)\n"] {
+        let told = explained(code);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!told[0].contains("never closed"), "{told:?}");
+    }
+}
+
+#[test]
+fn of_many_errors_the_first_are_told_and_all_are_counted() {
+    let checked = check(&"x = = 1\n".repeat(50), &asked(Profile::Unrestricted));
+    assert_eq!((checked.findings.len(), checked.left_out.errors), (20, 30));
+    let checked = check(&"return 1\n".repeat(50), &asked(Profile::Unrestricted));
+    assert_eq!((checked.findings.len(), checked.left_out.errors), (20, 30));
+}
+
+#[test]
+fn nothing_grave_is_lost_among_many_notes() {
+    let notes: String = (0..30_000).map(|at| format!("open('{at}')\n")).collect();
+    let code = format!("{notes}import os\nos.system('x')\nimport ctypes\n");
+    let mut asked = asked(Profile::Unrestricted);
+    let checked = check(&code, &asked);
+    let has = |checked: &Checked, id: &str| checked.findings.iter().any(|finding| finding.rule.id == id);
+    assert!(has(&checked, "python.process"));
+    assert_eq!(checked.findings.len() + checked.left_out.total(), 30_001);
+    assert_eq!(checked.left_out.of(Severity::Warning), 0);
+    asked.rules.imports = profile::modules(Profile::Basic);
+    let checked = check(&code, &asked);
+    assert!(has(&checked, "profile.import"));
+    assert_eq!(checked.left_out.errors, 0);
+}
