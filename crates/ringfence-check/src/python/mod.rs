@@ -43,6 +43,7 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     };
     let mut told = Told::new();
     told.extend(rules::check_encoding(code, &asked.rules));
+    told.extend(rules::check_direction(code, &asked.rules));
     if parsed.has_syntax_errors() {
         let newer = syntax::newer(parsed.unsupported_syntax_errors());
         // The process that answers ends with the answer: trees with errors are never dropped.

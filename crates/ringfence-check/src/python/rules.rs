@@ -2,9 +2,11 @@
 
 mod attributes;
 mod calls;
+mod commands;
 mod encoding;
 mod grave;
 mod imports;
+mod lookalikes;
 mod texts;
 mod walk;
 
@@ -12,6 +14,7 @@ use crate::rule::Rule;
 use ringfence_types::{Profile, Severity};
 
 pub(crate) use encoding::check as check_encoding;
+pub(crate) use lookalikes::check as check_direction;
 pub(crate) use walk::check;
 
 const fn rule(
@@ -97,8 +100,8 @@ pub(crate) static SOCKET: Rule = rule(
     "python.socket",
     Severity::Info,
     "sockets",
-    "what it may reach is for the network policy to say",
-    "Use a client library where there is one.",
+    "a sandbox has no network but its own loopback",
+    "Use it between parts of the program; send along in `files` what comes from elsewhere.",
 );
 pub(crate) static RAW_SOCKET: Rule = rule(
     "python.raw_socket",
@@ -111,8 +114,8 @@ pub(crate) static NETWORK: Rule = rule(
     "python.network",
     Severity::Info,
     "requests to other hosts",
-    "what it may reach is for the network policy to say",
-    "Name the hosts in `allowed_domains`.",
+    "a sandbox has no network",
+    "Fetch it first, and send it along in `files`.",
 );
 pub(crate) static NATIVE_CODE: Rule = rule(
     "python.native_code",
@@ -134,6 +137,14 @@ pub(crate) static REFLECTION: Rule = rule(
     "the interpreter's own structures, reached through attributes",
     "from any object the way leads to all that the interpreter has loaded",
     "Use the object's own methods; `isinstance` and `type(x).__name__` are fine.",
+);
+/// The same where it is no more than worth knowing.
+static REFLECTION_NOTED: Rule = rule(
+    REFLECTION.id,
+    Severity::Info,
+    REFLECTION.title,
+    "it is fine for objects of one's own",
+    "Use attributes where they are known; `isinstance` and `type(x).__name__` need no such name.",
 );
 pub(crate) static FRAMES: Rule = rule(
     "python.frames",
@@ -191,6 +202,13 @@ pub(crate) static OBFUSCATED_NAME: Rule = rule(
     "a reader takes it for something else",
     "Write the name in plain letters.",
 );
+pub(crate) static BIDIRECTIONAL_TEXT: Rule = rule(
+    "python.bidirectional_text",
+    Severity::Warning,
+    "invisible characters that turn text around",
+    "what is shown is not what the interpreter reads (CVE-2021-42574)",
+    "Remove it, or write it as an escape, as `\\u202e`.",
+);
 pub(crate) static OBFUSCATED_CODE: Rule = rule(
     "python.obfuscated_code",
     Severity::Warning,
@@ -239,6 +257,7 @@ pub(crate) static RULES: &[&Rule] = &[
     &FILE_DELETION,
     &CREDENTIAL_PATH,
     &OBFUSCATED_NAME,
+    &BIDIRECTIONAL_TEXT,
     &OBFUSCATED_CODE,
     &PROFILE_IMPORT,
     &PROFILE_MODULE_ATTRIBUTE,
@@ -253,8 +272,6 @@ struct Weight {
 }
 
 impl Weight {
-    /// Ordinary, and worth knowing.
-    const ORDINARY: Self = Self::of(Some(Severity::Info), Some(Severity::Info));
     /// Ordinary where the profile is not `strict`.
     const NOTED: Self = Self::of(Some(Severity::Info), Some(Severity::Warning));
     /// Ordinary, but a way around the rules.

@@ -1,5 +1,6 @@
 //! What is found of whole programs.
 
+mod advice;
 mod hostile;
 mod programs;
 mod rules;

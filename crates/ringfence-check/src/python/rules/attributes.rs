@@ -253,7 +253,12 @@ fn judge_read(name: &str, of: Of) -> Option<Said> {
     Some(Said {
         rule: &REFLECTION,
         weight: Weight::SUSPECT,
-        does: "leads to the interpreter's own structures",
+        does: match name {
+            "__dict__" => "is an object's own dictionary",
+            "__class__" => "is the class of an object",
+            "__mro__" | "__bases__" => "names the classes above a class",
+            _ => "belongs to the interpreter's own structures",
+        },
     })
 }
 

@@ -3,11 +3,16 @@
 
 use super::{
     DYNAMIC_EXECUTION, FILE_ACCESS, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
-    Weight, attributes, texts,
+    Weight, attributes,
+    commands::Reader,
+    texts,
     walk::{Before, Walk},
 };
-use crate::python::{meaning::Meaning, spine::spine_of};
-use ringfence_types::Profile;
+use crate::{
+    python::{meaning::Meaning, spine::spine_of},
+    rule::Finding,
+};
+use ringfence_types::{Profile, Severity};
 use ruff_python_ast::{self as ast, Arguments, Expr};
 use ruff_text_size::{Ranged, TextRange};
 
@@ -68,7 +73,18 @@ impl<'a> Walk<'a, '_, '_> {
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
             "numpy.load" | "torch.load" => self.loaded(path, arguments, range),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
-            _ if path.starts_with("subprocess.") => self.shell(path, arguments),
+            "os.system"
+            | "os.popen"
+            | "posix.system"
+            | "subprocess.getoutput"
+            | "subprocess.getstatusoutput"
+            | "asyncio.create_subprocess_shell"
+            | "asyncio.subprocess.create_subprocess_shell" => self.command(arguments, range, Reader::Shell),
+            "shutil.rmtree" | "os.removedirs" => self.tree_deleted(path, arguments, range),
+            _ if path.starts_with("subprocess.") => {
+                let reader = self.shell(path, arguments);
+                self.command(arguments, range, reader);
+            }
             _ if path.ends_with(".__getattribute__") => {
                 let at = usize::from(path.starts_with("builtins."));
                 self.attribute_by_name("__getattribute__", arguments, range, at);
@@ -183,18 +199,25 @@ impl<'a> Walk<'a, '_, '_> {
                 return;
             }
         };
-        let weight = if is_outside(&path) {
-            Weight::SUSPECT
-        } else {
-            Weight::ORDINARY
-        };
         let shown: String = path.chars().take(80).collect();
-        self.say(&FILE_ACCESS, weight, range, format!("`{shown}` is opened"));
+        let what = format!("`{shown}` is opened");
+        if is_outside(&path) {
+            self.say(&FILE_ACCESS, Weight::SUSPECT, range, what);
+            return;
+        }
+        self.add(Finding {
+            range: range.to_std_range(),
+            rule: &FILE_ACCESS,
+            severity: Severity::Info,
+            what,
+            hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
+        });
     }
 
-    fn shell(&mut self, path: &str, arguments: &'a Arguments) {
+    /// Who reads the command.
+    fn shell(&mut self, path: &str, arguments: &'a Arguments) -> Reader {
         let Some(keyword) = arguments.find_keyword("shell") else {
-            return;
+            return Reader::Kernel;
         };
         let off = match &keyword.value {
             Expr::BooleanLiteral(value) => !value.value,
@@ -202,10 +225,12 @@ impl<'a> Walk<'a, '_, '_> {
             Expr::NumberLiteral(_) => self.meanings.of(&keyword.value) == Meaning::Number(0),
             _ => false,
         };
-        if !off {
-            let what = format!("`{path}` gives its command to a shell");
-            self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
+        if off {
+            return Reader::Kernel;
         }
+        let what = format!("`{path}` gives its command to a shell");
+        self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
+        Reader::Shell
     }
 
     fn yaml(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {

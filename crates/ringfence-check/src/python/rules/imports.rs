@@ -7,6 +7,7 @@ use crate::{
     rule::{Finding, Rule},
 };
 use ringfence_types::{ModuleName, Profile, Rules, Severity};
+use ruff_python_ast::StmtImportFrom;
 use ruff_text_size::TextRange;
 use std::collections::BTreeSet;
 
@@ -77,7 +78,40 @@ impl<'q> Imports<'q> {
         self.finding(&PROFILE_MODULE_ATTRIBUTE, module, what, range)
     }
 
-    fn finding(&self, rule: &'static Rule, module: &str, what: String, range: TextRange) -> Finding {
+    /// `from .a import b`.
+    pub(super) fn relative(written: &str, import: &StmtImportFrom) -> Finding {
+        let hint = match (&import.module, import.names.as_slice()) {
+            (Some(module), _) => format!("Name the module without the dots: `from {module} import ...`."),
+            (None, [alias]) => format!("Name the module without the dots: `import {}`.", alias.name),
+            (None, _) => "Name the modules without the dots.".to_owned(),
+        };
+        Finding {
+            range: import.range.to_std_range(),
+            rule: &PROFILE_IMPORT,
+            severity: Severity::Error,
+            what: format!("`{written}` is relative, and a program is one file in no package"),
+            hint: Some(hint),
+        }
+    }
+
+    fn finding(&self, rule: &'static Rule, path: &str, what: String, range: TextRange) -> Finding {
+        let module = module_of(path);
+        Finding {
+            range: range.to_std_range(),
+            rule,
+            severity: Severity::Error,
+            what: match self.profile {
+                Profile::Unrestricted => not_listed(&what),
+                profile => format!("{what} under the profile `{}`", profile.as_str()),
+            },
+            hint: Some(self.hint(module)),
+        }
+    }
+
+    fn hint(&self, module: &str) -> String {
+        if self.profile == Profile::Unrestricted {
+            return format!("Where it is needed, add `{module}` to `allowed_imports`.");
+        }
         let owner = [
             Profile::Basic,
             Profile::DataScience,
@@ -87,25 +121,63 @@ impl<'q> Imports<'q> {
         .into_iter()
         .find(|profile| has(*profile, module));
         let add = format!("`allowed_imports: [\"{module}\"]`");
-        let hint = match owner {
+        match owner {
             Some(profile) if profile != self.profile => {
-                format!(
-                    "The profile `{}` has `{module}`; or add it alone by {add}.",
-                    profile.as_str()
-                )
+                let profile = profile.as_str();
+                format!("The profile `{profile}` has `{module}`; or add it alone by {add}.")
             }
             _ => format!("No restricting profile has `{module}`; where it is needed, add it by {add}."),
-        };
-        Finding {
-            range: range.start().to_usize()..range.end().to_usize(),
-            rule,
-            severity: Severity::Error,
-            what: match self.profile {
-                Profile::Unrestricted => format!("{what} beside `allowed_imports`"),
-                profile => format!("{what} under the profile `{}`", profile.as_str()),
-            },
-            hint: Some(hint),
         }
+    }
+}
+
+/// What is said where there is a list and no profile.
+fn not_listed(what: &str) -> String {
+    let what = what.strip_suffix(", which is not allowed").unwrap_or(what);
+    match what.ends_with("is imported") {
+        true => format!("{what} and is not in `allowed_imports`"),
+        false => format!("{what}, which is not in `allowed_imports`"),
+    }
+}
+
+/// Packages of the standard library: what stands in them may be a module, too.
+const PACKAGES: &[&str] = &[
+    "asyncio",
+    "collections",
+    "compression",
+    "concurrent",
+    "ctypes",
+    "curses",
+    "dbm",
+    "distutils",
+    "email",
+    "encodings",
+    "html",
+    "http",
+    "importlib",
+    "json",
+    "lib2to3",
+    "logging",
+    "multiprocessing",
+    "sqlite3",
+    "tkinter",
+    "unittest",
+    "urllib",
+    "wsgiref",
+    "xml",
+    "xmlrpc",
+    "zoneinfo",
+];
+
+/// The module that has to be allowed for something in it: `os` for `os.environ`.
+fn module_of(path: &str) -> &str {
+    let root = path.split('.').next().unwrap_or(path);
+    let is_module = profile::STANDARD_LIBRARY.contains(&root) && !PACKAGES.contains(&root);
+    let within = path == "os.path" || path.starts_with("os.path.");
+    match (is_module, within) {
+        (true, true) => "os.path",
+        (true, false) => root,
+        _ => path,
     }
 }
 

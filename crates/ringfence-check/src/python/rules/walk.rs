@@ -2,10 +2,11 @@
 
 use super::{
     BUILTINS_WRITE, CREDENTIAL_PATH, FORMAT_ATTRIBUTE, INTRICATE, OBFUSCATED_NAME, PROFILE_MODULE_ATTRIBUTE,
-    REFLECTION, Weight, attributes,
+    REFLECTION, REFLECTION_NOTED, Weight, attributes,
+    commands::COMMAND_BYTES_MAX,
     grave::{self, Group},
     imports::{Allowed, Imports},
-    texts,
+    lookalikes, texts,
 };
 use crate::{
     CodeQuestion,
@@ -17,7 +18,7 @@ use crate::{
     },
     rule::{Finding, Rule},
 };
-use ringfence_types::Profile;
+use ringfence_types::{Profile, Severity};
 use ruff_python_ast::{
     self as ast, Alias, Arguments, Expr, ExprContext, Identifier, Keyword, ModModule, Operator, Parameter,
     Pattern, PatternKeyword, Stmt,
@@ -49,6 +50,7 @@ pub(crate) fn check<'a>(
         told,
         in_call: 0,
         unreadable: HashSet::new(),
+        command_bytes: COMMAND_BYTES_MAX,
     };
     walk.visit_body(&module.body);
     if walk.meanings.has_given_up() {
@@ -71,12 +73,16 @@ pub(super) struct Walk<'a, 's, 'q> {
     /// Calls in whose arguments the walk is.
     in_call: u32,
     unreadable: HashSet<&'a str>,
+    /// Bytes of commands that may still be read.
+    pub(super) command_bytes: usize,
 }
 
 impl<'a> Walk<'a, '_, '_> {
     /// Adds a finding, if it is one under the profile.
     pub(super) fn say(&mut self, rule: &'static Rule, weight: Weight, range: TextRange, what: String) {
         if let Some(severity) = weight.under(self.profile) {
+            let noted = rule.id == REFLECTION.id && severity == Severity::Info;
+            let rule = if noted { &REFLECTION_NOTED } else { rule };
             self.add(Finding {
                 range: range.start().to_usize()..range.end().to_usize(),
                 rule,
@@ -219,6 +225,8 @@ impl<'a> Walk<'a, '_, '_> {
             if let Some(written) = written.filter(disguised) {
                 let what = format!("`{written}` is `{name}` to the interpreter");
                 self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
+            } else if !name.is_ascii() && self.unreadable.len() < UNREADABLE_MAX {
+                self.lookalike(name, range);
             }
         }
         if texts::is_unreadable(name)
@@ -227,6 +235,15 @@ impl<'a> Walk<'a, '_, '_> {
         {
             let what = format!("nobody can tell the letters of `{name}` apart");
             self.say(&OBFUSCATED_NAME, Weight::WARNED, range, what);
+        }
+    }
+
+    fn lookalike(&mut self, name: &'a str, range: TextRange) {
+        if let Some(plain) = lookalikes::reads_as(name)
+            && self.unreadable.insert(name)
+        {
+            let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
+            self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
         }
     }
 
@@ -559,9 +576,8 @@ impl<'a> Walk<'a, '_, '_> {
                 _ => self.imports.is_local(module),
             });
             if !local {
-                let what = "a relative import leads outside of the code".to_owned();
-                let finding = self.imports.refused(module, what, import.range);
-                self.add(finding);
+                let written = self.quote(import.range);
+                self.add(Imports::relative(&written, import));
             }
             return;
         }

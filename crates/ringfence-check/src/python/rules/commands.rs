@@ -1,0 +1,147 @@
+//! Commands that are handed to a shell, or started with their arguments, read as a shell reads them; and directories that are
+//! deleted with everything in them.
+
+use super::{FILE_DELETION, walk::Walk};
+use crate::{python::meaning::Meaning, rule::Finding, shell};
+use ringfence_types::Severity;
+use ruff_python_ast::{Arguments, Expr};
+use ruff_text_size::TextRange;
+
+/// Of one program, so many bytes of commands are read.
+pub(super) const COMMAND_BYTES_MAX: usize = 64 * 1024;
+/// Of the text of a finding.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// Who reads the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    Shell,
+    /// The kernel: a program with its arguments.
+    Kernel,
+}
+
+impl<'a> Walk<'a, '_, '_> {
+    /// `os.system('...')`, `subprocess.run([...])`.
+    pub(super) fn command(&mut self, arguments: &'a Arguments, range: TextRange, reader: Reader) {
+        let Some(first) = ["args", "command", "cmd"]
+            .iter()
+            .find_map(|name| arguments.find_argument_value(name, 0))
+        else {
+            return;
+        };
+        let command = match (reader, self.value_of(first)) {
+            (Reader::Kernel, Expr::List(words)) => self.words(&words.elts),
+            (Reader::Kernel, Expr::Tuple(words)) => self.words(&words.elts),
+            (Reader::Shell, _) => self.meanings.of(first).as_text().map(str::to_owned),
+            _ => None,
+        };
+        let Some(command) = command else { return };
+        let Some(left) = self.command_bytes.checked_sub(command.len()) else {
+            return;
+        };
+        self.command_bytes = left;
+        for found in shell::check(&command).findings {
+            let id = found.rule.id;
+            if found.severity > Severity::Info && !id.ends_with(".syntax") && !id.ends_with(".unparsed") {
+                self.add(Finding {
+                    range: range.to_std_range(),
+                    ..found
+                });
+            }
+        }
+    }
+
+    /// Each in quotes, so that a shell takes it as it is.
+    fn words(&self, words: &'a [Expr]) -> Option<String> {
+        let quoted = |word| match self.meanings.of(word) {
+            Meaning::Text(text) => Some(format!("'{}'", text.replace('\'', "'\\''"))),
+            _ => None,
+        };
+        let all: Option<Vec<String>> = words.iter().map(quoted).collect();
+        all.map(|words| words.join(" "))
+    }
+
+    /// `shutil.rmtree('/')`.
+    pub(super) fn tree_deleted(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let Some(first) = ["path", "name"]
+            .iter()
+            .find_map(|name| arguments.find_argument_value(name, 0))
+        else {
+            return;
+        };
+        let Meaning::Text(place) = self.meanings.of(first) else {
+            return;
+        };
+        if is_root(&place) {
+            let shown: String = place.chars().take(SHOWN_CHARS_MAX).collect();
+            self.add(Finding {
+                range: range.to_std_range(),
+                rule: &FILE_DELETION,
+                severity: Severity::Error,
+                what: format!("`{path}` deletes `{shown}` with everything in it"),
+                hint: Some("Delete a directory of the workspace by its relative name.".to_owned()),
+            });
+        }
+    }
+}
+
+/// The system, a part of it, all homes, or what is above the workspace.
+fn is_root(path: &str) -> bool {
+    const PARTS: &[&str] = &[
+        "bin",
+        "boot",
+        "dev",
+        "etc",
+        "home",
+        "lib",
+        "lib64",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "sbin",
+        "srv",
+        "sys",
+        "usr",
+        "usr/bin",
+        "usr/lib",
+        "usr/local",
+        "var",
+    ];
+    let steps: Vec<&str> = path
+        .split('/')
+        .filter(|step| !matches!(*step, "" | "." | "*"))
+        .collect();
+    let climbs = !steps.is_empty() && steps.iter().all(|step| *step == "..");
+    let top = steps.join("/");
+    climbs || top == "~" || (path.starts_with('/') && (top.is_empty() || PARTS.contains(&top.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_are_known_however_they_are_written() {
+        for path in [
+            "/", "//", "/.", "/*", "/usr", "/usr/", "/usr/lib", "~", "~/", "..", "../..", "/home",
+        ] {
+            assert!(is_root(path), "{path}");
+        }
+        for path in [
+            "",
+            ".",
+            "a",
+            "usr",
+            "/workspace",
+            "/tmp",
+            "/tmp/x",
+            "../a",
+            "~/a",
+            "/usr/share/x",
+            "build/",
+        ] {
+            assert!(!is_root(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39), and characters
+//! that turn the direction of a text around, so that it is shown in another order than it is read (CVE-2021-42574).
+
+use super::{BIDIRECTIONAL_TEXT, Weight};
+use crate::{
+    python::{builtin_names::is_builtin, profile::STANDARD_LIBRARY},
+    rule::Finding,
+};
+use ringfence_types::Rules;
+
+/// The same letter to the eye.
+#[rustfmt::skip]
+const SAME: &[(char, char)] = &[
+    // Cyrillic.
+    ('а', 'a'), ('е', 'e'), ('о', 'o'), ('р', 'p'), ('с', 'c'), ('у', 'y'), ('х', 'x'), ('ѕ', 's'), ('і', 'i'),
+    ('ј', 'j'), ('һ', 'h'), ('ԁ', 'd'), ('ԛ', 'q'), ('ԝ', 'w'), ('ӏ', 'l'), ('А', 'A'), ('В', 'B'), ('Е', 'E'),
+    ('К', 'K'), ('М', 'M'), ('Н', 'H'), ('О', 'O'), ('Р', 'P'), ('С', 'C'), ('Т', 'T'), ('Х', 'X'), ('Ѕ', 'S'),
+    ('І', 'I'), ('Ј', 'J'), ('Ү', 'Y'), ('Ԍ', 'G'), ('Ԛ', 'Q'), ('Ԝ', 'W'),
+    // Greek.
+    ('ο', 'o'), ('Α', 'A'), ('Β', 'B'), ('Ε', 'E'), ('Ζ', 'Z'), ('Η', 'H'), ('Ι', 'I'), ('Κ', 'K'), ('Μ', 'M'),
+    ('Ν', 'N'), ('Ο', 'O'), ('Ρ', 'P'), ('Τ', 'T'), ('Υ', 'Y'), ('Χ', 'X'),
+];
+
+/// Letters of formulas, which only mislead in a word that everybody knows.
+#[rustfmt::skip]
+const SIMILAR: &[(char, char)] = &[
+    ('α', 'a'), ('γ', 'y'), ('ι', 'i'), ('κ', 'k'), ('ν', 'v'), ('ρ', 'p'), ('τ', 't'), ('υ', 'u'), ('χ', 'x'),
+];
+
+/// A name that reads as another: how it reads.
+pub(super) fn reads_as(name: &str) -> Option<String> {
+    if name.is_ascii() {
+        return None;
+    }
+    let plain: String = name.chars().map(same).collect();
+    let is_latin = |letter: char| letter.is_ascii_alphabetic() || ('\u{c0}'..='\u{24f}').contains(&letter);
+    let has_latin = name.chars().any(is_latin);
+    let misleads = |word: &str| {
+        let looks = word.chars().filter(|letter| same(*letter) != *letter).count();
+        let is_mixed = word.chars().any(is_latin);
+        let is_whole = looks == word.chars().count() && (has_latin || looks > 1);
+        looks > 0 && (is_mixed || is_whole)
+    };
+    let mut words = name.split(|letter: char| letter == '_' || letter.is_numeric());
+    let by_words = match has_latin {
+        true => words.any(misleads),
+        false => plain.is_ascii() && words.any(misleads),
+    };
+    if by_words {
+        return Some(plain);
+    }
+    let similar = |letter: char| look_up(SIMILAR, letter).unwrap_or(letter);
+    let known: String = plain.chars().map(similar).collect();
+    let misleads = is_builtin(&known) || STANDARD_LIBRARY.contains(&known.as_str());
+    misleads.then_some(known)
+}
+
+fn same(letter: char) -> char {
+    look_up(SAME, letter).unwrap_or(letter)
+}
+
+fn look_up(table: &[(char, char)], letter: char) -> Option<char> {
+    let found = table.iter().find(|(one, _)| *one == letter);
+    found.map(|(_, other)| *other)
+}
+
+/// Characters that embed, override or isolate a direction, wherever they stand.
+pub(crate) fn check(code: &str, rules: &Rules) -> Vec<Finding> {
+    let Some(severity) = Weight::GRAVE.under(rules.profile).filter(|_| !code.is_ascii()) else {
+        return Vec::new();
+    };
+    let turns = |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let found = code.match_indices(turns).map(|(at, letter)| {
+        let number = letter.chars().next().map_or(0, u32::from);
+        Finding {
+            range: at..at + letter.len(),
+            rule: &BIDIRECTIONAL_TEXT,
+            severity,
+            what: format!("the invisible character U+{number:04X} changes the order in which text is shown"),
+            hint: None,
+        }
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_read_as_others_are_known() {
+        for (name, plain) in [
+            ("рrint", "print"),
+            ("оs", "os"),
+            ("оѕ", "os"),
+            ("оs_path", "os_path"),
+            ("pаssword", "password"),
+            ("сору", "copy"),
+            ("Αdmin", "Admin"),
+            ("ΟΚ", "OK"),
+            ("max_с", "max_c"),
+            ("ρrint", "print"),
+        ] {
+            assert_eq!(reads_as(name).as_deref(), Some(plain), "{name}");
+        }
+        for name in [
+            "имя",
+            "数量",
+            "größe",
+            "naïve",
+            "β",
+            "Δx",
+            "σ2",
+            "μ_0",
+            "sigma_β",
+            "ρ_max",
+            "νe",
+            "α1",
+            "данные_df",
+            "х",
+            "список",
+            "λ",
+            "θ_x",
+            "Ω",
+            "π2",
+            "été",
+            "변수",
+            "אבג",
+        ] {
+            assert_eq!(reads_as(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn characters_that_turn_text_around_are_found_wherever_they_stand() {
+        let count = |code: &str| check(code, &Rules::unrestricted()).len();
+        assert_eq!(count("x = '\u{202e}abc\u{202c}'"), 2);
+        assert_eq!(count("# \u{2066}comment\u{2069}\n"), 2);
+        assert_eq!(count("x = 'שלום'  # עברית \u{200f}"), 0);
+    }
+}
