@@ -22,7 +22,8 @@ pub(super) fn explain(code: &str, parsed: Parsed<ModModule>, version: PythonVers
     let mut found: Vec<Finding> = Vec::new();
     for _ in 0..ROUNDS_MAX {
         let lines = broken_lines(&text, parsed.errors());
-        let mistakes = mistakes(&mut text, &lines);
+        let quotes = quotes(&text, parsed.errors());
+        let mistakes = mistakes(&mut text, &lines, &quotes);
         if mistakes.is_empty() {
             break;
         }
@@ -121,6 +122,13 @@ fn broken_lines(text: &str, errors: &[ParseError]) -> Vec<Range<usize>> {
     starts.map(|start| line_from(text, start)).collect()
 }
 
+/// Where a quote is refused.
+fn quotes(text: &str, errors: &[ParseError]) -> Vec<usize> {
+    let starts = errors.iter().map(|error| error.location.start().to_usize());
+    let is_quote = |at: &usize| text.get(*at..).is_some_and(|rest| rest.starts_with(QUOTES));
+    starts.filter(is_quote).collect()
+}
+
 /// Where lines begin.
 struct Lines(Vec<usize>);
 
@@ -144,7 +152,7 @@ fn line_from(text: &str, start: usize) -> Range<usize> {
 }
 
 /// Mistakes on these lines, each of which is taken out of the text without moving anything.
-fn mistakes(text: &mut String, lines: &[Range<usize>]) -> Vec<Finding> {
+fn mistakes(text: &mut String, lines: &[Range<usize>], quotes: &[usize]) -> Vec<Finding> {
     let is_fence = |line: &&Range<usize>| {
         text.get((*line).clone())
             .is_some_and(|line| line.trim_start().starts_with(FENCE))
@@ -159,10 +167,16 @@ fn mistakes(text: &mut String, lines: &[Range<usize>]) -> Vec<Finding> {
         *text = without_markdown(text);
         return vec![told];
     }
-    lines.iter().filter_map(|line| mistake(text, line)).collect()
+    lines
+        .iter()
+        .filter_map(|line| {
+            let quote = quotes.iter().copied().find(|at| line.contains(at));
+            mistake(text, line, quote)
+        })
+        .collect()
 }
 
-fn mistake(text: &mut String, line: &Range<usize>) -> Option<Finding> {
+fn mistake(text: &mut String, line: &Range<usize>, quote: Option<usize>) -> Option<Finding> {
     let written = text.get(line.clone())?.to_owned();
     let content = written.trim_start();
     let indent = written.len() - content.len();
@@ -183,9 +197,9 @@ fn mistake(text: &mut String, line: &Range<usize>) -> Option<Finding> {
         replace(text, line, &format!("{}0;   {rest}", &written[..indent]));
         return Some(told);
     }
-    let quote = written.find(QUOTES)?;
-    let shown = written.get(quote..)?.chars().next()?;
-    let range = line.start + quote..line.start + quote + shown.len_utf8();
+    let quote = quote?;
+    let shown = text.get(quote..)?.chars().next()?;
+    let range = quote..quote + shown.len_utf8();
     let told = told(
         text,
         &range,

@@ -299,7 +299,11 @@ impl<'a> Concluded<'a> {
             Runs::WhenCalled => vec![id],
             Runs::WhenAwaited if call.driven => vec![id],
             Runs::WhenAwaited | Runs::Unknown => Vec::new(),
-            Runs::AtOnce => self.method(id, "__init__", index).into_iter().collect(),
+            // What `__new__` gives may be something else.
+            Runs::AtOnce => match self.method(id, "__new__", index) {
+                Some(_) => Vec::new(),
+                None => self.method(id, "__init__", index).into_iter().collect(),
+            },
         }
     }
 

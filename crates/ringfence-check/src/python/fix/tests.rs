@@ -292,6 +292,18 @@ fn what_is_called_where_somebody_may_catch_is_left_alone_too() {
             &["json"],
         ),
         (
+            "def f():\n    try:\n        json.dumps(1)\n    finally:\n        return 1\nf()",
+            &[],
+            &["json"],
+        ),
+        (
+            "class A:\n    def __enter__(self): pass\n    def __exit__(self, *a): return True\n\
+             with A():\n    json.dumps(1)",
+            &[],
+            &["json"],
+        ),
+        ("with open('a'):\n    json.dumps(1)", &["import json"], &[]),
+        (
             "import contextlib\nwith contextlib.suppress(OSError):\n    json.dumps(1)",
             &["import json"],
             &[],
@@ -358,6 +370,8 @@ fn a_package_is_not_added_where_the_program_may_do_without_it() {
         "class A:\n    def m(self): return np.zeros(3)\nprint(A())",
         "class A:\n    def append(self): return np.zeros(3)\n[].append(1)",
         "def f(x: np.ndarray): pass",
+        "type X = np.ndarray",
+        "class A:\n    def __new__(cls): return 1\n    def __init__(self): np.zeros(1)\nA()",
         "if 0:\n    class A(np.ndarray): pass",
         "if 0:\n    def f(): return np.zeros(3)\n    f()",
     ] {

@@ -187,7 +187,10 @@ impl<'a> Walk<'a, '_> {
                 return None;
             }
             Node::Stmt(statement) if branches::of_statement(statement, plain, pending) => return None,
-            Node::Stmt(statement) => inner.statements = self.statement(statement, plain),
+            Node::Stmt(statement) => {
+                inner.statements = self.statement(statement, plain);
+                inner.place.conditional |= statement.is_type_alias_stmt();
+            }
             Node::Expr(Expr::Call(call)) => {
                 self.call(call, place, plain, pending);
                 return None;
@@ -421,7 +424,11 @@ impl<'a> Walk<'a, '_> {
             }
             Stmt::Global(global) => self.bound.extend(global.names.iter().map(|name| name.as_str())),
             Stmt::Nonlocal(nonlocal) => self.bound.extend(nonlocal.names.iter().map(|name| name.as_str())),
-            Stmt::TypeAlias(alias) => self.type_parameters(alias.type_params.as_deref()),
+            // Its value is evaluated when somebody asks for it.
+            Stmt::TypeAlias(alias) => {
+                self.type_parameters(alias.type_params.as_deref());
+                return place.conditional();
+            }
             _ => {}
         }
         place
@@ -471,6 +478,10 @@ impl<'a> Walk<'a, '_> {
             let statements = handler.body.iter().rev();
             pending.extend(statements.map(|stmt| (Node::Stmt(stmt), place.conditional())));
             pending.extend(types.iter().map(|kind| (Node::Expr(kind), place.conditional())));
+        }
+        if watch::ends_by_itself(&attempt.finalbody) {
+            inner.watched = true;
+            inner.conditional = true;
         }
         let last = attempt.finalbody.iter().rev();
         pending.extend(last.map(|stmt| (Node::Stmt(stmt), place)));

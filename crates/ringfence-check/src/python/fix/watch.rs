@@ -4,7 +4,7 @@ use crate::python::{
     profile::STANDARD_LIBRARY,
     scope::{Kind, Resolution, Scopes},
 };
-use ruff_python_ast::{Expr, StmtWith};
+use ruff_python_ast::{Expr, ExprName, Stmt, StmtWith};
 
 /// Errors about names are these.
 const CATCHING: &[&str] = &["NameError", "Exception", "BaseException"];
@@ -75,7 +75,13 @@ fn may_catch(kind: &Expr, scopes: &Scopes<'_>) -> bool {
     }
 }
 
-/// `with contextlib.suppress(Exception)`.
+/// `finally: return`, which lets no error through.
+pub(super) fn ends_by_itself(last: &[Stmt]) -> bool {
+    last.iter()
+        .any(|statement| matches!(statement, Stmt::Return(_) | Stmt::Break(_) | Stmt::Continue(_)))
+}
+
+/// `with contextlib.suppress(Exception)`, and managers of the program's own.
 pub(super) fn swallows(with: &StmtWith, scopes: &Scopes<'_>) -> bool {
     with.items.iter().any(|item| {
         let Expr::Call(call) = &item.context_expr else {
@@ -86,6 +92,19 @@ pub(super) fn swallows(with: &StmtWith, scopes: &Scopes<'_>) -> bool {
             Expr::Attribute(attribute) => attribute.attr.as_str(),
             _ => "",
         };
-        SWALLOWING.contains(&named) && call.arguments.args.iter().any(|kind| may_catch(kind, scopes))
+        let is_own = call.func.as_name_expr().is_some_and(|name| is_own(name, scopes));
+        is_own
+            || SWALLOWING.contains(&named) && call.arguments.args.iter().any(|kind| may_catch(kind, scopes))
+    })
+}
+
+fn is_own(name: &ExprName, scopes: &Scopes<'_>) -> bool {
+    let binding = scopes.use_at(name.range).and_then(|read| match read.resolution {
+        Resolution::Binding(id) => scopes.binding(id),
+        _ => None,
+    });
+    binding.is_some_and(|binding| {
+        let own = |kind: &Kind<'_>| matches!(kind, Kind::Class | Kind::Function);
+        binding.kinds.iter().any(own)
     })
 }

@@ -177,6 +177,8 @@ fn curly_quotes_are_told() {
         ["2 `‘` is no quote of Python | Use straight quotes."]
     );
     assert!(explained("x = '“hello”'  # ‘x’").is_empty());
+    let told = explained("x = = '“hello”'");
+    assert!(told.len() == 1 && !told[0].contains("quote"), "{told:?}");
 }
 
 #[test]
