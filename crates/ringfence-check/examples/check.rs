@@ -42,6 +42,7 @@ fn code(language: Language, text: &str) -> Answer {
         rules: Rules::unrestricted(),
         auto_fix: true,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
         python: None,

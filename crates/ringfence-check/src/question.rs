@@ -29,6 +29,9 @@ pub struct CodeQuestion {
     pub auto_fix: bool,
     /// It goes on where others have ended, whose names it may use.
     pub is_fragment: bool,
+    /// It runs beside files that nobody has named, and may import them: what is neither Python's nor a profile's is left to
+    /// the hook inside, which tells them from what is installed.
+    pub has_workspace: bool,
     /// The operator's own well-known names, each with its import: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
     /// Modules that come with the code.
@@ -147,6 +150,7 @@ pub fn warm_up() {
             rules: Rules::unrestricted(),
             auto_fix: true,
             is_fragment: false,
+            has_workspace: false,
             known_imports: BTreeMap::new(),
             local_modules: BTreeSet::new(),
             python: None,

@@ -74,6 +74,7 @@ fn checked(code: &str) -> CodeAnswer {
         rules: Rules::unrestricted(),
         auto_fix: true,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
         python: None,

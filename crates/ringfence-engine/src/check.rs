@@ -13,7 +13,9 @@ use crate::{
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
 use ringfence_jail::worker;
-use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation};
+use ringfence_types::{
+    Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation, WorkspaceSource,
+};
 use std::{
     collections::BTreeSet,
     io,
@@ -285,6 +287,7 @@ pub(crate) async fn look(house: &Arc<House>, grant: &Grant, text: Text) -> Resul
         rules: rules.clone(),
         auto_fix: request.validate == Validate::Fix,
         is_fragment: text == Text::Call,
+        has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
         python: python(house),
         known_imports: house.policy().check.known_imports.clone(),
         local_modules: BTreeSet::new(), // they are among those that may be imported

@@ -103,6 +103,7 @@ impl Engine {
             rules,
             auto_fix: wish.fixing == Fixing::Apply,
             is_fragment: false,
+            has_workspace: false,
             python: check::python(house),
             known_imports: settings.known_imports.clone(),
             local_modules: imports::of_files(wish.beside.iter().map(String::as_str)),

@@ -151,7 +151,8 @@ fn prompts() -> String {
 
 fn rules() -> String {
     let mut text = "## Rules\n\nBy which code is read before it runs; see [validation.md](validation.md). An error cannot run or has no \
-        honest purpose; a warning is refused by `validate: strict`; a profile makes an error of what it forbids.\n\n\
+        honest purpose; a warning is refused by `validate: strict`; a profile makes an error of what it forbids. The severity below is that of the \
+        usual finding: one that is known to be harmless is a note, one that is known to be worse is more.\n\n\
         | rule | severity | what is looked for | why | what to do |\n|---|---|---|---|---|\n"
         .to_owned();
     let cell = |text: &str| text.replace('|', "\\|");

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-fn asked(profile: Profile) -> CodeQuestion {
+pub(super) fn asked(profile: Profile) -> CodeQuestion {
     CodeQuestion {
         language: Language::Python,
         rules: Rules {
@@ -23,6 +23,7 @@ fn asked(profile: Profile) -> CodeQuestion {
         },
         auto_fix: false,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
         python: None,

@@ -28,6 +28,7 @@ fn validation(language: Language, code: &str) -> Validation {
         rules: Rules::unrestricted(),
         auto_fix: false,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
         python: None,

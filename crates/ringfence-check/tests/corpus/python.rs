@@ -179,6 +179,7 @@ fn question(library: &Library) -> Question {
         rules: Rules::unrestricted(),
         auto_fix: true,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: BTreeSet::new(),
         python: Some((library.version.0, library.version.1)),

@@ -267,7 +267,7 @@ pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
     let analysis = &found.analysis;
     let list = |names: &[String]| frames::beginning(&names.join(", "), 500);
     let mut counts = format!(
-        "{} lines, {} functions, {} classes, cyclomatic complexity {}",
+        "lines {}, functions {}, classes {}, cyclomatic complexity {}",
         analysis.line_count, analysis.functions, analysis.classes, analysis.cyclomatic_complexity
     );
     if !analysis.imports.is_empty() {

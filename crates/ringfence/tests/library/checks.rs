@@ -1,7 +1,10 @@
 //! Code that is looked at before it runs, and the workers that look.
 
 use crate::place::{Place, processes_with, soon};
-use ringfence::{ErrorCode, ExecuteRequest, Profile, RequestError, Sandbox, Validate, Verdict};
+use ringfence::{
+    CodeWish, CsvQuestion, ErrorCode, ExecuteRequest, Fixing, InputFile, Language, Namespace, Profile,
+    RequestError, Sandbox, SchemaWish, SessionRequest, Validate, Verdict, audit::Query,
+};
 use std::fs;
 
 /// Processes of this place that look at code: a worker, and its fork while it has a question.
@@ -212,5 +215,111 @@ async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
     assert!(busy.len() >= 80 - 64, "no more than 64 of a namespace ask");
     let busy = busy.len();
     eprintln!("asked {asked} times beside the flood, alone {alone:?}, busy {busy}");
+    sandbox.shutdown().await;
+}
+
+/// claim: [CHK-4]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_graver_is_judged_however_many_notes_stand_before_it() {
+    let place = Place::new("many-notes");
+    let sandbox = place.sandbox().await;
+    let notes = "    open('/tmp/x')\n".repeat(1100);
+    let code = format!("import os\nif len('x') > 1:\n{notes}print('ran')\nos.system('true')\n");
+    let refused = strictly(&sandbox, &code).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::CodeRejected, "{refused}");
+    assert!(refused.message.contains("line 1104"), "{refused}");
+    let found = refused.validation.unwrap();
+    assert!(!found.valid && !found.validation.valid && !found.validation.errors.is_empty());
+    assert!(found.issues_total > 1100 && found.issues.len() == 1000);
+    // It is the notes that have no room in the list.
+    let calm = code.replace("os.system('true')", "os.getpid()");
+    assert_eq!(strictly(&sandbox, &calm).await.unwrap(), "ran\n");
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_even_looked_at_is_on_record() {
+    let place = Place::new("refused-checks");
+    let sandbox = place.sandbox().await;
+    let namespace = Namespace::default_name();
+    let wish = |language, code: String, profile| CodeWish {
+        namespace: Namespace::default_name(),
+        language,
+        code,
+        fixing: Fixing::No,
+        profile,
+        allowed_imports: None,
+        beside: Vec::new(),
+    };
+    let too_long = sandbox.validate_code(wish(Language::Python, "#".repeat((1 << 20) + 1), None));
+    assert!(too_long.await.is_err());
+    let of_python = sandbox.validate_code(wish(Language::Node, "1".to_owned(), Some(Profile::Basic)));
+    assert!(of_python.await.is_err());
+    let unknown = SchemaWish::Named("nobody's".to_owned());
+    assert!(sandbox.validate_json(&namespace, unknown, "{}").await.is_err());
+    let much = "a,b\n".repeat(5 << 20);
+    let table = sandbox.validate_csv(&namespace, CsvQuestion::default(), &much);
+    assert!(table.await.is_err());
+    let page = sandbox.audit(Query::default()).await.unwrap();
+    let of_checks = page
+        .records
+        .iter()
+        .filter(|record| record.action.ends_with(".validated"));
+    assert_eq!(of_checks.count(), 4, "{:?}", page.records);
+    sandbox.shutdown().await;
+}
+
+/// claim: [CHK-3]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
+    let place = Place::new("own-modules");
+    let sandbox = place.sandbox().await;
+    let run = async |files: &[(&str, &str)], code: &str| {
+        let mut request = ExecuteRequest::python(code);
+        request.profile = Some(Profile::Basic);
+        request.validate = Validate::Warn;
+        for (path, text) in files {
+            request.files.push(InputFile {
+                path: path.parse().unwrap(),
+                bytes: text.as_bytes().to_vec(),
+            });
+        }
+        sandbox.execute(request).await
+    };
+    let good = run(
+        &[("helper.py", "def two(): return 2\n")],
+        "import helper\nprint(helper.two())",
+    );
+    assert_eq!(good.await.unwrap().stdout, "2\n");
+    let reaching = run(&[("helper.py", "import os\n")], "import helper\n")
+        .await
+        .unwrap();
+    assert!(!reaching.success);
+    assert_eq!(reaching.security_events[0].rule, "blocked_import");
+    // In a session they may have been there before, and what is installed is not theirs.
+    let session = sandbox
+        .create_session(SessionRequest::new(Language::Python))
+        .await
+        .unwrap();
+    let call = async |code: &str| {
+        let mut request = ExecuteRequest::python(code);
+        request.session = Some(session.session_id.clone());
+        request.profile = Some(Profile::Basic);
+        request.validate = Validate::Warn;
+        sandbox.execute(request).await
+    };
+    let write = "open('mine.py', 'w').write('x = 3')";
+    let mut free = ExecuteRequest::python(write);
+    free.session = Some(session.session_id.clone());
+    sandbox.execute(free).await.unwrap();
+    assert_eq!(call("import mine\nprint(mine.x)").await.unwrap().stdout, "3\n");
+    let installed = call("import pip").await.unwrap();
+    assert_eq!(
+        installed.security_events[0].rule, "blocked_import",
+        "{installed:?}"
+    );
+    // None stands in for a module of the interpreter's.
+    let posing = run(&[("os.py", "")], "import os\n").await.unwrap_err();
+    assert_eq!(posing.code, ErrorCode::CodeRejected);
     sandbox.shutdown().await;
 }

@@ -14,6 +14,7 @@ fn question(profile: Profile) -> CodeQuestion {
         },
         auto_fix: true,
         is_fragment: false,
+        has_workspace: false,
         known_imports: BTreeMap::new(),
         local_modules: std::collections::BTreeSet::new(),
         python: None,

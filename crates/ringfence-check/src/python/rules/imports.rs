@@ -3,10 +3,11 @@
 
 use super::{PROFILE_IMPORT, PROFILE_MODULE_ATTRIBUTE};
 use crate::{
+    CodeQuestion,
     python::profile,
     rule::{Finding, Rule},
 };
-use ringfence_types::{ModuleName, Profile, Rules, Severity};
+use ringfence_types::{ModuleName, Profile, Severity};
 use ruff_python_ast::StmtImportFrom;
 use ruff_text_size::TextRange;
 use std::collections::BTreeSet;
@@ -26,12 +27,15 @@ pub(super) struct Imports<'q> {
     /// With the local ones; none: all there are.
     names: Option<BTreeSet<&'q str>>,
     local: &'q BTreeSet<String>,
+    has_workspace: bool,
 }
 
 impl<'q> Imports<'q> {
-    pub(super) fn of(rules: &'q Rules, local: &'q BTreeSet<String>) -> Self {
+    pub(super) fn of(asked: &'q CodeQuestion) -> Self {
+        let (rules, local) = (&asked.rules, &asked.local_modules);
         Self {
             profile: rules.profile,
+            has_workspace: asked.has_workspace,
             names: rules.imports.as_ref().map(|set| {
                 let local = local.iter().map(String::as_str);
                 set.iter().map(ModuleName::as_str).chain(local).collect()
@@ -59,7 +63,18 @@ impl<'q> Imports<'q> {
         if next.is_some_and(|name| name.starts_with(&below)) {
             return Allowed::OnTheWay;
         }
-        Allowed::No
+        match self.may_be_own(path) {
+            true => Allowed::Yes,
+            false => Allowed::No,
+        }
+    }
+
+    /// Can it be a file beside the code.
+    fn may_be_own(&self, path: &str) -> bool {
+        let root = path.split('.').next().unwrap_or(path);
+        let is_known = profile::STANDARD_LIBRARY.contains(&root)
+            || Profile::ALL.iter().any(|profile| has(*profile, root));
+        self.has_workspace && !root.is_empty() && !is_known
     }
 
     /// Does it come with the code.
@@ -196,15 +211,13 @@ fn has(profile: Profile, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::python::tests::asked;
 
     #[test]
     fn a_module_brings_what_lies_below_it_and_not_what_lies_above() {
-        let rules = Rules {
-            profile: Profile::Filesystem,
-            imports: profile::modules(Profile::Filesystem),
-        };
-        let local = BTreeSet::from(["mine".to_owned()]);
-        let imports = Imports::of(&rules, &local);
+        let mut asked = asked(Profile::Filesystem);
+        asked.local_modules = BTreeSet::from(["mine".to_owned()]);
+        let imports = Imports::of(&asked);
         let check = |path: &str, expect: Allowed| assert_eq!(imports.allow(path), expect, "{path}");
         check("json", Allowed::Yes);
         check("json.decoder", Allowed::Yes);
@@ -221,13 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nobodys_may_be_a_file_of_the_workspace() {
+        let mut asked = asked(Profile::Basic);
+        asked.has_workspace = true;
+        let imports = Imports::of(&asked);
+        let check = |path: &str, expect: Allowed| assert_eq!(imports.allow(path), expect, "{path}");
+        check("helper", Allowed::Yes);
+        check("helper.part", Allowed::Yes);
+        check("os", Allowed::No);
+        check("numpy", Allowed::No);
+        check("", Allowed::No);
+    }
+
+    #[test]
     fn a_refusal_names_the_smallest_change() {
-        let rules = Rules {
-            profile: Profile::Basic,
-            imports: profile::modules(Profile::Basic),
-        };
-        let local = BTreeSet::new();
-        let imports = Imports::of(&rules, &local);
+        let asked = asked(Profile::Basic);
+        let imports = Imports::of(&asked);
         let hint = |module: &str| {
             imports
                 .refused(module, String::new(), TextRange::default())

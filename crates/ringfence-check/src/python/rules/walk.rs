@@ -44,7 +44,7 @@ pub(crate) fn check<'a>(
         code,
         plain: code.is_ascii(),
         profile: asked.rules.profile,
-        imports: Imports::of(&asked.rules, &asked.local_modules),
+        imports: Imports::of(asked),
         scopes,
         meanings: Meanings::of_module(scopes, code.len()),
         told,
