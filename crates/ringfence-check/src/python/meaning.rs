@@ -3,6 +3,7 @@
 
 mod calls;
 mod fold;
+mod stars;
 
 use super::{
     builtin_names::{builtin, is_builtin},
@@ -256,6 +257,15 @@ impl<'a, 's> Meanings<'a, 's> {
 
     /// What a name denotes where it is read.
     pub(crate) fn of_use(&self, read: &Use<'a>) -> Meaning<'a> {
+        let meaning = self.of_bound(read);
+        match self.scopes.has_star_import() {
+            true => self.of_star(read, &meaning).unwrap_or(meaning),
+            false => meaning,
+        }
+    }
+
+    /// What it denotes by what binds it in sight.
+    fn of_bound(&self, read: &Use<'a>) -> Meaning<'a> {
         // What the name means while its binding is not there: of the two the one that leads further.
         if read.otherwise == Some(Resolution::Builtin) {
             return of_builtin(read.name);

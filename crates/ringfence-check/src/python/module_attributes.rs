@@ -97,7 +97,8 @@ const ATTRIBUTES: &[(&str, &[(&str, &str)])] = &[
     ("json.decoder", &[("re", "re"), ("scanner", "json.scanner")]),
     ("json.encoder", &[("re", "re")]),
     ("json.scanner", &[("re", "re")]),
-    ("json.tool", &[("argparse", "argparse"), ("json", "json"), ("sys", "sys")]),
+    // A class, but one that opens any file.
+    ("json.tool", &[("Path", "pathlib.Path"), ("argparse", "argparse"), ("json", "json"), ("sys", "sys")]),
     ("linecache", &[("functools", "functools"), ("os", "os"), ("sys", "sys"), ("tokenize", "tokenize")]),
     ("locale", &[
         ("_collections_abc", "collections.abc"), ("encodings", "encodings"), ("functools", "functools"),

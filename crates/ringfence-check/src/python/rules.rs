@@ -7,6 +7,7 @@ mod encoding;
 mod grave;
 mod imports;
 mod lookalikes;
+mod stars;
 mod texts;
 mod walk;
 
@@ -16,6 +17,21 @@ use ringfence_types::{Profile, Severity};
 pub(crate) use encoding::check as check_encoding;
 pub(crate) use lookalikes::check as check_direction;
 pub(crate) use walk::check;
+
+/// By what a thing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    ByItself,
+    ByItselfOrItsModule,
+}
+
+/// Is something said of a thing by its full name.
+pub(crate) fn knows(path: &str, by: Known) -> bool {
+    match by {
+        Known::ByItself => grave::find_by_name(path).is_some(),
+        Known::ByItselfOrItsModule => grave::find(path).is_some(),
+    }
+}
 
 const fn rule(
     id: &'static str,

@@ -116,6 +116,15 @@ struct Sure {
     inside: u32,
 }
 
+/// `from module import *`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Star<'a> {
+    pub(crate) module: &'a str,
+    pub(crate) level: u32,
+    /// From there on its names are bound.
+    end: u32,
+}
+
 /// What a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
@@ -154,7 +163,7 @@ pub(crate) struct Scopes<'a> {
     /// By position.
     uses: Vec<Use<'a>>,
     names: collect::Names<'a>,
-    star_import: bool,
+    stars: Vec<Star<'a>>,
     binds_by_text: bool,
     unbound_nonlocals: Vec<(&'a str, TextRange)>,
 }
@@ -170,7 +179,7 @@ impl<'a> Scopes<'a> {
             declared: collected.declared,
             uses: Vec::new(),
             names: collected.names,
-            star_import: collected.star_import,
+            stars: collected.stars,
             binds_by_text: collected.binds_by_text,
             unbound_nonlocals: Vec::new(),
         };
@@ -191,7 +200,24 @@ impl<'a> Scopes<'a> {
 
     /// `from x import *` may bind anything.
     pub(crate) fn has_star_import(&self) -> bool {
-        self.star_import
+        !self.stars.is_empty()
+    }
+
+    /// All of them, in the order of the text.
+    pub(crate) fn stars(&self) -> &[Star<'a>] {
+        &self.stars
+    }
+
+    /// May a name that is read come from a star import: nothing else binds it, or the module does, but not for sure after that.
+    pub(crate) fn may_be_of_star(&self, read: &Use<'a>, star: &Star<'a>) -> bool {
+        let may_be = |resolution: Resolution| match resolution {
+            Resolution::Unresolved | Resolution::Builtin => true,
+            Resolution::Binding(id) => self.binding(id).is_some_and(|binding| {
+                let after = |sure: Sure| sure.here > star.end && sure.here <= read.range.start().to_u32();
+                binding.scope == MODULE && (binding.deleted || !binding.sure.is_some_and(after))
+            }),
+        };
+        may_be(read.resolution) || read.otherwise.is_some_and(may_be)
     }
 
     /// Names may be bound that no binding shows: `exec`, `globals()['x'] = 1`, `builtins.x = 1`.

@@ -185,18 +185,21 @@ const UNDERLYING: &[(&str, &str)] = &[
 
 /// What is known of a thing by its full name.
 pub(super) fn find(path: &str) -> Option<&'static Group> {
+    find_by_name(path).or_else(|| {
+        let (module, name) = path.rsplit_once('.')?;
+        let whole = WHOLE.get(module).copied();
+        whole.filter(|_| !name.starts_with("__"))
+    })
+}
+
+/// What is known of a thing that is listed itself, and not with all of its module.
+pub(super) fn find_by_name(path: &str) -> Option<&'static Group> {
     let over = |(under, over): &(&str, &str)| path.strip_prefix(under).map(|rest| format!("{over}{rest}"));
     let replaced = match path.as_bytes().first() {
         Some(b'_' | b'n' | b'p') => UNDERLYING.iter().find_map(over),
         _ => None,
     };
-    let path = replaced.as_deref().unwrap_or(path);
-    if let Some(group) = INDEX.get(path) {
-        return Some(group);
-    }
-    let (module, name) = path.rsplit_once('.')?;
-    let whole = WHOLE.get(module).copied();
-    whole.filter(|_| !name.starts_with("__"))
+    INDEX.get(replaced.as_deref().unwrap_or(path)).copied()
 }
 
 /// What is known of a name that every module has.

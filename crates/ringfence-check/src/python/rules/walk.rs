@@ -171,6 +171,7 @@ impl<'a> Walk<'a, '_, '_> {
                 {
                     self.reached(expr.range(), path);
                 }
+                self.brought_by_star(expr, path);
             }
             _ => {}
         }
@@ -184,7 +185,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     /// A module that is not allowed, reached without importing it.
-    fn reached(&mut self, range: TextRange, path: &str) {
+    pub(super) fn reached(&mut self, range: TextRange, path: &str) {
         let written = self.quote(range);
         let what = if written == path {
             format!("`{path}` is reached as an attribute")
@@ -626,7 +627,7 @@ impl<'a> Walk<'a, '_, '_> {
             self.imports
                 .refused(denoted, format!("`{whole}` is imported"), alias.range)
         } else {
-            let what = format!("`{name}` of `{module}` is the module `{denoted}`, which is not allowed");
+            let what = format!("`{name}` of `{module}` is `{denoted}`, which is not allowed");
             self.imports.refused_attribute(denoted, what, alias.range)
         };
         self.add(finding);

@@ -1,6 +1,6 @@
 //! One walk over a module: which scopes there are, what is bound and what is read in each.
 
-use super::{Kind, MODULE, NameId, Scope, ScopeId, ScopeKind, Sure};
+use super::{Kind, MODULE, NameId, Scope, ScopeId, ScopeKind, Star, Sure};
 use crate::python::spine::{spine_of, walk_right};
 use ruff_python_ast::{
     self as ast, Alias, Comprehension, ExceptHandler, Expr, ExprContext, Identifier, ModModule, Parameters,
@@ -86,7 +86,7 @@ pub(super) struct Collector<'a> {
     pub(super) declared: HashMap<(ScopeId, NameId), Declared>,
     pub(super) nonlocals: Vec<Read<'a>>,
     pub(super) names: Names<'a>,
-    pub(super) star_import: bool,
+    pub(super) stars: Vec<Star<'a>>,
     pub(super) binds_by_text: bool,
     at: Place<'a>,
     future_annotations: bool,
@@ -505,7 +505,11 @@ impl<'a> Collector<'a> {
         for alias in &import.names {
             let name = alias.name.as_str();
             if name == "*" {
-                self.star_import = true;
+                self.stars.push(Star {
+                    module,
+                    level: import.level,
+                    end: import.end().to_u32(),
+                });
                 continue;
             }
             self.future_annotations |= module == "__future__" && name == "annotations";

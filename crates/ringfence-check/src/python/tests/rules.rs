@@ -189,7 +189,10 @@ fn sockets_and_requests_are_told_and_raw_sockets_warned_of() {
         "import socket\nsocket.AF_PACKET",
         &["2 python.raw_socket warning"],
     );
-    check("from socket import *\nSOCK_RAW", &["1 python.raw_socket warning"]);
+    check(
+        "from socket import *\nSOCK_RAW",
+        &["1 python.raw_socket warning", "2 python.raw_socket warning"],
+    );
     check(
         "import requests as r\nr.get('https://example.com')",
         &["2 python.network info"],
