@@ -1,0 +1,3 @@
+# refused: strict, basic
+from json.tool import *
+print(sys.modules)

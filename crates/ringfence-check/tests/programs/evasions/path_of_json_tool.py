@@ -1,0 +1,3 @@
+# refused: strict
+from json.tool import Path
+print(Path("/etc/hostname").read_text()[:40])
