@@ -116,10 +116,14 @@ pub fn answer(question: &Question, body: &[u8]) -> Answer {
 }
 
 fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
+    let setting = match asked.is_fragment {
+        true => javascript::Setting::Call,
+        false => javascript::Setting::Program,
+    };
     let checked = match asked.language {
         Language::Python => python::check(code, asked),
-        Language::Node => javascript::check(code, javascript::Dialect::JavaScript),
-        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript),
+        Language::Node => javascript::check(code, javascript::Dialect::JavaScript, setting),
+        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript, setting),
         Language::Shell => shell::check(code),
     };
     Answer::Code(Box::new(verdict::conclude(code, checked)))

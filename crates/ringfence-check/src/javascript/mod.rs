@@ -6,6 +6,7 @@ mod files;
 mod known;
 mod look;
 mod nesting;
+mod refusal;
 mod result;
 mod rules;
 mod scope;
@@ -22,16 +23,19 @@ use crate::{
     tree,
 };
 use look::Look;
-use oxc_allocator::Allocator;
-use oxc_parser::{ParseOptions, Parser};
-use oxc_span::SourceType;
-use ringfence_types::Analysis;
+use refusal::Judgement;
+use ringfence_types::{
+    Analysis,
+    Severity::{self, Info},
+};
 use scope::Scopes;
 use std::ops::Range;
 use syntax::{Cut, Grammar, Id, Kind, Program, Reading};
 
 /// Of faults that only one parser sees.
 const UNREAD_MAX: usize = 5;
+/// Deeper than this no person writes; the other parser goes down with the text.
+const DEPTH_MAX: usize = 1000;
 
 /// Which language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +46,25 @@ pub(crate) enum Dialect {
     TypeScript,
 }
 
+/// Where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// By itself: a script, or else a module.
+    Program,
+    /// As a call of a session, as in a console: `await` may stand at its top, `return` may not.
+    Call,
+}
+
 /// What is found of a program.
-pub(crate) fn check(code: &str, dialect: Dialect) -> Checked {
+pub(crate) fn check(code: &str, dialect: Dialect, setting: Setting) -> Checked {
     let mut checked = Checked::default();
     checked.analysis.cyclomatic_complexity = 1;
     let Some((reading, grammar)) = read(code, dialect) else {
-        checked.findings = match objection(code, dialect) {
+        let judgement = match nesting::is_deep(code) {
+            true => Judgement::Silent,
+            false => refusal::judge(code, dialect, setting),
+        };
+        checked.findings = match judgement {
             Judgement::Broken { range, what } => vec![finding(range, &rules::SYNTAX, what)],
             _ => vec![finding(
                 0..code.len(),
@@ -64,14 +81,16 @@ pub(crate) fn check(code: &str, dialect: Dialect) -> Checked {
     checked.analysis = measured(&program);
     checked.analysis.imports = look.imports.into_iter().collect();
     checked.analysis.domains = look.hosts.into_iter().collect();
+    let judgement = match is_deep(code, dialect, &program, &faults) {
+        true => Judgement::Silent,
+        false => refusal::judge(code, dialect, setting),
+    };
     let jsx = program
         .ids()
         .find(|id| program.kind(*id) == Kind::Jsx)
         .filter(|_| grammar == Grammar::JavaScript);
-    if !faults.is_empty() || jsx.is_some() {
-        let jsx = jsx.map(|id| program.range(id));
-        checked.findings.extend(broken(code, dialect, &faults, jsx));
-    }
+    let jsx = jsx.map(|id| program.range(id));
+    checked.findings.extend(judged(judgement, &faults, jsx));
     if cut == Cut::Yes {
         let end = program.nodes.last().map_or(0, |_| {
             program
@@ -135,73 +154,28 @@ fn measured(program: &Program<'_>) -> Analysis {
     analysis
 }
 
-/// What the other parser says.
-enum Judgement {
-    Sound,
-    Broken {
-        range: Range<usize>,
-        what: String,
-    },
-    /// Too deep for it.
-    Silent,
+/// Should a parser that recurses better not be asked. Where the tree is whole, it tells how deep the text is; types are not in it.
+fn is_deep(code: &str, dialect: Dialect, program: &Program<'_>, faults: &[tree::Fault]) -> bool {
+    let guessed = dialect == Dialect::TypeScript || !faults.is_empty();
+    program.depth() > DEPTH_MAX || guessed && nesting::is_deep(code)
 }
 
-fn broken(code: &str, dialect: Dialect, faults: &[tree::Fault], jsx: Option<Range<usize>>) -> Vec<Finding> {
-    match objection(code, dialect) {
-        Judgement::Broken { range, what } => vec![finding(range, &rules::SYNTAX, what)],
-        Judgement::Sound | Judgement::Silent => {
-            let what = |fault: &tree::Fault| match &fault.missing {
-                Some(missing) => format!("`{missing}` may be missing"),
-                None => "this was not understood".to_owned(),
-            };
-            let faults = faults.iter().take(UNREAD_MAX);
-            let told = faults.map(|fault| finding(fault.range.clone(), &rules::UNPARSED, what(fault)));
-            let jsx = jsx.map(|range| finding(range, &rules::UNPARSED, "this may be JSX".to_owned()));
-            told.chain(jsx).collect()
-        }
-    }
-}
-
-/// Where the parser that prepares modules stops. A program is sound if it is one as a script or as a module.
-fn objection(code: &str, dialect: Dialect) -> Judgement {
-    if nesting::is_deep(code) {
-        return Judgement::Silent;
-    }
-    let kinds: &[SourceType] = match dialect {
-        Dialect::JavaScript => &[SourceType::cjs(), SourceType::mjs()],
-        Dialect::TypeScript if code.contains("</") || code.contains("/>") => {
-            &[SourceType::ts(), SourceType::tsx()]
-        }
-        Dialect::TypeScript => &[SourceType::ts()],
+/// What is told of the syntax: that the program is broken, or where no rule has seen what it does.
+fn judged(judgement: Judgement, faults: &[tree::Fault], jsx: Option<Range<usize>>) -> Vec<Finding> {
+    let severity: Severity = match judgement {
+        Judgement::Broken { range, what } => return vec![finding(range, &rules::SYNTAX, what)],
+        // It is known to be a program as a whole.
+        Judgement::Sound => Info,
+        Judgement::Silent => rules::UNPARSED.severity,
     };
-    let mut farthest: Option<(Range<usize>, String)> = None;
-    for kind in kinds {
-        let allocator = Allocator::default();
-        let options = ParseOptions {
-            allow_return_outside_function: true,
-            ..ParseOptions::default()
-        };
-        let parsed = Parser::new(&allocator, code, *kind).with_options(options).parse();
-        let Some(error) = parsed.diagnostics.errors().next() else {
-            match parsed.panicked {
-                true => continue,
-                false => return Judgement::Sound,
-            }
-        };
-        let place = error
-            .labels
-            .first()
-            .map_or(0, |label| label.offset() as usize)
-            .min(code.len());
-        let length = error.labels.first().map_or(0, |label| label.len() as usize);
-        // The reading that gets farther is the one that was meant.
-        if farthest.as_ref().is_none_or(|(range, _)| range.start < place) {
-            let range = place..(place + length).min(code.len());
-            farthest = Some((range, error.message.to_string()));
-        }
-    }
-    match farthest {
-        Some((range, what)) => Judgement::Broken { range, what },
-        None => Judgement::Silent,
-    }
+    let what = |fault: &tree::Fault| match &fault.missing {
+        Some(missing) => format!("`{missing}` may be missing"),
+        None => "this was not understood".to_owned(),
+    };
+    let faults = faults.iter().take(UNREAD_MAX);
+    let told = faults.map(|fault| finding(fault.range.clone(), &rules::UNPARSED, what(fault)));
+    let jsx = jsx.map(|range| finding(range, &rules::UNPARSED, "this may be JSX".to_owned()));
+    told.chain(jsx)
+        .map(|found| Finding { severity, ..found })
+        .collect()
 }

@@ -268,6 +268,15 @@ impl<'a> Program<'a> {
         0..Id::try_from(self.nodes.len()).unwrap_or(Id::MAX)
     }
 
+    /// Of nodes within each other.
+    pub(super) fn depth(&self) -> usize {
+        let mut depths: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            depths.push(depths.get(node.parent as usize).map_or(0, |depth| depth + 1));
+        }
+        depths.into_iter().max().unwrap_or(0)
+    }
+
     pub(super) fn range(&self, id: Id) -> Range<usize> {
         let node = self.node(id);
         node.start as usize..node.end as usize
