@@ -64,15 +64,15 @@ impl Look<'_, '_> {
                 self.loaded(id, path, first)
             }
             "process.exit" | "process.reallyExit" | "process.abort" => {
-                self.tell(id, &rules::EXIT, format!("`{path}`"))
+                self.tell(id, &rules::EXIT, format!("`{path}` ends the program"))
             }
             "process.kill" => {
                 let target = first.map(|first| self.program.text(first).replace(' ', ""));
                 if matches!(target.as_deref(), Some("-1")) {
-                    self.tell(id, &rules::KILL_ALL, "`process.kill(-1)`");
+                    self.tell(id, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
                 }
             }
-            "fetch" | "WebSocket" | "EventSource" => self.tell(id, &rules::NETWORK, format!("`{path}`")),
+            "fetch" | "WebSocket" | "EventSource" => self.speaks(id, path),
             path if path.ends_with("._compile") => self.executed(id, "_compile", arguments),
             path => self.called_of_module(id, path, arguments),
         }
@@ -90,7 +90,10 @@ impl Look<'_, '_> {
                 self.tell(
                     id,
                     &rules::NATIVE,
-                    format!("`{}`", path.trim_start_matches("node:")),
+                    format!(
+                        "`{}` reaches into Node.js itself",
+                        path.trim_start_matches("node:")
+                    ),
                 );
             }
             ("node:worker_threads", "Worker") => {
@@ -101,7 +104,7 @@ impl Look<'_, '_> {
                     Some(value) if self.program.text(value) != "false" => {
                         self.executed(id, "Worker", arguments)
                     }
-                    _ => self.tell(id, &rules::WORKER_THREADS, "`Worker`"),
+                    _ => self.tell(id, &rules::WORKER_THREADS, "`Worker` starts a thread"),
                 }
             }
             (
@@ -115,11 +118,7 @@ impl Look<'_, '_> {
                     self.connection = Some(id);
                 }
                 if !matches!(name, "" | "STATUS_CODES" | "isIP" | "isIPv4" | "isIPv6" | "Agent") {
-                    self.tell(
-                        id,
-                        &rules::NETWORK,
-                        format!("`{}`", path.trim_start_matches("node:")),
-                    );
+                    self.speaks(id, path.trim_start_matches("node:"));
                     self.addressed(arguments);
                 }
             }
@@ -139,7 +138,7 @@ impl Look<'_, '_> {
                 | "compileStreaming"
                 | "instantiateStreaming",
             ) => {
-                self.tell_as(id, &rules::NATIVE, Info, format!("`{path}`"));
+                self.tell_as(id, &rules::NATIVE, Info, format!("`{path}` takes native code"));
             }
             ("Object", "setPrototypeOf") | ("Reflect", "setPrototypeOf") => {
                 if let Some(shared) = first.and_then(|first| self.shared_prototype(first)) {
@@ -171,6 +170,10 @@ impl Look<'_, '_> {
             }
             _ => {}
         }
+    }
+
+    fn speaks(&mut self, id: Id, path: &str) {
+        self.tell(id, &rules::NETWORK, format!("`{path}` speaks to other hosts"));
     }
 
     /// A text is run.
@@ -213,12 +216,17 @@ impl Look<'_, '_> {
             Known::Text(name) if !name.contains(UNKNOWN) => self.imported(id, &name),
             Known::Text(name) if name.starts_with(['.', '~']) => {
                 let name = name.replace(UNKNOWN, "…");
-                self.tell_as(id, &rules::DYNAMIC_REQUIRE, Info, format!("`{path}` of `{name}`"));
+                self.tell_as(
+                    id,
+                    &rules::DYNAMIC_REQUIRE,
+                    Info,
+                    format!("`{path}` loads `{name}`"),
+                );
             }
             _ => self.tell(
                 id,
                 &rules::DYNAMIC_REQUIRE,
-                format!("`{path}` of what is known at run time"),
+                format!("`{path}` loads what is only known at run time"),
             ),
         }
     }

@@ -287,11 +287,15 @@ impl<'p, 'a> Look<'p, 'a> {
         }
     }
 
-    /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`
+    /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`
     pub(super) fn shared_prototype(&self, expression: Id) -> Option<String> {
         let expression = self.program.bare(expression);
         if !matches!(self.program.kind(expression), Kind::Member | Kind::Subscript) {
-            return None;
+            let known = self.knowledge.know(expression);
+            let class = known.path().and_then(|path| path.strip_suffix(".prototype"));
+            return class
+                .filter(|class| is_class_of_all(class))
+                .map(|class| format!("{class}.prototype"));
         }
         let property = self.property(expression)?;
         let object = self.program.bare(self.program.child(expression, Field::Object)?);
@@ -302,7 +306,7 @@ impl<'p, 'a> Look<'p, 'a> {
         let shared = match (property.as_str(), inner.as_deref()) {
             ("__proto__", _) => true,
             ("prototype", Some("constructor")) => true,
-            ("prototype", _) => self.knowledge.know(object).path() == Some("Object"),
+            ("prototype", _) => self.knowledge.know(object).path().is_some_and(is_class_of_all),
             _ => false,
         };
         shared.then(|| shown(self.program.text(expression)))
@@ -348,7 +352,7 @@ impl<'p, 'a> Look<'p, 'a> {
         domains::of(text, &mut self.hosts);
         let whole = text.replace(UNKNOWN, "~");
         if credentials::kept_at(&whole) == Some(Secret::Certain) {
-            self.tell(id, &rules::CREDENTIAL_PATH, format!("`{}`", shown(text)));
+            self.tell(id, &rules::CREDENTIAL_PATH, format!("`{}` is named", shown(text)));
         }
     }
 
@@ -389,6 +393,40 @@ pub(super) enum Worse {
     Warning,
     Error,
 }
+/// A class of the language, whose prototype every program's own values have.
+fn is_class_of_all(path: &str) -> bool {
+    const CLASSES: &[&str] = &[
+        "Object",
+        "Function",
+        "AsyncFunction",
+        "GeneratorFunction",
+        "Array",
+        "String",
+        "Number",
+        "Boolean",
+        "BigInt",
+        "Symbol",
+        "RegExp",
+        "Date",
+        "Promise",
+        "Map",
+        "Set",
+        "WeakMap",
+        "WeakSet",
+        "WeakRef",
+        "Proxy",
+        "Iterator",
+        "ArrayBuffer",
+        "SharedArrayBuffer",
+        "DataView",
+        "Buffer",
+        "URL",
+    ];
+    CLASSES.contains(&path)
+        || path.ends_with("Error") && path.starts_with(char::is_uppercase) && !path.contains('.')
+        || path.ends_with("Array") && matches!(path.as_bytes(), [b'I' | b'U' | b'F' | b'B', ..])
+}
+
 pub(super) fn executes(path: &str) -> bool {
     matches!(
         path,

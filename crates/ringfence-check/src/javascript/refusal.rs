@@ -59,10 +59,10 @@ fn judged(code: &str, dialect: Dialect, setting: Setting) -> Judgement {
         };
         // Within the function that the next reading adds it would be right.
         let returns = setting == Setting::Call && objection.1.contains("'return' statement");
-        // The reading that gets farther is the one that was meant.
+        // The reading that gets farther is the one that was meant, or else the later one.
         if farthest
             .as_ref()
-            .is_none_or(|(range, _)| range.start < objection.0.start)
+            .is_none_or(|(range, _)| range.start <= objection.0.start)
         {
             farthest = Some(objection);
         }
@@ -113,7 +113,7 @@ fn objection(code: &str, reading: Reading, setting: Setting) -> Option<(Range<us
         .with_options(options)
         .parse();
     let objection = of_parser(&parsed)
-        .or_else(|| misplaced(&parsed, reading.top))
+        .or_else(|| misplaced(&parsed, reading))
         .or_else(|| early_error(&parsed.program))?;
     let typed = reading.kind.is_typescript() && of_parser(&parsed).is_none();
     // Of what is wrong with types alone Node.js does not hear.
@@ -150,11 +150,18 @@ fn of_parser(parsed: &ParserReturn<'_>) -> Option<(Range<usize>, String)> {
 }
 
 /// What belongs to modules alone.
-fn misplaced(parsed: &ParserReturn<'_>, top: Top) -> Option<(Range<usize>, String)> {
-    if top != Top::Imports {
+fn misplaced(parsed: &ParserReturn<'_>, reading: Reading) -> Option<(Range<usize>, String)> {
+    let record = &parsed.module_record;
+    if !reading.kind.is_module() && record.has_module_syntax {
+        // The reading as a module will tell more.
+        return Some((
+            0..0,
+            "`import` and `export` stand at the top of a module alone".to_owned(),
+        ));
+    }
+    if reading.top != Top::Imports {
         return None;
     }
-    let record = &parsed.module_record;
     let exports = record
         .local_export_entries
         .iter()
@@ -174,9 +181,13 @@ fn misplaced(parsed: &ParserReturn<'_>, top: Top) -> Option<(Range<usize>, Strin
 
 /// What the grammar knows and the language forbids, the first in the text.
 fn early_error(program: &Program<'_>) -> Option<(Range<usize>, String)> {
+    let jumps = program.source_text.contains("=>")
+        && ["break", "continue"]
+            .iter()
+            .any(|word| program.source_text.contains(word));
     let built = SemanticBuilder::new()
         .with_check_syntax_error(true)
-        .with_build_nodes(true)
+        .with_build_nodes(jumps)
         .build(program);
     let objections = built.diagnostics.errors().map(|error| {
         let places = error.labels.iter().map(|label| (label.offset(), label.len()));
@@ -314,8 +325,8 @@ mod tests {
         ];
         for setting in [Setting::Program, Setting::Call] {
             taken(Dialect::JavaScript, setting, take);
+            refused(Dialect::JavaScript, setting, refuse);
         }
-        refused(Dialect::JavaScript, Setting::Program, refuse);
         let (place, what) = broken(
             "const a = 1;\nconst a = 2;",
             Dialect::JavaScript,

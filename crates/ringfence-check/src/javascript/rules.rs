@@ -79,8 +79,8 @@ pub(super) const NETWORK: Rule = rule(
     "javascript.network",
     Info,
     "the network is used",
-    "",
-    "The host has to be allowed by the policy.",
+    "a sandbox has no network",
+    "Fetch it first, and send it along in `files`.",
 );
 pub(super) const FILE_DELETION: Rule = rule(
     "javascript.file_deletion",

@@ -561,6 +561,67 @@ fn names_mean_the_declaration_that_is_in_force() {
 }
 
 #[test]
+fn prototypes_of_the_language_are_shared_by_all() {
+    found(
+        "prototype_pollution",
+        Warning,
+        &[
+            "Object.prototype.x = 1",
+            "Array.prototype.last = function () { return this[this.length - 1] }",
+            "String.prototype['x'] = 1",
+            "Function.prototype.bind = f",
+            "Promise.prototype.done = f",
+            "Map.prototype.x = 1; Set.prototype.y = 2",
+            "TypeError.prototype.x = 1",
+            "Uint8Array.prototype.x = 1",
+            "Object.defineProperty(Array.prototype, 'last', {})",
+            "Object.assign(String.prototype, {x() {}})",
+            "const proto = Array.prototype; proto.last = f",
+            "globalThis.Array.prototype.x = 1",
+        ],
+    );
+    at_most(
+        Info,
+        &[
+            "function A() {} A.prototype.x = 1",
+            "class Array {} Array.prototype.x = 1",
+            "Mine.prototype.x = 1",
+            "Array.prototype.slice.call(a)",
+            "const last = Array.prototype.at",
+            "A.prototype = Object.create(Array.prototype)",
+            "const proto = A.prototype; proto.x = 1",
+        ],
+    );
+}
+
+#[test]
+fn findings_are_sentences() {
+    let what = |code: &str| look(code, Dialect::JavaScript).findings[0].what.clone();
+    assert_eq!(what("fetch(x)"), "`fetch` speaks to other hosts");
+    assert_eq!(what("process.exit(1)"), "`process.exit` ends the program");
+    for code in [
+        "process.kill(-1)",
+        "process.binding('fs')",
+        "WebAssembly.compile(x)",
+        "x = '/etc/shadow'",
+        "require(x)",
+        "require('./' + x)",
+        "new WebSocket(x)",
+        "require('http').get(x)",
+        "const {Worker} = require('worker_threads'); new Worker('./a.js')",
+    ] {
+        for finding in look(code, Dialect::JavaScript).findings {
+            assert!(
+                finding.what.contains(' ') && !finding.what.ends_with(['`', '.'])
+                    || finding.what.contains("loads `"),
+                "{}",
+                finding.what
+            );
+        }
+    }
+}
+
+#[test]
 fn names_that_strict_code_cannot_have_are_names_in_a_script() {
     at_most_in_a_script(
         Info,
