@@ -44,6 +44,14 @@ pub(super) fn place(row: u64, column: Option<&str>) -> String {
     }
 }
 
+/// "1 field", "2 fields".
+pub(super) fn counted(fields: usize) -> String {
+    match fields {
+        1 => "1 field".to_owned(),
+        count => format!("{count} fields"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,10 +2,11 @@
 //!
 //! - **Text.** UTF-8, with or without a byte-order mark, or UTF-16 with one. A row that is not UTF-8 is an error.
 //! - **Lines** end with LF, CRLF or CR. Empty lines are not rows.
-//! - **Delimiter.** As asked; else the one of `,` `;` tab `|` by which the first rows fall into equally many fields.
+//! - **Delimiter.** As asked; else as a first line `sep=;` says, which is neither header nor row; else the one of `,` `;` tab `|` by which the first rows fall into equally many fields.
 //! - **Quotes.** A field in quotes may have delimiters, line ends and doubled quotes. A quote inside of an unquoted field is a
 //!   character, as for most readers; text after a closing quote and a quote that is never closed are errors.
-//! - **Header.** The first row. Names are compared without spaces around them, and must differ.
+//! - **Header.** The first row. Names are compared without spaces around them, and must differ. Those that are missing are listed
+//!   by themselves, and not among the errors.
 //! - **Rows** are counted from 1, without the header. A row with too few or too many fields is one error; its fields are not
 //!   looked at, for nobody knows which is which.
 //! - **Fields.** See [`constraint`].
@@ -57,8 +58,13 @@ fn judge(asked: &CsvQuestion, body: &[u8]) -> Result<CsvReport, Unusable> {
         return Err(Unusable::new(message, "Check it in parts."));
     }
     let constraints = asked::read(&asked.type_constraints)?;
-    let text = text::of(body);
-    let delimiter = match asked.delimiter {
+    let mut text = text::of(body);
+    // A table whose delimiter is `=` may have a column `sep`.
+    let named = match asked.delimiter {
+        Some('=') => None,
+        _ => text.take_separator().filter(|sign| header::given(*sign).is_ok()),
+    };
+    let delimiter = match asked.delimiter.or(named) {
         Some(delimiter) => header::given(delimiter)?,
         None => header::found(&text, asked),
     };

@@ -42,6 +42,7 @@ pub(super) fn check(
             .buffer_capacity(BUFFER_BYTES)
             .from_reader(feed),
         bytes: &text.bytes,
+        before: text.before,
         left: &left,
         delimiter,
         look: Look {
@@ -55,7 +56,7 @@ pub(super) fn check(
         Next::Row => Header::of(&record)?,
         Next::End | Next::TooLong => return Ok(table.without_header(asked)),
     };
-    table.look_at_header(&header, asked, &record);
+    table.look_at_header(&header, &record);
     let mut columns: Vec<(usize, Constraint)> = constraints
         .into_iter()
         .filter_map(|(name, constraint)| Some((header.position(&name)?, constraint)))
@@ -63,11 +64,12 @@ pub(super) fn check(
     // Errors of a row are told from left to right.
     columns.sort_by_key(|(position, _)| *position);
     let row_count = table.look_at_rows(&header, &columns, record)?;
+    let missing_headers = missing(asked, &header);
     Ok(CsvReport {
-        valid: table.faults.total == 0,
+        valid: table.faults.total == 0 && missing_headers.is_empty(),
         row_count,
         column_count: header.names.len() as u64,
-        missing_headers: missing(asked, &header),
+        missing_headers,
         headers: header.names,
         errors: table.faults.listed,
         errors_total: table.faults.total,
@@ -92,6 +94,8 @@ impl Read for Feed<'_> {
 struct Table<'a> {
     reader: Reader<Feed<'a>>,
     bytes: &'a [u8],
+    /// What the table had before them.
+    before: usize,
     left: &'a Cell<usize>,
     delimiter: u8,
     look: Look,
@@ -157,7 +161,7 @@ impl Table<'_> {
         if self.look.encoding
             && let Err(error) = std::str::from_utf8(bytes)
         {
-            let at = start + error.valid_up_to();
+            let at = self.before + start + error.valid_up_to();
             let message = format!(
                 "{} is not UTF-8 at byte {} of the table.",
                 fields::place(row, None),
@@ -204,7 +208,7 @@ impl Table<'_> {
         }
     }
 
-    fn look_at_header(&mut self, header: &Header, asked: &CsvQuestion, record: &ByteRecord) {
+    fn look_at_header(&mut self, header: &Header, record: &ByteRecord) {
         if record.as_slice().contains(&0) {
             let message =
                 "The header has bytes that are zero: the table may be UTF-16 without a byte-order mark.";
@@ -220,16 +224,6 @@ impl Table<'_> {
                     "The header has the name `{}` more than once.",
                     fields::shown(name.as_bytes())
                 ),
-            };
-            self.faults.add(error);
-        }
-        for name in missing(asked, header) {
-            let error = || CsvError {
-                row: 0,
-                column: Some(fields::shown(name.as_bytes())),
-                value: String::new(),
-                expected: "a column of this name".to_owned(),
-                message: format!("The header has no column `{}`.", fields::shown(name.as_bytes())),
             };
             self.faults.add(error);
         }
@@ -282,11 +276,11 @@ impl Table<'_> {
                     .collect::<Vec<_>>()
                     .join(&self.delimiter),
             ),
-            expected: format!("{columns} fields, as the header has"),
+            expected: format!("{}, as the header has", fields::counted(columns)),
             message: format!(
-                "{} has {} fields; the header has {columns}.",
+                "{} has {}; the header has {columns}.",
                 fields::place(row, None),
-                record.len()
+                fields::counted(record.len())
             ),
         });
     }

@@ -18,7 +18,10 @@ fn report_of(asked: &CsvQuestion, body: &[u8]) -> CsvReport {
         Answer::Csv(report) => {
             let is_counted = report.errors.len() as u64 == report.errors_total.min(ISSUES_MAX as u64);
             assert!(is_counted, "{report:?}");
-            assert_eq!(report.valid, report.errors_total == 0);
+            assert_eq!(
+                report.valid,
+                report.errors_total == 0 && report.missing_headers.is_empty()
+            );
             report
         }
         other => panic!("{other:?}"),
@@ -116,11 +119,74 @@ fn headers_that_are_missing_or_repeated_are_told() {
         b"a,b,a, b\n1,2,3,4\n",
     );
     assert_eq!(report.missing_headers, ["c", "d"]);
+    assert_eq!(places(&report), [(0, "a", "a"), (0, "b", "b")]);
+    assert_eq!((report.row_count, report.errors_total), (1, 2));
+}
+
+#[test]
+fn a_column_that_is_missing_is_told_once() {
+    let report = report_of(&question(&["c"], json!({})), b"a,b\n1,2\n");
+    assert!(!report.valid && report.errors.is_empty(), "{report:?}");
     assert_eq!(
-        places(&report),
-        [(0, "a", "a"), (0, "b", "b"), (0, "c", ""), (0, "d", "")]
+        (report.missing_headers, report.errors_total),
+        (vec!["c".to_owned()], 0)
     );
-    assert_eq!(report.row_count, 1);
+}
+
+#[test]
+fn a_line_that_names_the_delimiter_is_neither_header_nor_row() {
+    for body in [
+        "sep=;\na;b\n1,5;2\nx;3\n",
+        "sep=;\r\na;b\r\n1,5;2\r\nx;3\r\n",
+        "\u{feff}sep=;\r\na;b\r\n1,5;2\r\nx;3\r\n",
+        "sep=^\na^b\n1,5^2\nx^3\n",
+    ] {
+        let report = report_of(
+            &question(&["b"], json!({"b": {"type": "integer", "max": 2}})),
+            body.as_bytes(),
+        );
+        assert_eq!(
+            (report.headers.len(), report.row_count),
+            (2, 2),
+            "{body:?}: {report:?}"
+        );
+        assert_eq!(places(&report), [(2, "b", "3")], "{body:?}");
+    }
+    let asked = CsvQuestion {
+        delimiter: Some(','),
+        ..CsvQuestion::default()
+    };
+    assert_eq!(report_of(&asked, b"sep=;\na,b;c\n1,2\n").headers, ["a", "b;c"]);
+    let asked = CsvQuestion {
+        delimiter: Some('='),
+        ..CsvQuestion::default()
+    };
+    assert_eq!(report_of(&asked, b"sep=;\n1=2\n").headers, ["sep", ";"]);
+    assert_eq!(report(json!({}), "sep=x\n1\n").headers, ["sep=x"]);
+    let broken = report_of(&question(&[], json!({})), b"sep=;\na;b\n\xff;2\n");
+    assert!(
+        broken.errors[0].message.contains("Row 1 is not UTF-8 at byte 11"),
+        "{broken:?}"
+    );
+}
+
+/// Whoever asks hands over the bytes of the file.
+#[test]
+fn bytes_of_any_encoding_are_answered() {
+    let asked = crate::Question::Csv(question(&["name"], json!({})));
+    let answer = |body: &[u8]| match crate::answer(&asked, body) {
+        Answer::Csv(report) => report,
+        other => panic!("{other:?}"),
+    };
+    let latin_1 = answer(b"name;stra\xdfe\nZo\xeb;1\nAnn;2\n");
+    assert_eq!(places(&latin_1)[0], (0, "-", "\u{fffd}e\n"));
+    assert_eq!((latin_1.row_count, latin_1.errors_total), (2, 2), "{latin_1:?}");
+    let utf_16: Vec<u8> = "\u{feff}sep=;\r\nname;b\r\nZoë;1\r\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let report = answer(&utf_16);
+    assert!(report.valid && report.headers == ["name", "b"], "{report:?}");
 }
 
 #[test]
@@ -157,6 +223,7 @@ fn ragged_rows_are_told_once_each() {
     let report = report(json!({"a": "integer"}), "a,b\n1\n1,2,3\nx,2\n1,2\n");
     assert_eq!(report.row_count, 4);
     assert_eq!(places(&report), [(1, "-", "1"), (2, "-", "1,2"), (3, "a", "x")]);
+    assert_eq!(report.errors[0].message, "Row 1 has 1 field; the header has 2.");
     assert_eq!(report.errors[1].message, "Row 2 has 3 fields; the header has 2.");
 }
 

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 pub(super) struct Text<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     pub(super) encoding: Encoding,
+    /// Bytes that are no table: a byte-order mark, a line that names the delimiter.
+    pub(super) before: usize,
 }
 
 /// Is it UTF-8 from its first byte to its last.
@@ -36,6 +38,31 @@ pub(super) fn of(body: &[u8]) -> Text<'_> {
             Err(_) => Encoding::Broken,
         },
         bytes: Cow::Borrowed(bytes),
+        before: body.len() - bytes.len(),
+    }
+}
+
+impl Text<'_> {
+    /// `sep=;`, the first line of what Excel writes for other countries: it is not the header, and no row.
+    pub(super) fn take_separator(&mut self) -> Option<char> {
+        let (word, rest) = self.bytes.split_at_checked(4)?;
+        if !word.eq_ignore_ascii_case(b"sep=") {
+            return None;
+        }
+        let (delimiter, rest) = rest.split_first()?;
+        let is_sign = delimiter.is_ascii_punctuation() || matches!(delimiter, b'\t' | b' ');
+        let ends = rest.is_empty() || rest.starts_with(b"\n") || rest.starts_with(b"\r");
+        if !is_sign || !ends {
+            return None;
+        }
+        let delimiter = char::from(*delimiter);
+        let line = self.bytes.len() - rest.len();
+        match &mut self.bytes {
+            Cow::Borrowed(bytes) => *bytes = bytes.get(line..).unwrap_or_default(),
+            Cow::Owned(bytes) => drop(bytes.drain(..line)),
+        }
+        self.before += line;
+        Some(delimiter)
     }
 }
 
@@ -61,6 +88,7 @@ fn utf16(body: &[u8], unit: impl Fn([u8; 2]) -> u16) -> Text<'static> {
     Text {
         bytes: Cow::Owned(bytes),
         encoding,
+        before: 0,
     }
 }
 
@@ -85,5 +113,31 @@ mod tests {
         check(b"\xff\xfea", b"\xff", Encoding::Broken);
         check(b"caf\xe9", b"caf\xe9", Encoding::Broken);
         check(b"", b"", Encoding::Utf8);
+    }
+
+    #[test]
+    fn a_line_that_names_the_delimiter_is_taken_away() {
+        let check = |body: &[u8], delimiter: Option<char>, rest: &[u8]| {
+            let mut text = of(body);
+            assert_eq!(text.take_separator(), delimiter, "{body:?}");
+            assert_eq!(&*text.bytes, rest, "{body:?}");
+        };
+        check(b"sep=;\na;b", Some(';'), b"\na;b");
+        check(b"sep=,\r\na", Some(','), b"\r\na");
+        check(b"\xef\xbb\xbfsep=|\ra", Some('|'), b"\ra");
+        check(b"\xff\xfes\0e\0p\0=\0;\0\n\0a\0", Some(';'), b"\na");
+        check(b"sep=\t\na", Some('\t'), b"\na");
+        check(b"sep=;", Some(';'), b"");
+        check(b"SEP=;\n", Some(';'), b"\n");
+        for body in [
+            &b"sep=\na"[..],
+            b"sep=;;\na",
+            b"sep=a\n1",
+            b"sep=;,b\n1;2",
+            b"a\nsep=;\n",
+            b"Separator=;",
+        ] {
+            check(body, None, body);
+        }
     }
 }
