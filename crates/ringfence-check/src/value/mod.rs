@@ -82,9 +82,12 @@ fn read_and_judge(
     let text = match std::str::from_utf8(body) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
         Err(error) => {
+            let at = error.valid_up_to();
+            let readable = body.get(..at).map(String::from_utf8_lossy).unwrap_or_default();
             let what = format!(
-                "The text is not UTF-8: byte {} is none of it.",
-                error.valid_up_to() + 1
+                "The text is not UTF-8: byte {} at {} is none of it.",
+                at + 1,
+                place(&readable, at)
             );
             return Ok(unreadable(asked, "syntax", what));
         }

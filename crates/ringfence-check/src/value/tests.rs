@@ -208,7 +208,10 @@ fn a_text_that_is_no_json_is_one_error_with_its_place() {
     check(&"[".repeat(200), "syntax", "line 1 column 128");
     check(&"{\"a\":".repeat(1_000_000), "syntax", "deeper than 127 levels");
     let told = check_bytes(b"\"\xff\"");
-    assert!(told.errors[0].message.contains("byte 2"), "{told:?}");
+    assert!(
+        told.errors[0].message.contains("byte 2 at line 1 column 2"),
+        "{told:?}"
+    );
     assert!(!check_bytes(b"\xff\xfe1\0").valid);
 }
 
