@@ -1,10 +1,15 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
-use super::value::{Field, UNKNOWN};
+use super::{
+    scene::said,
+    value::{Field, UNKNOWN, is_known},
+};
 use std::ops::Range;
 
 /// Programs that start programs that start programs.
 const STEPS_MAX: usize = 32;
+/// Lines of a known input that are followed.
+const INPUTS_MAX: usize = 64;
 /// Arguments that a finding tells.
 const SHOWN_MAX: usize = 6;
 
@@ -17,6 +22,8 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) arguments: Vec<Field>,
     pub(super) means: Means,
+    /// The command in the script, where it says more than what is known of it.
+    written: Option<String>,
 }
 
 /// How its arguments come to it.
@@ -105,6 +112,9 @@ impl Call {
 
     /// For whoever reads the finding.
     pub(super) fn shown(&self) -> String {
+        if let Some(written) = &self.written {
+            return written.clone();
+        }
         let mut text = self.name.clone();
         for argument in self.texts().take(SHOWN_MAX) {
             text.push(' ');
@@ -122,6 +132,16 @@ fn is_option(text: &str, letters: &str, words: &[&str]) -> bool {
     let cluster = text.strip_prefix('-').unwrap_or_default();
     cluster.chars().any(|letter| letters.contains(letter))
         && cluster.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+impl Started {
+    /// What is not known is shown as the script says it.
+    pub(super) fn written_as(&mut self, text: &str) {
+        let unknown = |call: &&mut Call| !call.texts().all(is_known) && call.means == Means::Words;
+        for call in self.calls.iter_mut().filter(unknown) {
+            call.written = Some(said(text));
+        }
+    }
 }
 
 /// A program that runs the command in its arguments.
@@ -209,11 +229,11 @@ const fn wrapper(
 const FINDS_MAX: u32 = 4;
 
 /// From the words of a command.
-pub(super) fn started(fields: Vec<Field>) -> Started {
-    started_within(fields, FINDS_MAX)
+pub(super) fn started(fields: Vec<Field>, input: Option<&str>) -> Started {
+    started_within(fields, input, FINDS_MAX)
 }
 
-fn started_within(fields: Vec<Field>, depth: u32) -> Started {
+fn started_within(fields: Vec<Field>, input: Option<&str>, depth: u32) -> Started {
     let mut told = Started::default();
     let mut means = Means::Words;
     let mut fields = fields;
@@ -228,6 +248,7 @@ fn started_within(fields: Vec<Field>, depth: u32) -> Started {
             path,
             arguments: fields.split_off(1),
             means,
+            written: None,
         };
         let wraps = WRAPPERS
             .iter()
@@ -245,16 +266,15 @@ fn started_within(fields: Vec<Field>, depth: u32) -> Started {
             fields = split;
             continue;
         }
+        let replaced = replaced(&call);
         fields = inner(&mut call, wrapper, &mut told.assignments);
         match name.as_str() {
             "xargs" | "parallel" => {
                 means = Means::Xargs;
-                let word = fields.last().map_or(0, |field| field.word);
                 if fields.is_empty() {
                     return told;
                 }
-                let text = UNKNOWN.to_string();
-                fields.push(Field { text, word });
+                fields = with_input(fields, input, replaced.as_deref());
             }
             "flock" | "watch" if fields.first().is_some_and(|field| field.text == "-c") => {
                 fields.remove(0);
@@ -306,6 +326,51 @@ fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, Stri
     // So that a reader of the finding sees what was started.
     call.arguments.extend(inner.iter().take(SHOWN_MAX).cloned());
     inner
+}
+
+/// What `xargs -I{}` puts its lines in the place of.
+fn replaced(call: &Call) -> Option<String> {
+    let mut texts = call.texts().take_while(|text| text.starts_with('-')).peekable();
+    let whole = call.value_of("-I", "--replace");
+    texts.find_map(|text| match text {
+        "-i" | "--replace" => Some("{}".to_owned()),
+        text if text.starts_with("-I") || text.starts_with("--replace=") => whole.map(str::to_owned),
+        _ => None,
+    })
+}
+
+/// The arguments that `xargs` adds; where its input is not known, one that is not.
+fn with_input(fields: Vec<Field>, input: Option<&str>, replaced: Option<&str>) -> Vec<Field> {
+    let unknown = UNKNOWN.to_string();
+    let texts: Vec<&str> = match (input, replaced) {
+        (None, _) => vec![unknown.as_str()],
+        (Some(input), None) => input
+            .split(|c: char| c.is_whitespace() || c == '\0')
+            .filter(|text| !text.is_empty())
+            .collect(),
+        (Some(input), Some(_)) => input.lines().map(str::trim).collect(),
+    };
+    let texts: Vec<&str> = texts.into_iter().take(INPUTS_MAX).collect();
+    let mut made = Vec::with_capacity(fields.len() + texts.len());
+    let last = fields.last().map_or(0, |field| field.word);
+    for field in fields {
+        match replaced {
+            Some(sign) if !sign.is_empty() && field.text.contains(sign) => {
+                made.extend(texts.iter().map(|text| Field {
+                    text: field.text.replace(sign, text),
+                    word: field.word,
+                }))
+            }
+            _ => made.push(field),
+        }
+    }
+    if replaced.is_none() {
+        made.extend(texts.iter().map(|text| Field {
+            text: (*text).to_owned(),
+            word: last,
+        }));
+    }
+    made
 }
 
 /// `env -S 'command words'`
@@ -442,7 +507,7 @@ fn executed_by_find(call: &Call, told: &mut Started, depth: u32) {
             .iter()
             .position(|field| matches!(field.text.as_str(), ";" | "+"))
             .unwrap_or(rest.len());
-        let inner = started_within(rest[..length].to_vec(), depth);
+        let inner = started_within(rest[..length].to_vec(), None, depth);
         told.calls.extend(inner.calls.into_iter().map(|call| Call {
             means: Means::Find,
             ..call

@@ -63,7 +63,14 @@ impl<'a> Reader<'a> {
         self.script.decisions += 1;
         self.some_list()?;
         self.expect("do", word, opened)?;
+        self.body(word, opened)
+    }
+
+    /// What is done again and again, up to `done`.
+    fn body(&mut self, word: &str, opened: usize) -> Read<()> {
+        let first = self.script.commands.len();
         self.some_list()?;
+        self.script.loops.push(first..self.script.commands.len());
         self.expect("done", word, opened)
     }
 
@@ -90,8 +97,7 @@ impl<'a> Reader<'a> {
             return self.group();
         }
         self.expect("do", word, opened)?;
-        self.some_list()?;
-        self.expect("done", word, opened)
+        self.body(word, opened)
     }
 
     pub(super) fn for_values(&mut self, opened: usize) -> Read<()> {

@@ -2,6 +2,7 @@
 
 use super::{
     call::{Call, Means},
+    emptied,
     place::{self, Place},
     rules,
     scene::{Report, Scene},
@@ -21,7 +22,12 @@ pub(super) fn look(
 ) {
     match call.name.as_str() {
         "rm" | "srm" | "rimraf" | "trash" => removal(scene, command, call, range, report),
-        "unlink" => report.tell(scene, range, &rules::FILE_DELETION, format!("`{}`", call.shown())),
+        "unlink" => report.tell(
+            scene,
+            range,
+            &rules::FILE_DELETION,
+            format!("`{}` removes a file", call.shown()),
+        ),
         "find" => found_and_removed(scene, command, call, range, report),
         "mv" if call.operands().last() == Some(&"/dev/null") => removal(scene, command, call, range, report),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
@@ -76,7 +82,8 @@ pub(super) fn look(
         "chmod" => mode(scene, command, call, range, report),
         "chown" | "chgrp" => owner(scene, command, call, range, report),
         "setcap" | "chattr" | "setfacl" => {
-            report.tell(scene, range, &rules::PERMISSIONS, format!("`{}`", call.shown()));
+            let what = format!("`{}` changes who may do what", call.shown());
+            report.tell(scene, range, &rules::PERMISSIONS, what);
         }
         _ => {}
     }
@@ -84,6 +91,14 @@ pub(super) fn look(
 
 fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, report: &mut Report) {
     let recursive = call.name != "rm" || call.has("rR", &["recursive"]);
+    if recursive && let Some(variable) = emptied::variable(scene, command, call) {
+        let what = format!(
+            "`{}` removes everything where `{variable}` is empty",
+            scene.said(range)
+        );
+        let hint = format!("Use `${{{variable}:?}}`, with which the script ends there.");
+        return report.tell_with_hint(scene, range, &rules::REMOVE_ROOT, Warning, (what, hint));
+    }
     let directory = scene.directory(command);
     let mut worst = Info;
     let mut what = format!("`{}` removes files", call.shown());

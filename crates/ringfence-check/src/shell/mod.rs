@@ -2,12 +2,17 @@
 //! without running it, and rules are asked about the programs that are started so. Texts that are run (`sh -c`, `eval`,
 //! here-documents of a shell) are read in the same way.
 
+mod bombs;
 mod call;
 mod compound;
+mod emptied;
 mod files;
+mod habits;
 mod network;
 mod place;
+mod quoted;
 mod reader;
+mod remote;
 mod rules;
 mod scene;
 mod simple;
@@ -16,6 +21,8 @@ mod system;
 mod value;
 mod word;
 
+#[cfg(test)]
+mod habit_tests;
 #[cfg(test)]
 mod tests;
 
@@ -52,6 +59,7 @@ pub(crate) fn check(code: &str) -> Checked {
         bytes: 0,
     };
     look.faults(code, &script);
+    habits::look(code, &script, &mut look.report);
     checked.analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
     checked.analysis.cyclomatic_complexity = script.decisions + 1;
     look.script(code, &script, &Origin::At(0), None, DEPTH_MAX);
@@ -105,11 +113,17 @@ impl Look {
             values: &values,
             outer,
         };
-        let starts = |command: &Command<'_>| match command.role {
-            Role::Simple => call::started(expander.fields(&command.words)),
+        let inputs = expander.inputs();
+        let starts = |(index, command): (usize, &Command<'_>)| match command.role {
+            Role::Simple => {
+                let fields = expander.fields(&command.words);
+                let mut started = call::started(fields, inputs.get(&index).map(String::as_str));
+                started.written_as(text.get(command.range.clone()).unwrap_or_default());
+                started
+            }
             _ => Started::default(),
         };
-        let started: Vec<Started> = script.commands.iter().map(starts).collect();
+        let started: Vec<Started> = script.commands.iter().enumerate().map(starts).collect();
         let scene = Scene {
             text,
             origin,
@@ -117,6 +131,7 @@ impl Look {
             values: &values,
             outer,
             started: &started,
+            guards: &emptied::Guards::of(text, script, &started),
         };
         let fetched = Fetched::of(&scene);
         for (index, command) in script.commands.iter().enumerate() {
@@ -126,7 +141,7 @@ impl Look {
             network::piped(&scene, pipeline, &mut self.report);
             self.printed_to_shell(&scene, pipeline, depth);
         }
-        system::bombs(&scene, &mut self.report);
+        bombs::look(&scene, &mut self.report);
         for (hidden, range) in &script.hidden {
             self.text(&scene, hidden, Origin::Within(origin.place(range)), depth);
         }
@@ -169,6 +184,7 @@ impl Look {
             files::redirected(scene, redirection, &target, &command.range, &mut self.report);
             network::redirected(scene, index, &target, &command.range, &mut self.report);
         }
+        habits::bracket(scene, command, &mut self.report);
         let started = &scene.started[index];
         for (name, value) in &started.assignments {
             system::assigned(scene, name, value, &command.range, &mut self.report);
@@ -224,8 +240,17 @@ impl Look {
                 let origin = origin_of(scene, redirection);
                 self.text(scene, &text, origin, depth);
             } else {
-                network::one_liner(scene, &text, &command.range, &mut self.report);
+                self.one_liner(scene, &text, &command.range, depth);
             }
+        }
+    }
+
+    /// Code of another language, and the commands that are written out in it.
+    fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>, depth: u32) {
+        network::one_liner(scene, code, range, &mut self.report);
+        for command in quoted::commands_in(code) {
+            let place = scene.origin.place(range);
+            self.text(scene, &command, Origin::Within(place), depth);
         }
     }
 
@@ -248,10 +273,10 @@ impl Look {
         };
         let range = first.range.start..last.range.end;
         if run.language == Runner::Interpreter {
-            network::one_liner(scene, &run.text, &command.range, &mut self.report);
+            self.one_liner(scene, &run.text, &command.range, depth);
         }
         if self.is_made_at_run_time(scene, command, run) {
-            let what = format!("`{}` is made at run time", shown(&run.text));
+            let what = format!("`{}` is made at run time", scene.said(&range));
             self.report
                 .tell_as(scene, &range, &rules::DYNAMIC_EXECUTION, Warning, what);
         }

@@ -2,6 +2,7 @@
 
 use super::{
     call::{Call, is_interpreter, is_shell},
+    remote::{self, Remote},
     rules,
     scene::{Report, Scene, connects, downloads},
     syntax::{Command, Inside, Part, Pipeline, Word},
@@ -232,17 +233,29 @@ pub(super) fn look(
         let what = format!("`{}` joins a program to a connection", call.shown());
         return report.tell(scene, range, &rules::REVERSE_SHELL, what);
     }
+    spoken(scene, call, range, report);
+}
+
+fn spoken(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
     let speaks = matches!(
         call.name.as_str(),
         "ssh" | "scp" | "sftp" | "nmap" | "ping" | "dig" | "nslookup" | "host" | "masscan"
     );
     if connects(call) || downloads(call) || speaks {
-        report.tell(
-            scene,
-            range,
-            &rules::NETWORK,
-            format!("`{}` uses the network", call.name),
-        );
+        let what = format!("`{}` uses the network", call.name);
+        return report.tell(scene, range, &rules::NETWORK, what);
+    }
+    match remote::of(call) {
+        Some(Remote::Others(what)) => {
+            let what = format!("`{what}` uses the network");
+            report.tell(scene, range, &rules::NETWORK, what);
+        }
+        Some(Remote::Packages(what)) => {
+            let what = format!("`{what}` fetches packages over the network");
+            let told = (what, remote::PACKAGES_HINT.to_owned());
+            report.tell_with_hint(scene, range, &rules::NETWORK, rules::NETWORK.severity, told);
+        }
+        None => {}
     }
 }
 
@@ -347,6 +360,8 @@ pub(super) fn redirected(
 
 /// Code of other languages on the command line.
 pub(super) fn one_liner(scene: &Scene<'_>, code: &str, range: &Range<usize>, report: &mut Report) {
+    // To load the module is not to connect.
+    let code = code.replace("use Socket;", "");
     let has = |any: &[&str]| any.iter().any(|word| code.contains(word));
     let connects = has(&[
         "socket",

@@ -30,6 +30,8 @@ pub(super) struct Pending {
     pub(super) command: usize,
     pub(super) redirection: usize,
     pub(super) delimiter: String,
+    /// Where that stands.
+    pub(super) announced: Range<usize>,
     pub(super) body: Body,
 }
 
@@ -71,6 +73,11 @@ pub(super) fn read(text: &str) -> Script<'_> {
         reader.end = text.len();
         reader.skip_one(before);
     }
+    let waiting = std::mem::take(&mut reader.pending);
+    reader
+        .script
+        .endless
+        .extend(waiting.into_iter().map(|pending| pending.announced));
     reader.script
 }
 
@@ -198,7 +205,14 @@ impl<'a> Reader<'a> {
         let before = self.at;
         loop {
             match self.byte() {
-                Some(b' ' | b'\t' | b'\r') => self.at += 1,
+                Some(b' ' | b'\t') => self.at += 1,
+                Some(b'\r') => {
+                    if matches!(self.byte_at(1), None | Some(b'\n')) {
+                        let first = self.script.carriage_return.get_or_insert(self.at);
+                        *first = self.at.min(*first);
+                    }
+                    self.at += 1;
+                }
                 Some(b'\\') if self.byte_at(1) == Some(b'\n') => self.at += 2,
                 _ => return self.at > before,
             }

@@ -184,8 +184,29 @@ pub(super) const NETWORK: Rule = rule(
     "shell.network",
     Info,
     "the network is used",
-    "",
-    "The host has to be allowed by the policy.",
+    "a sandbox has no network",
+    "Fetch it first, and send it along in `files`.",
+);
+pub(super) const CARRIAGE_RETURN: Rule = rule(
+    "shell.carriage_return",
+    Warning,
+    "lines end with a carriage return, as on Windows",
+    "to bash it is a letter of the last word",
+    "End lines with a line feed alone: `dos2unix`, or `sed -i 's/\\r$//'`.",
+);
+pub(super) const HERE_DOCUMENT: Rule = rule(
+    "shell.here_document",
+    Warning,
+    "a here-document that does not end",
+    "it takes everything up to the end of the script",
+    "Write the word that ends it on a line of its own, without blanks around it.",
+);
+pub(super) const BRACKET: Rule = rule(
+    "shell.bracket",
+    Warning,
+    "a test without the blanks that it needs",
+    "bash takes it for another word",
+    "Write `[ … ]`, with blanks inside of the brackets.",
 );
 
 pub(crate) const RULES: &[Rule] = &[
@@ -213,4 +234,7 @@ pub(crate) const RULES: &[Rule] = &[
     DYNAMIC_EXECUTION,
     PRIVILEGES,
     NETWORK,
+    CARRIAGE_RETURN,
+    HERE_DOCUMENT,
+    BRACKET,
 ];

@@ -2,9 +2,10 @@
 
 use super::{
     call::{Call, Started, base},
+    emptied::Guards,
     rules,
     syntax::{Command, Inside, Part, Script, Word},
-    value::{Expander, Values},
+    value::{Expander, Values, shown},
 };
 use crate::rule::{Finding, Rule};
 use ringfence_types::Severity;
@@ -52,6 +53,7 @@ pub(super) struct Scene<'s> {
     pub(super) outer: Option<&'s Values>,
     /// By command.
     pub(super) started: &'s [Started],
+    pub(super) guards: &'s Guards<'s>,
 }
 
 impl Report {
@@ -74,14 +76,39 @@ impl Report {
         what: String,
     ) {
         let range = scene.origin.place(range);
-        if self.told.insert((range.start, range.end, rule.id)) {
-            self.findings.push(Finding {
-                range,
-                rule,
-                severity,
-                what,
-                hint: None,
-            });
+        self.add(Finding {
+            range,
+            rule,
+            severity,
+            what,
+            hint: None,
+        });
+    }
+
+    /// With what to do about it.
+    pub(super) fn tell_with_hint(
+        &mut self,
+        scene: &Scene<'_>,
+        range: &Range<usize>,
+        rule: &'static Rule,
+        severity: Severity,
+        (what, hint): (String, String),
+    ) {
+        let range = scene.origin.place(range);
+        self.add(Finding {
+            range,
+            rule,
+            severity,
+            what,
+            hint: Some(hint),
+        });
+    }
+
+    /// Once for each place and rule.
+    fn add(&mut self, finding: Finding) {
+        let Range { start, end } = finding.range;
+        if self.told.insert((start, end, finding.rule.id)) {
+            self.findings.push(finding);
         }
     }
 
@@ -110,6 +137,11 @@ impl<'s> Scene<'s> {
             values: self.values,
             outer: self.outer,
         }
+    }
+
+    /// What the script says there.
+    pub(super) fn said(&self, range: &Range<usize>) -> String {
+        said(self.text.get(range.clone()).unwrap_or_default())
     }
 
     pub(super) fn command(&self, index: usize) -> Option<&'s Command<'s>> {
@@ -154,6 +186,12 @@ impl<'s> Scene<'s> {
             _ => None,
         })
     }
+}
+
+/// A piece of a script, for whoever reads the finding.
+pub(super) fn said(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    shown(&words.join(" "))
 }
 
 /// Names of programs that fetch from the network.

@@ -93,6 +93,7 @@ impl<'a> Reader<'a> {
                 command: usize::MAX,
                 redirection: place,
                 delimiter: raw.chars().filter(|c| !"'\"\\".contains(*c)).collect(),
+                announced: start..self.at,
                 body: Body {
                     literal: raw.contains(['\'', '"', '\\']),
                     tabs: operator == "<<-",
@@ -143,6 +144,7 @@ impl<'a> Reader<'a> {
             let start = self.at;
             let mut stop = self.end;
             let mut next = self.end;
+            let mut ended = false;
             let mut line = start;
             while line < self.end {
                 let rest = self.slice(line..self.end);
@@ -151,7 +153,9 @@ impl<'a> Reader<'a> {
                     true => rest[..length].trim_start_matches('\t'),
                     false => &rest[..length],
                 };
-                if ends == pending.delimiter {
+                // To bash the carriage return belongs to the word where it is announced, too.
+                if ends.strip_suffix('\r').unwrap_or(ends) == pending.delimiter {
+                    ended = true;
                     stop = line;
                     next = (line + length + 1).min(self.end);
                     break;
@@ -159,6 +163,9 @@ impl<'a> Reader<'a> {
                 line += length + 1;
             }
             self.at = next;
+            if !ended {
+                self.script.endless.push(pending.announced);
+            }
             let target = match pending.body.literal {
                 true => Word::quoted(start..stop, self.slice(start..stop)),
                 // bash looks into it only when it gets there.

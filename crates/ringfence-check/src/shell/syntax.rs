@@ -14,6 +14,12 @@ pub(super) struct Script<'a> {
     pub(super) hidden: Vec<(String, Range<usize>)>,
     /// Places where it goes one way or the other.
     pub(super) decisions: u32,
+    /// Commands that are done again and again.
+    pub(super) loops: Vec<Range<usize>>,
+    /// The first carriage return at the end of a line that is no text.
+    pub(super) carriage_return: Option<usize>,
+    /// Here-documents that go on to the end, by the words that should end them.
+    pub(super) endless: Vec<Range<usize>>,
 }
 
 /// A simple command, or the head or the redirections of a compound one.
@@ -121,6 +127,8 @@ pub(super) struct Inside {
 #[derive(Clone, Debug)]
 pub(super) enum Operation<'a> {
     Plain,
+    /// `${name:?}`
+    Required,
     /// `${name:-word}` and its like.
     Default(Word<'a>),
     /// `${name:+word}`

@@ -12,10 +12,7 @@ use std::ops::Range;
 
 pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
     let mut tell = |rule: &'static Rule, severity, what: &str| {
-        let what = match what {
-            "" => format!("`{}`", call.shown()),
-            what => format!("`{}` {what}", call.shown()),
-        };
+        let what = format!("`{}` {what}", call.shown());
         report.tell_as(scene, range, rule, severity, what);
     };
     let operands = call.operands();
@@ -30,7 +27,9 @@ pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report:
                 false => tell(&rules::KILL_BY_NAME, Warning, "ends processes by name"),
             }
         }
-        "fuser" if call.has("k", &["kill"]) => tell(&rules::KILL_BY_NAME, Warning, ""),
+        "fuser" if call.has("k", &["kill"]) => {
+            tell(&rules::KILL_BY_NAME, Warning, "ends processes by what they use")
+        }
         "shutdown" | "reboot" | "halt" | "poweroff" => tell(&rules::POWER, Warning, "stops the machine"),
         "init" | "telinit" if matches!(operands.first(), Some(&("0" | "6"))) => {
             tell(&rules::POWER, Warning, "stops the machine");
@@ -47,11 +46,9 @@ pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report:
             }
             _ => {}
         },
-        "crontab" => match call.has("l", &[]) {
-            true => tell(&rules::SCHEDULE, Info, "lists what is planned"),
-            false if call.has("r", &[]) => {
-                tell(&rules::SCHEDULE, Warning, "removes everything that is planned")
-            }
+        "crontab" if call.has("l", &[]) => {}
+        "crontab" => match call.has("r", &[]) {
+            true => tell(&rules::SCHEDULE, Warning, "removes everything that is planned"),
             false => tell(&rules::SCHEDULE, Warning, "plans work for later"),
         },
         "at" | "batch" | "systemd-run" => tell(&rules::SCHEDULE, Warning, "plans work for later"),
@@ -146,7 +143,7 @@ pub(super) fn assigned(
         | "NODE_OPTIONS"
         | "GIT_SSH_COMMAND"
         | "LD_LIBRARY_PATH" => {
-            format!("`{name}={shown_value}`")
+            format!("`{name}={shown_value}` decides what other programs load")
         }
         "HISTFILE" | "HISTSIZE" | "HISTFILESIZE" | "HISTCONTROL" => {
             let stops = matches!(value, "" | "/dev/null" | "0");
@@ -172,40 +169,4 @@ pub(super) fn assigned(
         _ => Warning,
     };
     report.tell_as(scene, range, &rules::LOADER, severity, what);
-}
-
-/// A function that starts itself twice, once without waiting: `:(){ :|:& };:`.
-pub(super) fn bombs(scene: &Scene<'_>, report: &mut Report) {
-    for function in &scene.script.functions {
-        let name = super::value::without_unknown(function.name);
-        let mut itself = 0_usize;
-        let mut waits = true;
-        for index in function.commands.clone() {
-            let calls = scene.started.get(index).map_or(&[][..], |started| &started.calls);
-            if calls.iter().any(|call| call.path == name) {
-                itself += 1;
-                waits &= !scene.command(index).is_some_and(|command| command.background);
-            }
-        }
-        if itself >= 2 && !waits {
-            let what = format!(
-                "the function `{}` starts itself {itself} times and does not wait",
-                shown(&name)
-            );
-            report.tell(scene, &function.range, &rules::FORK_BOMB, what);
-        }
-    }
-    let starts_itself = |index: &usize| {
-        scene.starts(&(*index..*index + 1), |call| {
-            matches!(call.path.as_str(), "$0" | "./$0")
-        })
-    };
-    let own: Vec<usize> = (0..scene.started.len()).filter(starts_itself).take(2).collect();
-    if let [first, second] = own.as_slice()
-        && scene.command(*second).is_some_and(|command| command.background)
-        && let Some(command) = scene.command(*first)
-    {
-        let what = "the script starts itself twice and does not wait".to_owned();
-        report.tell(scene, &command.range, &rules::FORK_BOMB, what);
-    }
 }

@@ -217,6 +217,21 @@ impl Expander<'_> {
         }
     }
 
+    /// To something of which a part is known.
+    pub(super) fn is_set(&self, name: &str, at: usize) -> bool {
+        match self.lookup(name, at) {
+            Some(Value::Known(texts)) => texts
+                .iter()
+                .any(|text| text.chars().any(|letter| letter != UNKNOWN)),
+            _ => false,
+        }
+    }
+
+    /// To nothing.
+    pub(super) fn is_emptied(&self, name: &str, at: usize) -> bool {
+        matches!(self.lookup(name, at), Some(Value::Known(texts)) if texts.iter().all(String::is_empty))
+    }
+
     fn lookup(&self, name: &str, at: usize) -> Option<Value> {
         if let Some(value) = self.values.get(name, at) {
             return Some(value.clone());
@@ -240,7 +255,7 @@ impl Expander<'_> {
         let value = self.lookup(name, at);
         let one = |text: String| Value::Known(vec![text]);
         match operation {
-            Operation::Plain => value.unwrap_or(Value::Unknown),
+            Operation::Plain | Operation::Required => value.unwrap_or(Value::Unknown),
             Operation::Default(word) => match value {
                 None if name.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
                     one(self.joined(word, depth))
@@ -383,6 +398,45 @@ impl Expander<'_> {
                 named.map(|name| (name.clone(), Value::Unknown)).collect()
             }
         }
+    }
+
+    /// What commands read, where that is known: of what is printed into them, or stands behind `<<<`.
+    pub(super) fn inputs(&self) -> HashMap<usize, String> {
+        let mut inputs = HashMap::new();
+        let takes = |command: &Command<'_>| {
+            command
+                .words
+                .iter()
+                .any(|word| matches!(simple(word).as_deref(), Some("xargs" | "/usr/bin/xargs")))
+        };
+        for pipeline in &self.script.pipelines {
+            for (nth, stage) in pipeline
+                .stages
+                .iter()
+                .enumerate()
+                .skip(1)
+                .take(DEPTH_MAX as usize)
+            {
+                let [command] = self.script.commands.get(stage.clone()).unwrap_or_default() else {
+                    continue;
+                };
+                if takes(command)
+                    && let Some(text) = self.printed_by_stages(&pipeline.stages[..nth])
+                {
+                    inputs.insert(stage.start, text);
+                }
+            }
+        }
+        for (index, command) in self.script.commands.iter().enumerate() {
+            let text = command
+                .redirections
+                .iter()
+                .find(|redirection| redirection.is_text());
+            if let Some(redirection) = text.filter(|_| takes(command)) {
+                inputs.insert(index, self.text(&redirection.target));
+            }
+        }
+        inputs
     }
 
     /// What commands within `$(…)` print, if that stands there.

@@ -321,7 +321,8 @@ impl<'a> Reader<'a> {
     fn operation(&self, sign: &str, rest: Word<'a>) -> Operation<'a> {
         let raw = self.slice(rest.range.clone());
         match sign {
-            "" | ":?" | "?" | "@" => Operation::Plain,
+            "" | "@" => Operation::Plain,
+            ":?" | "?" => Operation::Required,
             ":-" | "-" | ":=" | "=" => Operation::Default(rest),
             ":+" | "+" => Operation::Alternate(rest),
             ",," => Operation::Lower,

@@ -1,0 +1,82 @@
+//! What bash reads otherwise than it looks: ends of lines from another system, here-documents without an end, and brackets that
+//! are words.
+
+use super::{
+    reader, rules,
+    scene::{Report, Scene},
+    syntax::{Command, FaultKind, Part, Quoted, Role, Script},
+};
+use crate::rule::Finding;
+use ringfence_types::Severity::Error;
+
+/// Of the whole script, which was read with carriage returns as blanks.
+pub(super) fn look(code: &str, script: &Script<'_>, report: &mut Report) {
+    match script.carriage_return {
+        Some(at) => carriage_returns(code, script, at, report),
+        None => endless(script, report),
+    }
+}
+
+/// To bash they are letters.
+fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Report) {
+    let seen = code.replace('\r', "\u{1}");
+    let read = reader::read(&seen);
+    let breaks = script.faults.is_empty() && read.faults.iter().any(|fault| fault.kind != FaultKind::Nested);
+    let what = match breaks {
+        true => "the line ends with a carriage return, which breaks the script",
+        false => "the line ends with a carriage return",
+    };
+    let rule = &rules::CARRIAGE_RETURN;
+    report.findings.push(Finding {
+        range: at..at + 1,
+        rule,
+        severity: if breaks { Error } else { rule.severity },
+        what: what.to_owned(),
+        hint: None,
+    });
+    // What follows a fault is not read as it is meant.
+    if !breaks {
+        endless(&read, report);
+    }
+}
+
+fn endless(script: &Script<'_>, report: &mut Report) {
+    if !script.faults.is_empty() {
+        return;
+    }
+    let told = script.endless.iter().map(|range| Finding {
+        range: range.clone(),
+        rule: &rules::HERE_DOCUMENT,
+        severity: rules::HERE_DOCUMENT.severity,
+        what: "the here-document has no end".to_owned(),
+        hint: None,
+    });
+    report.findings.extend(told);
+}
+
+/// `[$x = y ]`, `[[$x = y ]]`, `[ $x = y]`
+pub(super) fn bracket(scene: &Scene<'_>, command: &Command<'_>, report: &mut Report) {
+    let (Some(first), Some(last)) = (command.words.first(), command.words.last()) else {
+        return;
+    };
+    if command.role != Role::Simple {
+        return;
+    }
+    let raw = |range: &std::ops::Range<usize>| scene.text.get(range.clone()).unwrap_or_default();
+    let opens = matches!(first.parts.first(), Some(Part::Text(text, Quoted::No)) if text.starts_with('['));
+    let (word, end) = (raw(&first.range), raw(&last.range));
+    let what = match (opens, word) {
+        (true, "[") if end != "]" && end.ends_with(']') => {
+            "`]` is an argument of `[` and needs a blank before it"
+        }
+        (true, word) if word.starts_with("[[") && word.len() > 2 => {
+            "`[[` is a word of its own and needs a blank behind it"
+        }
+        // `[abc]` may be the name of a file.
+        (true, word) if word.len() > 1 && (command.words.len() > 1 || !word.ends_with(']')) => {
+            "`[` is a command and needs a blank behind it"
+        }
+        _ => return,
+    };
+    report.tell(scene, &command.range, &rules::BRACKET, what.to_owned());
+}
