@@ -380,6 +380,11 @@ impl<'a, 's> Meanings<'a, 's> {
         }
     }
 
+    /// A name of the module itself, wherever it is asked from.
+    pub(crate) fn of_module_name(&self, name: &str) -> Meaning<'a> {
+        self.item(&Meaning::path(calls::OWN_NAMES), name)
+    }
+
     /// An item by its name: of the names of a module, or of all modules.
     fn item(&self, left: &Meaning<'a>, key: &str) -> Meaning<'a> {
         let Some(path) = left.as_path() else {

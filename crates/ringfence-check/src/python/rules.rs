@@ -1,13 +1,20 @@
 //! The rules of Python by name, and how bad each finding is under which profile.
 
+mod annotations;
 mod attributes;
 mod calls;
 mod commands;
+mod copied;
 mod encoding;
+mod formats;
 mod grave;
 mod imports;
 mod lookalikes;
+mod matched;
+mod own;
+mod private;
 mod stars;
+mod strict;
 mod texts;
 mod walk;
 
@@ -162,6 +169,13 @@ static REFLECTION_NOTED: Rule = rule(
     "it is fine for objects of one's own",
     "Use attributes where they are known; `isinstance` and `type(x).__name__` need no such name.",
 );
+pub(crate) static PRIVATE_ATTRIBUTE: Rule = rule(
+    "python.private_attribute",
+    Severity::Error,
+    "private attributes of what is not the program's own, under the profile `strict`",
+    "what a module keeps for itself may reach what the program may not",
+    "Use the public names; an attribute of the program's own is one that it sets, as `self._x = ...` or in a class.",
+);
 pub(crate) static FRAMES: Rule = rule(
     "python.frames",
     Severity::Warning,
@@ -265,6 +279,7 @@ pub(crate) static RULES: &[&Rule] = &[
     &NATIVE_CODE,
     &UNSAFE_LOAD,
     &REFLECTION,
+    &PRIVATE_ATTRIBUTE,
     &FRAMES,
     &FORMAT_ATTRIBUTE,
     &BUILTINS_WRITE,

@@ -5,6 +5,7 @@ mod hostile;
 mod programs;
 mod rules;
 mod speed;
+mod strict;
 mod syntax;
 
 use super::*;

@@ -55,6 +55,10 @@ impl<'a> Meanings<'a, '_> {
                 Meaning::Bytes(bytes) if arguments.args.len() > 1 => fold::decoded(&bytes),
                 _ => Meaning::Unknown,
             },
+            "type" if arguments.len() == 1 => match self.argument(arguments, 0) {
+                Meaning::Text(_) => Meaning::Builtin("str"),
+                _ => Meaning::Unknown,
+            },
             "bytes" | "bytearray" => match arguments.args.first() {
                 Some(first) => self.bytes_of(first),
                 None => Meaning::Unknown,

@@ -72,6 +72,8 @@ impl<'a> Walk<'a, '_, '_> {
             },
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
             "numpy.load" | "torch.load" => self.loaded(path, arguments, range),
+            "functools.update_wrapper" => self.copied(path, arguments, range, 1),
+            "functools.wraps" => self.copied(path, arguments, range, 0),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
             "os.system"
             | "os.popen"
@@ -85,6 +87,8 @@ impl<'a> Walk<'a, '_, '_> {
                 let reader = self.shell(path, arguments);
                 self.command(arguments, range, reader);
             }
+            _ if path.starts_with("typing.") => self.types_given(path, arguments),
+            "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
             _ if path.ends_with(".__getattribute__") => {
                 let at = usize::from(path.starts_with("builtins."));
                 self.attribute_by_name("__getattribute__", arguments, range, at);
@@ -97,6 +101,12 @@ impl<'a> Walk<'a, '_, '_> {
         let Expr::Attribute(attribute) = function else {
             return;
         };
+        if self.is_class_of_texts(&attribute.value)
+            && matches!(attribute.attr.as_str(), "format" | "format_map")
+        {
+            self.unknown_format(range, Weight::STRICT_ERROR);
+            return;
+        }
         match attribute.attr.as_str() {
             "format_map" => self.unknown_format(range, Weight::STRICT_WARNING),
             "format" if !arguments.is_empty() && !is_written(function) => {
@@ -144,7 +154,13 @@ impl<'a> Walk<'a, '_, '_> {
     /// `getattr(x, 'name')`.
     fn attribute_by_name(&mut self, function: &str, arguments: &'a Arguments, range: TextRange, at: usize) {
         match self.meanings.argument(arguments, at) {
-            Meaning::Text(name) => self.attribute_text(function, &name, arguments.args.get(at), range),
+            Meaning::Text(name) => {
+                let of = match at {
+                    0 => Meaning::Unknown,
+                    _ => self.meanings.argument(arguments, 0),
+                };
+                self.attribute_text(function, &name, &of, arguments.args.get(at), range);
+            }
             _ => {
                 let what =
                     format!("`{function}` with a name that is no constant reads or sets any attribute");
@@ -153,10 +169,22 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    fn attribute_text(&mut self, function: &str, name: &str, argument: Option<&'a Expr>, range: TextRange) {
+    fn attribute_text(
+        &mut self,
+        function: &str,
+        name: &str,
+        of: &Meaning<'a>,
+        argument: Option<&'a Expr>,
+        range: TextRange,
+    ) {
         // A text that stands there as it is was looked at as a text.
-        let written = argument.is_some_and(Expr::is_string_literal_expr);
-        if let Some(said) = attributes::judge(name, ast::ExprContext::Load, attributes::Of::Anything) {
+        let written =
+            argument.is_some_and(Expr::is_string_literal_expr) && attributes::judge_text(name).is_some();
+        let (context, does) = match function {
+            "setattr" | "delattr" | "__setattr__" => (ast::ExprContext::Store, "sets"),
+            _ => (ast::ExprContext::Load, "reads"),
+        };
+        if let Some(said) = attributes::judge(name, context, attributes::Of::Anything) {
             let weight = if written && self.profile == Profile::Strict {
                 Weight::of(None, None)
             } else {
@@ -166,8 +194,16 @@ impl<'a> Walk<'a, '_, '_> {
                 said.rule,
                 weight,
                 range,
-                format!("`{function}` reads `{name}`, which {}", said.does),
+                format!("`{function}` {does} `{name}`, which {}", said.does),
             );
+        }
+        if context == ast::ExprContext::Store {
+            self.name_of_module_changed(of, range);
+        }
+        self.annotations_reached(name, range);
+        self.format_by_name(function, name, range);
+        if function != "hasattr" {
+            self.private_attribute(name, of, range);
         }
     }
 
@@ -178,7 +214,7 @@ impl<'a> Walk<'a, '_, '_> {
                 Meaning::Text(way) => {
                     let written = Some(argument).filter(|_| !way.contains('.'));
                     for name in way.split('.') {
-                        self.attribute_text("attrgetter", name, written, range);
+                        self.attribute_text("attrgetter", name, &Meaning::Unknown, written, range);
                     }
                 }
                 _ => self.attribute_by_name("attrgetter", arguments, range, at),
@@ -289,14 +325,14 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    fn format(&mut self, text: &str, range: TextRange) {
+    pub(super) fn format(&mut self, text: &str, range: TextRange) {
         if let Some(name) = texts::format_attribute(text) {
             let what = format!("a format string reads the attribute `{name}`");
             self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
         }
     }
 
-    fn unknown_format(&mut self, range: TextRange, weight: Weight) {
+    pub(super) fn unknown_format(&mut self, range: TextRange, weight: Weight) {
         let what = "a format string that is no constant may read any attribute".to_owned();
         self.say(&FORMAT_ATTRIBUTE, weight, range, what);
     }
@@ -304,7 +340,11 @@ impl<'a> Walk<'a, '_, '_> {
 
 /// Is it a method of a text that stands there as it is.
 fn is_written(function: &Expr) -> bool {
-    matches!(function, Expr::Attribute(attribute) if attribute.value.is_string_literal_expr() || attribute.value.is_f_string_expr())
+    matches!(function, Expr::Attribute(attribute) if is_text_literal(&attribute.value))
+}
+
+pub(super) fn is_text_literal(expr: &Expr) -> bool {
+    expr.is_string_literal_expr() || expr.is_f_string_expr()
 }
 
 fn unpacks(path: &str) -> bool {

@@ -49,7 +49,7 @@ static GROUPS: &[Group] = &[
         "builtins.breakpoint", "pdb.set_trace", "pdb.post_mortem", "pdb.pm", "sys.breakpointhook", "bdb.Bdb",
     ]),
     group(&DYNAMIC_EXECUTION, Weight::SUSPECT, "evaluates texts", &[
-        "typing.get_type_hints", "typing.ForwardRef", "typing._eval_type", "inspect.get_annotations", "timeit.timeit",
+        "typing.get_type_hints", "typing.ForwardRef", "typing._eval_type", "typing.evaluate_forward_ref", "inspect.get_annotations", "timeit.timeit",
         "timeit.repeat", "timeit.Timer", "sympy.sympify", "sympy.S", "sympy.parse_expr", "doctest.testmod",
     ]),
     group(&DYNAMIC_EXECUTION, Weight::SUSPECT, "makes functions of code", &["types.FunctionType", "types.LambdaType"]),
@@ -156,6 +156,10 @@ static GROUPS: &[Group] = &[
         "builtins.license", "builtins.copyright", "builtins.credits", "builtins.__build_class__", "inspect.getmembers",
     ]),
     group(&FORMAT_ATTRIBUTE, Weight::SUSPECT, "formats with attributes of its arguments", &["string.Formatter", "_string.formatter_field_name_split", "_string.formatter_parser"]),
+    group(&FORMAT_ATTRIBUTE, Weight::STRICT_ERROR, "is handed on, and what it formats may read any attribute", &[
+        "builtins.str.format", "builtins.str.format_map",
+    ]),
+    group(&REFLECTION, Weight::STRICT_ERROR, "copies attributes by their names", &["functools.update_wrapper", "functools.wraps"]),
 ];
 
 static INDEX: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(|| {

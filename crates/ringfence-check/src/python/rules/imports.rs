@@ -83,6 +83,12 @@ impl<'q> Imports<'q> {
         self.names.is_none() || self.local.contains(root) || self.local.contains(module)
     }
 
+    /// Is it one of the modules that come with the code, by their list.
+    pub(super) fn is_own(&self, path: &str) -> bool {
+        let root = path.split(['.', '(']).next().unwrap_or(path);
+        self.local.contains(root)
+    }
+
     /// `import os` where `os` is not allowed.
     pub(super) fn refused(&self, module: &str, what: String, range: TextRange) -> Finding {
         self.finding(&PROFILE_IMPORT, module, what, range)

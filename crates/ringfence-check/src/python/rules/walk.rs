@@ -6,7 +6,9 @@ use super::{
     commands::COMMAND_BYTES_MAX,
     grave::{self, Group},
     imports::{Allowed, Imports},
-    lookalikes, texts,
+    lookalikes,
+    strict::Strict,
+    texts,
 };
 use crate::{
     CodeQuestion,
@@ -51,8 +53,11 @@ pub(crate) fn check<'a>(
         in_call: 0,
         unreadable: HashSet::new(),
         command_bytes: COMMAND_BYTES_MAX,
+        strict: Strict::default(),
     };
+    walk.strict = Strict::of(module, &walk.meanings, asked);
     walk.visit_body(&module.body);
+    walk.strict_end();
     if walk.meanings.has_given_up() {
         let what = "constants are put together in too many steps".to_owned();
         walk.say(&INTRICATE, Weight::SUSPECT, TextRange::default(), what);
@@ -75,6 +80,7 @@ pub(super) struct Walk<'a, 's, 'q> {
     unreadable: HashSet<&'a str>,
     /// Bytes of commands that may still be read.
     pub(super) command_bytes: usize,
+    pub(super) strict: Strict<'a>,
 }
 
 impl<'a> Walk<'a, '_, '_> {
@@ -137,6 +143,7 @@ impl<'a> Walk<'a, '_, '_> {
 
     fn name(&mut self, name: &'a ast::ExprName) {
         self.identifier(name.id.as_str(), name.range);
+        self.strict_name(name);
         if name.ctx != ExprContext::Load {
             if name.id.as_str() == "__builtins__" {
                 let what = "`__builtins__` is set".to_owned();
@@ -171,6 +178,7 @@ impl<'a> Walk<'a, '_, '_> {
                 {
                     self.reached(expr.range(), path);
                 }
+                self.dispatches(path);
                 self.brought_by_star(expr, path);
             }
             _ => {}
@@ -205,6 +213,7 @@ impl<'a> Walk<'a, '_, '_> {
             let what = format!("a format string reads the attribute `{name}`");
             self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
         }
+        self.strict_text(text, range);
         if self.in_call > 0 {
             self.secret_place(text, range);
         }
@@ -268,6 +277,7 @@ impl<'a> Walk<'a, '_, '_> {
             let what = format!("`{}` {}", attribute.attr.as_str(), said.does);
             self.say(said.rule, said.weight, attribute.attr.range(), what);
         }
+        self.strict_attribute(attribute, before, next);
         if attribute.ctx != ExprContext::Load && before.meaning.as_path() == Some("builtins") {
             let what = format!(
                 "`{}` changes a name of the interpreter itself",
@@ -343,6 +353,7 @@ impl<'a> Walk<'a, '_, '_> {
             Expr::Subscript(subscript) if subscript.ctx != ExprContext::Load => {
                 self.item_set(subscript, before)
             }
+            Expr::Subscript(subscript) => self.typing_subscript(subscript, before.meaning),
             Expr::BinOp(binary) if binary.op == Operator::Div => {
                 if let Expr::StringLiteral(literal) = binary.right.as_ref() {
                     self.secret_place(literal.value.to_str(), literal.range);
@@ -381,6 +392,7 @@ impl<'a> Walk<'a, '_, '_> {
             self.say_group(group, part.range(), path);
         }
         if denoted.as_path().is_some() {
+            self.dispatches(path);
             self.part_reaches(part, before, path, next, told);
         }
     }
@@ -440,7 +452,7 @@ pub(super) struct Before<'a, 'm> {
 }
 
 impl Before<'_, '_> {
-    fn is_super(&self) -> bool {
+    pub(super) fn is_super(&self) -> bool {
         let Expr::Call(call) = self.expr else {
             return false;
         };
@@ -470,11 +482,16 @@ fn is_judged_by_call(path: &str) -> bool {
             | "operator.attrgetter"
             | "operator.methodcaller"
             | "inspect.getattr_static"
+            | "str.format"
+            | "str.format_map"
+            | "functools.update_wrapper"
+            | "functools.wraps"
     )
 }
 
 impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
     fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        self.strict_statement(stmt);
         match stmt {
             // A text that stands alone is a comment.
             Stmt::Expr(alone) if alone.value.is_string_literal_expr() => return,
@@ -485,6 +502,11 @@ impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
             _ => {}
         }
         visitor::walk_stmt(self, stmt);
+    }
+
+    fn visit_annotation(&mut self, expr: &'a Expr) {
+        self.annotation(expr);
+        visitor::walk_annotation(self, expr);
     }
 
     fn visit_expr(&mut self, expr: &'a Expr) {
@@ -522,6 +544,9 @@ impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
     }
 
     fn visit_pattern(&mut self, pattern: &'a Pattern) {
+        if let Pattern::MatchClass(pattern) = pattern {
+            self.matched(pattern);
+        }
         let name = match pattern {
             Pattern::MatchAs(pattern) => pattern.name.as_ref(),
             Pattern::MatchStar(pattern) => pattern.name.as_ref(),
@@ -536,6 +561,7 @@ impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
 
     fn visit_pattern_keyword(&mut self, keyword: &'a PatternKeyword) {
         self.read_by_name(&keyword.attr);
+        self.strict_keyword_of_pattern(keyword);
         visitor::walk_pattern_keyword(self, keyword);
     }
 
@@ -543,6 +569,7 @@ impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
         self.identifier(alias.name.as_str(), alias.name.range());
         if let Some(name) = &alias.asname {
             self.identifier(name.as_str(), name.range());
+            self.match_args_bound(name.as_str(), name.range());
         }
     }
 }
@@ -560,6 +587,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn import(&mut self, import: &'a ast::StmtImport) {
         for alias in &import.names {
             let module = alias.name.as_str();
+            self.private_module(module, alias.range);
             if self.imports.allow(module) != Allowed::Yes {
                 let finding = self
                     .imports
@@ -598,6 +626,7 @@ impl<'a> Walk<'a, '_, '_> {
         let name = alias.name.as_str();
         if module != "__future__" {
             self.read_by_name(&alias.name);
+            self.private_import(module, &alias.name);
         }
         if name == "*" {
             if let Some((group, known)) = grave::in_module(module) {
