@@ -26,6 +26,7 @@ pub fn ask(language: Language, bytes: &[u8]) {
         auto_fix: choice & 1 == 1,
         is_fragment: false,
         has_workspace: false,
+        python: None,
         known_imports: BTreeMap::from([("np".to_owned(), "import numpy as np".to_owned())]),
         local_modules: BTreeSet::from(["helpers".to_owned()]),
     };

@@ -240,6 +240,14 @@ fn value(painting: &mut Painting, word: &str, value: &Value) {
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> Painting {
     let mut painting = Painting::default();
     let mut shown = 0;
+    for header in report.missing_headers.iter().take(bounds.findings) {
+        if painting.bytes() > bounds.bytes {
+            break;
+        }
+        let what = format!("the column `{}` is missing", beginning(header, VALUE_CHARS_MAX));
+        head(&mut painting, Ink::Error, "error[csv.header]", &what);
+        shown += 1;
+    }
     for error in report.errors.iter().take(bounds.findings) {
         if painting.bytes() > bounds.bytes {
             break;
@@ -267,8 +275,12 @@ pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> Painting
         );
         shown += 1;
     }
-    more(&mut painting, shown, report.errors_total);
+    more(&mut painting, shown, total(report));
     painting
+}
+
+fn total(report: &CsvReport) -> u64 {
+    report.errors_total + report.missing_headers.len() as u64
 }
 
 /// In one line: what became of code, and how much was found.
@@ -321,7 +333,7 @@ pub(crate) fn json_summary(name: &str, report: &JsonReport) -> Painting {
 pub(crate) fn csv_summary(name: &str, report: &CsvReport) -> Painting {
     let what = format!(
         "{}, {}, {}",
-        counted(report.errors_total),
+        counted(total(report)),
         many(report.row_count, "row"),
         many(report.column_count, "column")
     );

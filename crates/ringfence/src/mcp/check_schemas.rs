@@ -170,7 +170,7 @@ pub(super) fn csv_report() -> Value {
         "headers": list(string()),
         "missing_headers": list(string()),
         "errors": said(&format!("At most {ISSUES_MAX}, in the order of the rows."), list(error)),
-        "errors_total": said("All of them.", whole()),
+        "errors_total": said("All of them, but for missing headers.", whole()),
     }))
 }
 

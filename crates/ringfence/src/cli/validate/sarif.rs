@@ -222,6 +222,15 @@ fn of_csv(rules: &mut Rules, place: &Value, report: &CsvReport, results: &mut Ve
             "properties": properties,
         }));
     };
+    for header in &report.missing_headers {
+        let text = format!("The column `{header}` is missing.");
+        add(
+            "csv.header",
+            "The header is not what it should be",
+            text,
+            Map::new(),
+        );
+    }
     for error in &report.errors {
         let properties = Map::from_iter([
             ("row".to_owned(), json!(error.row)),
