@@ -1,7 +1,7 @@
 //! The rules by name, and what a parser finds by them.
 
 use crate::{javascript, python, shell};
-use ringfence_types::{Analysis, Severity};
+use ringfence_types::{Analysis, Profile, Severity};
 use std::ops::Range;
 
 /// Something that code should not do without a reason.
@@ -17,6 +17,14 @@ pub struct Rule {
     pub why: &'static str,
     /// What to do instead.
     pub hint: &'static str,
+}
+
+impl Rule {
+    /// How bad its findings are at worst under a profile that lets the module be.
+    pub fn worst(&self, profile: Profile) -> Severity {
+        let is_strict = profile == Profile::Strict && python::OF_STRICT.iter().any(|rule| rule.id == self.id);
+        if is_strict { Severity::Error } else { self.severity }
+    }
 }
 
 /// Every rule, by language.

@@ -132,9 +132,18 @@ pub(super) const EXIT: Rule = rule(
     "Let the program come to its end, so that its output is whole.",
 );
 
+pub(super) const LINE_END: Rule = rule(
+    "javascript.line_end",
+    Warning,
+    "ends of lines that only Node.js sees (a carriage return alone, U+2028, U+2029)",
+    "what follows may be code where it is shown as part of a comment",
+    "End lines with a line feed; write `\\u2028` in texts.",
+);
+
 pub(crate) const RULES: &[Rule] = &[
     SYNTAX,
     UNPARSED,
+    LINE_END,
     DYNAMIC_EXECUTION,
     DYNAMIC_REQUIRE,
     CHILD_PROCESS,

@@ -28,7 +28,7 @@ use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
 use scope::Scopes;
 use told::Told;
 
-pub(crate) use rules::RULES;
+pub(crate) use rules::{OF_STRICT, RULES};
 pub use well_known::check_known_import;
 
 /// Everything that is found of a text.

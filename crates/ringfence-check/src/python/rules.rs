@@ -294,6 +294,31 @@ pub(crate) static RULES: &[&Rule] = &[
     &PROFILE_MODULE_ATTRIBUTE,
 ];
 
+/// Of these some findings are errors under the profile `strict`, though they are none elsewhere.
+pub(crate) static OF_STRICT: &[&Rule] = &[
+    &INTRICATE,
+    &ENCODING,
+    &DYNAMIC_EXECUTION,
+    &DYNAMIC_IMPORT,
+    &PROCESS,
+    &SHELL_TRUE,
+    &MULTIPROCESSING,
+    &SOCKET,
+    &RAW_SOCKET,
+    &NATIVE_CODE,
+    &UNSAFE_LOAD,
+    &REFLECTION,
+    &FRAMES,
+    &FORMAT_ATTRIBUTE,
+    &BUILTINS_WRITE,
+    &INTERPRETER_HOOK,
+    &FILE_ACCESS,
+    &CREDENTIAL_PATH,
+    &OBFUSCATED_NAME,
+    &OBFUSCATED_CODE,
+    &BIDIRECTIONAL_TEXT,
+];
+
 /// How bad a finding is: as a rule, and under the profile `strict`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {

@@ -29,7 +29,7 @@ fn shell(lines: usize) -> String {
     (0..lines.div_ceil(13)).map(one).collect()
 }
 
-/// The best of some rounds: others use the machine, too.
+/// The best of some rounds: others use the machine, too, which is why the bounds are wide; the bench has the figures.
 fn best(language: Language, code: &str) -> Duration {
     let once = || {
         let started = Instant::now();
@@ -48,8 +48,8 @@ fn scripts_are_read_in_a_moment() {
         (Language::Shell, shell),
     ] {
         for (lines, bound) in [
-            (200, Duration::from_millis(2)),
-            (10_000, Duration::from_millis(100)),
+            (200, Duration::from_millis(5)),
+            (10_000, Duration::from_millis(250)),
         ] {
             let code = make(lines);
             let took = best(language, &code);

@@ -172,9 +172,10 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
     text += ".\n\nThe code is read before it runs, by these rules:\n\n";
     let of_python = |id: &str| id.starts_with("python.") || id.starts_with("profile.");
     for rule in check_rules().filter(|rule| of_python(rule.id)) {
-        let refused = match rule.severity {
-            Severity::Error => "refused",
-            Severity::Warning => "refused by `validate: \"strict\"`, else told",
+        let refused = match rule.worst(profile) {
+            Severity::Error if rule.severity == Severity::Error => "refused",
+            Severity::Error => "refused, but for what is harmless",
+            Severity::Warning => "refused by `validate: \"strict\"` as a rule, else told",
             Severity::Info => "told",
         };
         text += &format!("- `{}` ({refused}): {}. {}\n", rule.id, rule.title, rule.hint);
