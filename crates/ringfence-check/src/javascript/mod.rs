@@ -109,6 +109,9 @@ pub(crate) fn check(code: &str, dialect: Dialect, setting: Setting) -> Checked {
 
 /// Parsers do not agree on where a comment ends that has one of these.
 fn odd_line_end(code: &str) -> Option<Finding> {
+    if !code.contains(['\r', '\u{2028}', '\u{2029}']) {
+        return None;
+    }
     let mut characters = code.char_indices().peekable();
     while let Some((at, character)) = characters.next() {
         let is_alone = characters.peek().is_none_or(|(_, next)| *next != '\n');
