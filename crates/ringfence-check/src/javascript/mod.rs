@@ -4,6 +4,7 @@
 mod calls;
 mod files;
 mod known;
+mod line_ends;
 mod look;
 mod nesting;
 mod refusal;
@@ -103,29 +104,8 @@ pub(crate) fn check(code: &str, dialect: Dialect, setting: Setting) -> Checked {
             "the program is too long".to_owned(),
         ));
     }
-    checked.findings.extend(odd_line_end(code));
+    checked.findings.extend(line_ends::odd(code));
     checked
-}
-
-/// Parsers do not agree on where a comment ends that has one of these.
-fn odd_line_end(code: &str) -> Option<Finding> {
-    if !code.contains(['\r', '\u{2028}', '\u{2029}']) {
-        return None;
-    }
-    let mut characters = code.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        let is_alone = characters.peek().is_none_or(|(_, next)| *next != '\n');
-        let is_odd = match character {
-            '\u{2028}' | '\u{2029}' => true,
-            '\r' => is_alone,
-            _ => false,
-        };
-        if is_odd {
-            let what = format!("a line ends in U+{:04X}", u32::from(character));
-            return Some(finding(at..at + character.len_utf8(), &rules::LINE_END, what));
-        }
-    }
-    None
 }
 
 /// With the grammar that fits; none: it takes too long.

@@ -692,22 +692,3 @@ fn hostile_programs_end_in_time() {
         eprintln!("{took:?} {:?}", code.get(..30.min(code.len())));
     }
 }
-
-#[test]
-fn ends_of_lines_that_hide_code_are_told() {
-    found(
-        "line_end",
-        Warning,
-        &[
-            "#!x\rconsole.log(1)",
-            "#!x\u{2028}console.log(1)",
-            "<!-- c\rconsole.log(1)",
-            "x = 1\n/* \r */ --> y\rconsole.log(1)",
-            "// c\u{2029}console.log(1)",
-        ],
-    );
-    at_most(
-        Info,
-        &["const a = 1;\r\nconst b = 2;\r\n", "const a = '\\u2028\\r';\n"],
-    );
-}
