@@ -41,7 +41,8 @@ fn exit_codes_say_how_it_ended() {
     let good = files.file("good.py", "print(sum(range(3)))\n");
     let warned = files.file("warned.py", "import pickle\npickle.loads(b'')\n");
     let plain = files.file("plain", "words\n");
-    let missing = files.file("missing.json", "{}");
+    let data = files.file("data.json", "{}");
+    let broken = files.file("broken.json", "{");
     let check = |words: &[&str], expect: i32| {
         let output = validate(words);
         assert_eq!(output.status.code(), Some(expect), "{words:?}: {output:?}");
@@ -57,7 +58,15 @@ fn exit_codes_say_how_it_ended() {
     check(&[&good, "--profile", "basik"], 2);
     check(&["/nonexistent.py"], 2);
     check(&[&plain], 2);
-    check(&[&missing], 2);
+    check(&[&data], 0);
+    check(&[&broken], 1);
+    // What is about none of the files.
+    check(&[&data, "--profile", "basic"], 2);
+    check(&[&good, "--schema", "user"], 2);
+    check(&[&good, "--require", "id"], 2);
+    check(&[&data, &good, "--schema", "user", "--profile", "basic"], 1);
+    // Of several the highest.
+    check(&[&good, "/nonexistent.py", &broken], 2);
     check(&["-", "--write", "-l", "python"], 2);
     let mut refused = ringfence(&["validate", &good]);
     refused.env("RINGFENCE_CHECK_PROFILE", "strickt");
