@@ -64,10 +64,9 @@ fn told(question: &Question, code: &[u8]) -> Option<CodeAnswer> {
     };
     let validation = &answer.validation;
     assert_eq!(validation.valid, validation.verdict != Verdict::Reject);
-    assert_eq!(
-        validation.issues.len(),
-        ISSUES_MAX.min(validation.issues_total as usize)
-    );
+    // Of many that are alike some are only counted.
+    let total = validation.issues_total as usize;
+    assert!(validation.issues.len() <= ISSUES_MAX.min(total) && validation.issues.is_empty() == (total == 0));
     assert_eq!(validation.fixes_applied.len(), answer.patches.len());
     for issue in &validation.issues {
         let (start, end) = ((issue.line, issue.column), (issue.end_line, issue.end_column));
