@@ -82,6 +82,7 @@ fn claim_of(argv: Vec<String>) -> ClaimSpec {
         },
         limits: LIMITS,
         layer: None,
+        way_out: None,
         grace_ms: 0,
     }
 }

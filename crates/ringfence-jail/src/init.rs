@@ -81,7 +81,6 @@ impl Init<'_> {
     ) -> Result<i32, Failure> {
         let Entered { rules, code, doors } = self.prepare(&handed, entrance)?;
         let children = step("child events", process::child_events())?;
-        let has_layers = doors.layers.is_some();
         let mut doors = doors.named();
         let mut ahead = None;
         let mut later = None;
@@ -110,8 +109,8 @@ impl Init<'_> {
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
             (_, None) => return Err(nothing("start the program", "it has no pipes")),
         }
-        if has_layers && self.plan.program != Program::Forked {
-            doors.extend(namespaces(&handed, &OF_A_LAYER)?);
+        if self.plan.is_bound_late() && self.plan.program != Program::Forked {
+            doors.extend(namespaces(&handed, &OF_A_CLAIM)?);
         }
         let supervisor = handed.supervisor;
         drop(handed);
@@ -329,8 +328,8 @@ impl Init<'_> {
 /// The namespaces by which places are made from a template.
 const OF_A_TEMPLATE: [(Door, &str); 3] = [(Door::User, "user"), (Door::Pid, "pid"), (Door::Mount, "mnt")];
 
-/// Those in which a layer is attached.
-const OF_A_LAYER: [(Door, &str); 2] = [(Door::User, "user"), (Door::Mount, "mnt")];
+/// Those in which a layer is attached, and a way out opened.
+const OF_A_CLAIM: [(Door, &str); 3] = [(Door::User, "user"), (Door::Mount, "mnt"), (Door::Net, "net")];
 
 /// Those that a fork has to join.
 const OF_A_SANDBOX: [(Door, &str); 8] = [

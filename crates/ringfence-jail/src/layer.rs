@@ -5,22 +5,18 @@
 
 use crate::{
     enter::step,
+    visit,
     wire::{Door, Failure},
 };
 use ringfence_sys::{
     file,
     mount::{self, Attributes, Reach},
-    process::{self, Fork},
-    wait::{self, Child},
 };
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::process::ExitStatusExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
@@ -69,25 +65,22 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// From the doors of a place that has one. A fork of a template goes through the same namespaces.
+    /// From the doors of a place that has one; the namespaces stay for whoever else goes through them.
     pub(crate) fn of(doors: &mut HashMap<Door, OwnedFd>) -> Result<Option<Self>, Failure> {
         let Some(layers) = doors.remove(&Door::Layers) else {
             return Ok(None);
         };
-        let is_forked = doors.contains_key(&Door::Waits);
-        let mut take = |door| {
-            let taken = match (doors.get(&door), is_forked) {
-                (Some(shared), true) => shared.try_clone(),
-                _ => doors
-                    .remove(&door)
-                    .ok_or_else(|| io::Error::other("pid 1 has not handed over its namespaces")),
-            };
-            step("doors of the layers", taken)
+        let kept = |door| match doors.get(&door) {
+            Some(shared) => step("doors of the layers", shared.try_clone()),
+            None => Err(Failure::new(
+                "doors of the layers",
+                &io::Error::other("pid 1 has not handed over its namespaces"),
+            )),
         };
         Ok(Some(Self {
             layers,
-            user: take(Door::User)?,
-            mount: take(Door::Mount)?,
+            user: kept(Door::User)?,
+            mount: kept(Door::Mount)?,
         }))
     }
 
@@ -95,35 +88,13 @@ impl Shelf {
     pub(crate) fn attach(shelf: Option<&Self>, layer: &LayerName) -> Result<(), Failure> {
         let attached = match shelf {
             None => Err(io::Error::other("this place has no layers")),
-            Some(shelf) => shelf.send_somebody_in(layer),
+            Some(shelf) => visit::send_in([&shelf.user, &shelf.mount], || shelf.show(layer)),
         };
         step("attach the packages", attached)
     }
 
-    /// Whoever goes into the namespaces does not come back.
-    fn send_somebody_in(&self, layer: &LayerName) -> io::Result<()> {
-        match process::fork()? {
-            Fork::Child => {
-                let errno = match self.go_in(layer) {
-                    Ok(()) => 0,
-                    Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
-                };
-                process::exit_now(errno)
-            }
-            Fork::Parent(child) => {
-                let ended = wait::wait(Child::Pid(child))?;
-                match ended.map(|ended| ended.status.into_raw()) {
-                    Some(0) => Ok(()),
-                    Some(status) if status & 0x7f == 0 => Err(io::Error::from_raw_os_error(status >> 8)),
-                    _ => Err(io::Error::other("who was sent in has not come to the end")),
-                }
-            }
-        }
-    }
-
-    fn go_in(&self, layer: &LayerName) -> io::Result<()> {
-        process::join_namespace(self.user.as_fd())?;
-        process::join_namespace(self.mount.as_fd())?;
+    /// In the sandbox.
+    fn show(&self, layer: &LayerName) -> io::Result<()> {
         let tree = mount::clone_tree(self.layers.as_fd(), Path::new(layer.as_str()))?;
         let attributes = Attributes {
             read_only: true,

@@ -30,6 +30,8 @@ mod spec;
 mod supervise;
 mod sweep;
 mod tree;
+mod visit;
+mod way_out;
 pub mod wire;
 pub mod worker;
 
@@ -42,6 +44,7 @@ pub use plan::{Claim, Plan, PlanError, root::files_max};
 pub use quota::Quota;
 pub use spec::{ClaimSpec, HostWorkspace, JailSpec, Network, Part, Program, Run};
 pub use sweep::{RUNS, sweep};
+pub use way_out::{GATEWAY, Opening, PORTS_MAX, PROXY_PORT, SYNTHETIC, WayOut, WayOutSockets};
 
 /// Threads of this process. With more than one it cannot be a helper.
 pub fn thread_count() -> std::io::Result<usize> {

@@ -1,7 +1,7 @@
 //! What the engine asks of the jail: a place, which knows nothing of any request, and the claim by which one request
 //! takes it. A place is made for the claim, or ahead of it.
 
-use crate::{LayerName, Layout, Pinned, Quota};
+use crate::{LayerName, Layout, Pinned, Quota, WayOut};
 use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -99,6 +99,8 @@ pub struct ClaimSpec {
     pub run: Run,
     /// The packages that the program finds at [`crate::PACKAGES`].
     pub layer: Option<LayerName>,
+    /// The way out that it has.
+    pub way_out: Option<WayOut>,
     /// What it may use.
     pub limits: Limits,
     /// Between the polite and the final signal, in milliseconds.

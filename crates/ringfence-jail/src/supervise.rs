@@ -2,6 +2,8 @@
 //! gives them identity and limits, keeps the clock, watches memory, and ends the tree on deadline, on memory, on the
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
+mod orders;
+
 use crate::{
     Claim, Plan, birth,
     cgroup::{Cgroup, Counted},
@@ -18,6 +20,7 @@ use crate::{
     sample,
     sweep::RunDirectory,
     tree,
+    way_out::{self, Gate},
     wire::{
         self, Cause, Door, Ending, Event, Failure, ForkEvent, Imported, InitEvent, InitOrder, Order,
         ProgramEnd, Usage,
@@ -135,6 +138,10 @@ struct Sandbox<'a> {
     forked: Option<Forked>,
     /// Where its packages come from.
     shelf: Option<Shelf>,
+    /// Through which its way out is opened.
+    gate: Option<Gate>,
+    /// The sockets of that, until the server has them.
+    way_out: Vec<OwnedFd>,
     /// What the cgroup has counted when the program ended.
     counted: Option<Counted>,
     status: Option<i32>,
@@ -142,6 +149,8 @@ struct Sandbox<'a> {
     quota: Option<Watch>,
     peak: sample::Sample,
     usage: wait::Usage,
+    /// Packets that had nowhere to go.
+    unrouted: u64,
     /// In force now.
     limits: Limits,
 }
@@ -197,11 +206,14 @@ impl<'a> Sandbox<'a> {
                     to_fork,
                     forked: None,
                     shelf: None,
+                    gate: None,
+                    way_out: Vec::new(),
                     counted: None,
                     status: None,
                     quota: None,
                     peak: sample::Sample::default(),
                     usage: wait::Usage::default(),
+                    unrouted: 0,
                     limits: plan.limits.clone(),
                 };
                 match sandbox.wake() {
@@ -268,9 +280,7 @@ impl<'a> Sandbox<'a> {
                 self.hear_parked()?;
                 up = true;
                 let imported = self.wait_for_imports(server)?;
-                let template =
-                    [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
-                let template: Vec<BorrowedFd<'_>> = template.into_iter().flatten().map(AsFd::as_fd).collect();
+                let template = self.template().unwrap_or_default();
                 // A server that is gone shows when it is listened to.
                 drop(wire::send(server, &Event::Parked(imported), &template));
             }
@@ -306,6 +316,7 @@ impl<'a> Sandbox<'a> {
             Ok(Some((InitEvent::Parked { doors }, descriptors))) => {
                 self.doors = doors.into_iter().zip(descriptors).collect();
                 self.shelf = Shelf::of(&mut self.doors)?;
+                self.gate = Gate::of(&self.doors)?;
                 self.ask_for_fork()
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
@@ -319,6 +330,13 @@ impl<'a> Sandbox<'a> {
             )),
             Err(error) => Err(Failure::new("wait for the walls", &error)),
         }
+    }
+
+    /// By which other places are made from this one, where it is a template.
+    fn template(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        self.doors.get(&Door::Control)?;
+        let doors = [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
+        Some(doors.into_iter().flatten().map(AsFd::as_fd).collect())
     }
 
     /// A template says when it may be asked for forks. Until then it imports, for as long as that takes on a slow disk.
@@ -375,6 +393,9 @@ impl<'a> Sandbox<'a> {
         }
         if let Some(layer) = &claim.layer {
             Shelf::attach(self.shelf.as_ref(), layer)?;
+        }
+        if let Some(way) = &claim.way_out {
+            self.way_out = Gate::open(self.gate.as_ref(), way)?;
         }
         let program = self.doors.get(&Door::Program).map(AsFd::as_fd);
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
@@ -465,48 +486,6 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// One order of the server. Whatever is none of a running program's means that it is wanted no more.
-    fn obey(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
-        match wire::receive::<Order>(server) {
-            Ok(Some((Order::Interrupt, _))) => self.interrupt(),
-            // A server that is gone shows when it is listened to.
-            Ok(Some((Order::Account(number), _))) => {
-                drop(wire::send(server, &Event::Account(number, self.used()), &[]));
-            }
-            Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
-            Ok(Some((Order::Layer(layer), _))) => {
-                let event = match Shelf::attach(self.shelf.as_ref(), &layer) {
-                    Ok(()) => Event::Layered,
-                    Err(failure) => Event::NotLayered(failure),
-                };
-                drop(wire::send(server, &event, &[]));
-            }
-            _ => return Ok(Some(Cause::Cancelled)),
-        }
-        Ok(None)
-    }
-
-    fn share(&mut self, cpu_millicores: u32) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::new("share of the processors", &error);
-        let none = || failed(io::Error::from(io::ErrorKind::Unsupported));
-        let cgroup = self.cgroup.as_ref().ok_or_else(none)?;
-        let limits = Limits {
-            cpu_millicores,
-            ..self.limits.clone()
-        };
-        cgroup.adjust(&self.limits, &limits).map_err(failed)?;
-        self.limits = limits;
-        Ok(())
-    }
-
-    /// A program that has ended meanwhile is told by its end.
-    fn interrupt(&self) {
-        drop(match self.forked.as_ref().and_then(Forked::process) {
-            Some(fork) => process::kill_group_of(fork, Kill::Interrupt),
-            None => wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]),
-        });
-    }
-
     /// What the tree has used so far, by the cgroup, or by what can be seen of it.
     fn used(&mut self) -> Usage {
         let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
@@ -521,7 +500,15 @@ impl<'a> Sandbox<'a> {
             self.usage.user = self.usage.user.max(user);
             self.usage.system = self.usage.system.max(system);
         }
+        self.count_unrouted();
         self.usage_of(counted)
+    }
+
+    /// While pid 1 lives, in whose network namespace the kernel counts them.
+    fn count_unrouted(&mut self) {
+        if let Some(proc) = self.doors.get(&Door::Proc).filter(|_| self.plan.is_bound_late()) {
+            self.unrouted = self.unrouted.max(way_out::unrouted(proc));
+        }
     }
 
     /// The highest of what was counted and what was seen.
@@ -546,6 +533,7 @@ impl<'a> Sandbox<'a> {
                 .processes_peak
                 .or((self.peak.processes > 0).then_some(self.peak.processes)),
             disk_bytes: disk + self.quota.as_ref().map_or(0, Watch::bytes),
+            unrouted: self.unrouted,
         }
     }
 
@@ -554,7 +542,13 @@ impl<'a> Sandbox<'a> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Running, _))) => {
                 let lent = [Door::Changes, Door::Output].map(|door| self.doors.get(&door));
-                let lent: Vec<BorrowedFd<'_>> = lent.into_iter().flatten().map(AsFd::as_fd).collect();
+                let way_out = std::mem::take(&mut self.way_out);
+                let lent: Vec<BorrowedFd<'_>> = lent
+                    .into_iter()
+                    .flatten()
+                    .chain(&way_out)
+                    .map(AsFd::as_fd)
+                    .collect();
                 wire::send(server, &Event::Running, &lent)
                     .map_err(|error| Failure::new("tell the server", &error))?;
                 Ok(None)
@@ -652,6 +646,7 @@ impl<'a> Sandbox<'a> {
     /// The end, once nothing of the request is alive. Where the program has ended and pid 1 is all that is left, it is
     /// taken down later; before the program pid 1 has its pipes, whose end the server waits for.
     fn finish(&mut self, cause: Cause) -> Ending {
+        self.count_unrouted();
         if cause != Cause::Program || !self.is_alone() {
             self.kill();
             self.counted = None;

@@ -1,7 +1,7 @@
 //! The messages between server, helper, supervisor and pid 1. Each is one datagram of JSON on a `SOCK_SEQPACKET`
 //! socket, at most [`MESSAGE_BYTES_MAX`]; descriptors travel beside it. Whoever reads one treats it as a stranger's.
 
-use crate::LayerName;
+use crate::{LayerName, Opening, WayOut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     fmt,
@@ -42,6 +42,8 @@ pub enum Order {
     },
     /// Show the program these packages in the place of those that it had; it may be running.
     Layer(LayerName),
+    /// Open a way out of the running sandbox, or more of it.
+    WayOut(Opening, WayOut),
     /// Say what the place, which nobody has claimed, takes of the host's memory.
     Measure,
     /// Interrupt the program that runs, and whatever it runs in its process group, as Ctrl-C does.
@@ -67,12 +69,17 @@ pub enum Event {
     Measured(u64),
     /// What the tree has used so far.
     Account(u64, Usage),
-    /// The claim is bound and the program runs. Descriptors: workspace, output directory.
+    /// The claim is bound and the program runs. Descriptors: workspace, output directory, the sockets of the claim's way
+    /// out.
     Running,
     /// The packages are there.
     Layered,
     /// They are not; the program goes on without them.
     NotLayered(Failure),
+    /// It is open. Descriptors: its sockets.
+    WayOut,
+    /// It is not; the program goes on without.
+    NoWayOut(Failure),
     /// The tree is dead.
     Ended(Ending),
     /// No program ran.
@@ -260,6 +267,8 @@ pub struct Usage {
     pub processes_peak: Option<u64>,
     /// Disk in use now.
     pub disk_bytes: u64,
+    /// Packets to addresses that no route leads to.
+    pub unrouted: u64,
 }
 
 /// Why a tree ended.

@@ -114,6 +114,7 @@ fn claim() -> ClaimSpec {
             report: true,
         },
         limits: limits(),
+        way_out: None,
         layer: None,
         grace_ms: 500,
     }

@@ -1,4 +1,4 @@
-//! Message sockets that carry descriptors, and the loopback device.
+//! Message sockets that carry descriptors.
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -7,7 +7,7 @@ use rustix::net::{
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
 };
 
 /// The most descriptors of one message.
@@ -78,26 +78,4 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
 /// Makes operations on this descriptor return `EAGAIN` instead of waiting.
 pub fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(descriptor, true)?)
-}
-
-/// Brings up `lo` in this network namespace, so that programs can talk to themselves.
-pub fn loopback_up() -> io::Result<()> {
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut request = libc::ifreq {
-        ifr_name: [0; libc::IFNAMSIZ],
-        ifr_ifru: libc::__c_anonymous_ifr_ifru {
-            ifru_flags: i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(0),
-        },
-    };
-    for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
-        *slot = i8::try_from(*byte).unwrap_or(0) as libc::c_char;
-    }
-    // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is; the socket is live.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }

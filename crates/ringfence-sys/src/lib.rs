@@ -7,6 +7,7 @@ pub mod file;
 pub mod identity;
 pub mod landlock;
 pub mod mount;
+pub mod network;
 pub mod process;
 pub mod resource;
 pub mod seccomp;

@@ -11,8 +11,9 @@ use crate::{
     wire::{Door, Failure},
 };
 use ringfence_sys::{
-    channel, file, identity, landlock,
+    file, identity, landlock,
     landlock::{Right, Rules, Tcp},
+    network,
     process::{self, NamespaceKind},
     resource::{self, Limit},
 };
@@ -339,5 +340,5 @@ fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> Step<()> {
             step(name, file::write_small(proc, &path, TCP_BUFFERS))?;
         }
     }
-    step("loopback", channel::loopback_up())
+    step("loopback", network::loopback_up())
 }

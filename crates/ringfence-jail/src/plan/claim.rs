@@ -1,7 +1,7 @@
 //! A request's claim on a place: its limits in the kernel's units, and which bytes go where.
 
 use super::Rlimit;
-use crate::{ClaimSpec, Host, LayerName, Part, spec::Run};
+use crate::{ClaimSpec, Host, LayerName, Part, WayOut, spec::Run};
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -19,6 +19,8 @@ pub struct Claim {
     pub run: Run,
     /// The packages that it brings.
     pub layer: Option<LayerName>,
+    /// The way out that it has.
+    pub way_out: Option<WayOut>,
     /// Limits for the cgroup, the sampler, the disk and the clock.
     pub limits: Limits,
     /// `setrlimit`.
@@ -49,6 +51,7 @@ pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
             .collect(),
         run: spec.run,
         layer: spec.layer,
+        way_out: spec.way_out,
         rlimits: rlimits(&spec.limits),
         processors: processors(&spec.limits, host),
         limits: spec.limits,

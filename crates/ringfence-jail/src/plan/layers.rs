@@ -26,7 +26,7 @@ impl Plan {
             only_full("own root, runtime read-only, nothing else of the host"),
         );
         layer("pid_namespace", full, only_full("own, pid 1 is ours"));
-        layer("network_namespace", full, only_full("own, loopback only"));
+        layer("network_namespace", full, only_full(Self::network(claim)));
         layer("ipc_namespace", full, only_full("own"));
         layer("uts_namespace", full, only_full("own"));
         layer("cgroup_namespace", full, only_full("own"));
@@ -75,6 +75,13 @@ impl Plan {
         Isolation {
             tier: self.tier,
             layers,
+        }
+    }
+
+    fn network(claim: &Claim) -> &'static str {
+        match claim.way_out {
+            Some(_) => "own, and out of it what the rules allow",
+            None => "own, loopback only",
         }
     }
 

@@ -67,6 +67,15 @@ impl Plan {
     pub(crate) fn shared_at(&self, path: &Path) -> Option<&Pinned> {
         self.shared.as_ref().filter(|shared| shared.path == path)
     }
+
+    /// May a claim bring it packages and a way out, which its supervisor has somebody put there.
+    pub(crate) fn is_bound_late(&self) -> bool {
+        self.tier == Tier::Full
+            && matches!(
+                self.program,
+                Program::Claimed | Program::Ahead { .. } | Program::Forked
+            )
+    }
 }
 
 /// Who a sandbox is on the host.

@@ -93,6 +93,9 @@ pub enum Shown {
     All,
 }
 
+/// Of every sandbox, since a claim may bring the way out. Without one there is no route to it.
+const RESOLV_CONF: &str = "nameserver 198.18.0.1\noptions timeout:5 attempts:2\n";
+
 /// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
 /// so that a file that a later kernel adds is hidden until somebody decides otherwise.
 const PROC_SHOWN: [&str; 12] = [
@@ -248,7 +251,7 @@ impl Root {
         self.text("/etc/passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
         self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
         let (resolv_conf, hosts) = match &spec.network {
-            Network::Own => ("", "127.0.0.1 localhost sandbox\n::1 localhost\n"),
+            Network::Own => (RESOLV_CONF, "127.0.0.1 localhost sandbox\n::1 localhost\n"),
             Network::Host { resolv_conf, hosts } => (resolv_conf.as_str(), hosts.as_str()),
         };
         self.text("/etc/hosts", hosts);

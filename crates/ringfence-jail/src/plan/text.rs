@@ -57,6 +57,9 @@ impl fmt::Display for Claim {
         if let Some(layer) = &self.layer {
             writeln!(f, "layer {}", layer.as_str())?;
         }
+        if let Some(way) = &self.way_out {
+            writeln!(f, "way out at {:?}, and to {:?}", way.ports, way.networks)?;
+        }
         writeln!(f, "grace {} ms", self.grace_ms)?;
         writeln!(f, "run {:?}", self.run)
     }
