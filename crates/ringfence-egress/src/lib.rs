@@ -1,3 +1,14 @@
 //! The only way out of a sandbox: names, connections and requests, each held against the rules.
 //!
 //! Why it is built so: `docs/adr/0006-one-identity-for-each-connection.md`.
+#![forbid(unsafe_code)]
+
+mod name;
+mod path;
+mod rule;
+mod rules;
+
+pub use name::{HostName, NAME_BYTES_MAX, NameError};
+pub use path::PathError;
+pub use rule::{DEFAULT_PORTS, Pattern, RULE_BYTES_MAX, Rule, RuleError};
+pub use rules::{RULES_MAX, Rules, RulesError, Verdict, Why};

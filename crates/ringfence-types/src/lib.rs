@@ -2,6 +2,7 @@
 //! errors in between. No policy, no I/O; every constructor that takes a stranger's text checks it.
 #![forbid(unsafe_code)]
 
+mod address;
 mod check;
 mod error;
 mod isolation;
@@ -14,6 +15,7 @@ mod result;
 mod session;
 mod words;
 
+pub use address::Reach;
 pub use check::{
     Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
     JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,

@@ -1,0 +1,230 @@
+//! Paths of requests as rules see them. A server may decode a path once more than its client did, or resolve `..` after
+//! a filter has looked; so a path that could mean a second thing to somebody is below no prefix at all.
+
+use std::fmt;
+
+/// A path that permits itself and what is below it, in its normal form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PathPrefix(String);
+
+/// Why a text is no prefix. `Display` ends a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathError {
+    /// A `?` or a `#`: a rule ends with the path.
+    Query,
+    /// `//`, which some servers merge and others do not.
+    EmptySegment,
+    /// `..`, an encoded slash, or something else that can be read in two ways.
+    Ambiguous,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Query => "has a query or a fragment",
+            Self::EmptySegment => "has an empty segment (`//`)",
+            Self::Ambiguous => "can be read in more than one way",
+        })
+    }
+}
+
+impl std::error::Error for PathError {}
+
+impl PathPrefix {
+    pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
+        if text.contains(['?', '#']) {
+            return Err(PathError::Query);
+        }
+        if text.contains("//") {
+            return Err(PathError::EmptySegment);
+        }
+        normal(text).map(Self).ok_or(PathError::Ambiguous)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a request's target (`/path?query`) is the prefix or below it, segment by segment.
+    pub(crate) fn permits(&self, target: &str) -> bool {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        normal(path).is_some_and(|path| self.holds(&path))
+    }
+
+    /// Whether all that `narrower` permits is permitted here too.
+    pub(crate) fn contains(&self, narrower: &Self) -> bool {
+        self.holds(&narrower.0)
+    }
+
+    fn holds(&self, path: &str) -> bool {
+        match path.strip_prefix(self.0.as_str()) {
+            Some(rest) => rest.is_empty() || self.0.ends_with('/') || rest.starts_with('/'),
+            None => false,
+        }
+    }
+}
+
+/// The path with unreserved characters decoded (RFC 3986, 6.2.2) and `.` removed; none if it could be read otherwise.
+fn normal(path: &str) -> Option<String> {
+    let bytes = path.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return None;
+    }
+    let mut written = String::with_capacity(path.len());
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        let meant = match byte {
+            b'%' => {
+                let value = hex_pair(bytes, at)?;
+                at += 2;
+                encoded(value, &mut written)?;
+                value
+            }
+            b'\\' | b'#' => return None,
+            0x21..=0x7e => {
+                written.push(char::from(byte));
+                byte
+            }
+            _ => return None,
+        };
+        decoded.push(meant);
+    }
+    // `%252e` is harmless, unless somebody decodes twice.
+    let mut percents = (0..decoded.len()).filter(|at| decoded[*at] == b'%');
+    if percents.any(|at| hex_pair(&decoded, at + 1).is_some()) {
+        return None;
+    }
+    // Slashes and dots in overlong UTF-8 are what old decoders fell for.
+    std::str::from_utf8(&decoded).ok()?;
+    without_dots(&written)
+}
+
+fn hex_pair(bytes: &[u8], at: usize) -> Option<u8> {
+    let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
+    u8::try_from(digit(at)? << 4 | digit(at + 1)?).ok()
+}
+
+/// Writes what `%XX` stands for.
+fn encoded(value: u8, written: &mut String) -> Option<()> {
+    match value {
+        b'/' | b'\\' | 0..=0x1f | 0x7f => None,
+        b'-' | b'.' | b'_' | b'~' => Some(written.push(char::from(value))),
+        _ if value.is_ascii_alphanumeric() => Some(written.push(char::from(value))),
+        _ => Some(written.push_str(&format!("%{value:02X}"))),
+    }
+}
+
+/// `.` says nothing and goes; `..` climbs, and a parameter behind either (`..;x`) hides it from some.
+fn without_dots(path: &str) -> Option<String> {
+    let mut kept = Vec::new();
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let bare = segment.split_once(';').map_or(segment, |(bare, _)| bare);
+        match bare {
+            "." if segment == "." => {
+                if segments.peek().is_none() {
+                    kept.push("");
+                }
+            }
+            "." | ".." => return None,
+            _ => kept.push(segment),
+        }
+    }
+    Some(kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(prefix: &str, target: &str, expect: bool) {
+        let prefix = PathPrefix::parse(prefix).unwrap();
+        assert_eq!(prefix.permits(target), expect, "{prefix:?} {target:?}");
+    }
+
+    #[test]
+    fn a_prefix_ends_where_a_segment_does() {
+        check("/v1", "/v1", true);
+        check("/v1", "/v1/", true);
+        check("/v1", "/v1/x", true);
+        check("/v1", "/v1?q=/../", true);
+        check("/v1", "/v1//x", true);
+        check("/v1", "/v10", false);
+        check("/v1", "/v1;x", false);
+        check("/v1", "/V1", false);
+        check("/v1", "/", false);
+        check("/v1/", "/v1", false);
+        check("/v1/", "/v1/", true);
+        check("/v1/", "/v1/x?y", true);
+        check("/", "/", true);
+        check("/", "/x", true);
+        check("/a/b", "/a//b", false);
+    }
+
+    #[test]
+    fn two_spellings_of_one_path_are_one_path() {
+        check("/v1", "/%76%31/x", true);
+        check("/%76%31", "/v1/x", true);
+        check("/v1", "/./v1/./x", true);
+        check("/v1/", "/v1/.", true);
+        check("/v1/", "/v1/%2e", true);
+        check("/a%3ab", "/a%3Ab", true);
+        check("/a%20b", "/a%20b/c", true);
+        check("/b%C3%BC", "/b%c3%bc", true);
+        check("/a|b", "/a|b/\"", true);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_below_nothing() {
+        for target in [
+            "/v1/../admin",
+            "/v1/x/../y",
+            "/v1/..",
+            "/v1/%2e%2e/admin",
+            "/v1/.%2E/admin",
+            "/v1/..;/admin",
+            "/v1/..;x=1/admin",
+            "/v1/.;/x",
+            "/v1/%2fadmin",
+            "/v1%2Fx",
+            "/v1/%5c..",
+            "/v1/\\..",
+            "/v1/%252e%252e/admin",
+            "/v1/%25%32%65",
+            "/v1/%c0%ae%c0%ae/",
+            "/v1/%e0%80%af",
+            "/v1/%00",
+            "/v1/%0d%0a",
+            "/v1/%",
+            "/v1/%2",
+            "/v1/%zz",
+            "/v1/a b",
+            "/v1/\u{fc}",
+            "/v1/x#y",
+            "/v1/\r\n",
+            "v1/x",
+            "*",
+            "",
+            "http://example.com/v1/x",
+        ] {
+            check("/v1", target, false);
+            check("/", target, false);
+        }
+        check("/v1", "/v1/50%25", true);
+        check("/v1", "/v1/50%25x", true);
+        check("/v1", "/v1/...", true);
+    }
+
+    #[test]
+    fn a_prefix_that_says_two_things_is_refused() {
+        let check = |text, expect| assert_eq!(PathPrefix::parse(text), Err(expect), "{text}");
+        check("/a?b", PathError::Query);
+        check("/a#b", PathError::Query);
+        check("/a//b", PathError::EmptySegment);
+        check("/a/../b", PathError::Ambiguous);
+        check("/a%2fb", PathError::Ambiguous);
+        check("a", PathError::Ambiguous);
+    }
+}
