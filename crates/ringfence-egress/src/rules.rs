@@ -266,3 +266,219 @@ impl fmt::Display for Why {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn rules(texts: &[&str]) -> Rules {
+        Rules::parse(texts).unwrap()
+    }
+
+    fn name(text: &str) -> HostName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_sandbox_has_so_many_rules_and_each_once() {
+        let many = |count: usize| Rules::parse((0..count).map(|i| format!("a{i}.example")));
+        assert_eq!(many(256).unwrap().iter().count(), 256);
+        assert_eq!(many(257), Err(RulesError::TooMany));
+        assert_eq!(Rules::parse(vec!["a.example"; 1000]).unwrap().iter().count(), 1);
+        assert!(Rules::default().is_empty());
+        let error = Rules::parse(["a.example", "http://b"]).unwrap_err();
+        assert_eq!(error.to_string(), "`http://b` is no rule: a rule is not a URL");
+        assert_eq!(error.hint(), "write `b:80`");
+    }
+
+    #[test]
+    fn the_rules_are_asked_together() {
+        let rules = rules(&[
+            "a.example:22",
+            "GET a.example/v1",
+            "PUT a.example/v2",
+            "10.0.0.0/8:5432",
+        ]);
+        let a = name("a.example");
+        assert!(rules.names_reached(&a) && !rules.names_reached(&name("b.example")));
+        assert_eq!(rules.ports().into_iter().collect::<Vec<_>>(), [22, 80, 443, 5432]);
+        assert_eq!(rules.networks().count(), 1);
+        assert_eq!(rules.verdict(&a, 22), Verdict::Open);
+        assert_eq!(rules.verdict(&a, 443), Verdict::ByRequest);
+        assert_eq!(
+            rules.verdict(&a, 21),
+            Verdict::Denied(Why::Port {
+                allowed: vec![22, 80, 443]
+            })
+        );
+        assert_eq!(rules.request(&a, 22, "anything", ""), Ok(()));
+        assert_eq!(rules.request(&a, 443, "GET", "/v1"), Ok(()));
+        let path = |text: &str| {
+            Err(Why::Path {
+                allowed: vec![text.to_owned()],
+            })
+        };
+        assert_eq!(rules.request(&a, 443, "GET", "/v2"), path("/v1"));
+        assert_eq!(rules.request(&a, 443, "PUT", "/v1"), path("/v2"));
+        let methods = vec!["GET".to_owned(), "PUT".to_owned()];
+        assert_eq!(
+            rules.request(&a, 443, "POST", "/v1"),
+            Err(Why::Method { allowed: methods })
+        );
+        assert_eq!(
+            rules.request(&name("b.example"), 443, "GET", "/v1"),
+            Err(Why::Name)
+        );
+    }
+
+    #[test]
+    fn a_rule_without_conditions_opens_what_another_has_conditions_for() {
+        let rules = rules(&["GET *.example/v1", "a.example"]);
+        assert_eq!(rules.verdict(&name("a.example"), 443), Verdict::Open);
+        assert_eq!(rules.verdict(&name("b.example"), 443), Verdict::ByRequest);
+    }
+
+    #[test]
+    fn an_address_is_allowed_by_its_network_alone() {
+        let rules = rules(&["*", "10.0.0.0/8:5432", "169.254.169.254:80", "[fd00::]/8"]);
+        let check = |address: &str, port, expect: Result<(), Why>| {
+            assert_eq!(rules.address(address.parse().unwrap(), port), expect, "{address}");
+        };
+        check("10.0.0.1", 5432, Ok(()));
+        check("::ffff:10.0.0.1", 5432, Ok(()));
+        check("10.0.0.1", 5433, Err(Why::Port { allowed: vec![5432] }));
+        check("1.1.1.1", 443, Err(Why::Address));
+        check("169.254.169.254", 80, Ok(()));
+        check("169.254.169.254", 443, Err(Why::Port { allowed: vec![80] }));
+        check("fd00::1", 443, Ok(()));
+        // AWS, by IPv6: inside the network, and not meant by it
+        check("fd00:ec2::254", 443, Err(Why::Address));
+        assert_eq!(
+            Rules::default().address(Ipv4Addr::LOCALHOST.into(), 80),
+            Err(Why::Address)
+        );
+        assert_eq!(
+            Rules::default().address(Ipv6Addr::LOCALHOST.into(), 80),
+            Err(Why::Address)
+        );
+    }
+
+    #[test]
+    fn rules_cover_what_one_of_them_allows_for_each_port_and_method() {
+        let rules = rules(&[
+            "a.example:80",
+            "a.example:443",
+            "GET *.example",
+            "HEAD *.example:443",
+        ]);
+        let covers = |text: &str| rules.cover(&text.parse().unwrap());
+        assert!(covers("a.example"));
+        assert!(covers("PUT a.example/x"));
+        assert!(covers("GET,HEAD b.example:443"));
+        assert!(!covers("GET,HEAD b.example"));
+        assert!(!covers("a.example:22"));
+        assert!(!covers("b.example"));
+        assert!(!Rules::default().cover(&"a.example".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_refusal_names_the_smallest_rule_that_would_allow_it() {
+        let check = |why: Why, says: &str, hint: &str| {
+            assert_eq!(why.to_string(), says);
+            assert!(
+                why.hint(name("a.example"), 8443).contains(hint),
+                "{}",
+                why.hint("a.example", 8443)
+            );
+        };
+        check(
+            Why::Name,
+            "no rule allows the name",
+            "Add `a.example:8443` to `allowed_domains`, or",
+        );
+        check(
+            Why::Port {
+                allowed: vec![80, 443],
+            },
+            "no rule allows the port; allowed: 80, 443",
+            "Add `a.example:8443` to",
+        );
+        let words = |word: &str| vec![word.to_owned()];
+        check(
+            Why::Method {
+                allowed: words("GET"),
+            },
+            "no rule allows the method; allowed: GET",
+            "GET a.example:8443",
+        );
+        check(
+            Why::Path {
+                allowed: words("/v1"),
+            },
+            "no rule allows the path; allowed: /v1",
+            "a.example:8443/path",
+        );
+        check(Why::Address, "no rule allows the address", "`10.0.0.0/8:8443`");
+    }
+
+    /// What the table of the document says of one rule and one question.
+    fn answer(rule: &str, asked: &str) -> String {
+        let Ok(rules) = Rules::parse([rule]) else {
+            return "not a rule".to_owned();
+        };
+        let (method, asked) = match asked.split_once(' ') {
+            Some((method, asked)) => (Some(method), asked),
+            None => (None, asked),
+        };
+        let (authority, target) = match asked.find('/') {
+            Some(at) => asked.split_at(at),
+            None => (asked, "/"),
+        };
+        let (host, port) = authority.rsplit_once(':').unwrap();
+        let port = port.parse().unwrap();
+        let denied = |why: Why| format!("no: {}", why.as_str());
+        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+            return rules
+                .address(address, port)
+                .map_or_else(denied, |()| "yes".to_owned());
+        }
+        let Ok(name) = HostName::try_from(host) else {
+            return "not a name".to_owned();
+        };
+        if let Some(method) = method {
+            return rules
+                .request(&name, port, method, target)
+                .map_or_else(denied, |()| "yes".to_owned());
+        }
+        match rules.verdict(&name, port) {
+            Verdict::Open => "yes".to_owned(),
+            Verdict::ByRequest => "by request".to_owned(),
+            Verdict::Denied(why) => denied(why),
+        }
+    }
+
+    #[test]
+    fn the_published_table_is_true() {
+        let document = include_str!("../../../docs/egress.md");
+        let (_, table) = document
+            .split_once("| rule | asked | answer |\n|---|---|---|\n")
+            .unwrap();
+        let quoted = |cell: &str| cell.split('`').nth(1).unwrap_or_default().to_owned();
+        let mut rows = 0;
+        for line in table.lines().take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let [rule, asked, expect] = cells[..] else {
+                panic!("{line}");
+            };
+            assert_eq!(answer(&quoted(rule), &quoted(asked)), expect, "{line}");
+            if expect == "not a rule" && asked.starts_with("(write `") {
+                let error = Rules::parse([quoted(rule)]).unwrap_err();
+                assert!(quoted(asked).parse::<Rule>().is_ok(), "{line}");
+                assert!(error.hint().contains(&quoted(asked)), "{line}: {}", error.hint());
+            }
+            rows += 1;
+        }
+        assert!(rows > 100, "{rows}");
+    }
+}

@@ -1,47 +1,20 @@
-//! One rule of who may be reached: `[METHODS ]HOST[:PORT][/PATH]`. A rule that could be meant in two ways is refused
-//! with the words that say one of them; `docs/egress.md` has the table of what each form reaches.
+//! How rules are read. What is refused is told with the part that is wrong and the words to write instead, since most
+//! of it is a habit from somewhere else: a URL, `.example.com`, a port's name.
 
+use super::{Pattern, RULE_BYTES_MAX, Rule};
 use crate::{
     name::{HostName, NameError},
     path::{PathError, PathPrefix},
 };
 use ipnet::IpNet;
-use ringfence_types::Reach;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
-/// The longest rule, as it is written.
-pub const RULE_BYTES_MAX: usize = 1024;
-/// What a rule without a port means.
-pub const DEFAULT_PORTS: [u16; 2] = [80, 443];
 const METHODS_MAX: usize = 16;
 const METHOD_BYTES_MAX: usize = 20;
-
-/// Who a rule is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pattern {
-    /// `example.com`: this name.
-    Exact(HostName),
-    /// `*.example.com`: every name below it, at any depth, and not the name itself.
-    Below(HostName),
-    /// `*`: every name, and no address.
-    Any,
-    /// `10.0.0.0/8`, `10.0.0.5`, `[2001:db8::]/32`: addresses, whatever name leads there.
-    Network(IpNet),
-}
-
-/// What may be reached, and what may be asked there.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rule {
-    /// Sorted, each once; empty means every method.
-    methods: Vec<String>,
-    host: Pattern,
-    port: Option<u16>,
-    path: Option<PathPrefix>,
-}
 
 /// Why a text is no rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,176 +118,6 @@ impl fmt::Display for RuleError {
 }
 
 impl std::error::Error for RuleError {}
-
-impl Pattern {
-    /// Whether a name is meant. `localhost` never is: it is the sandbox itself.
-    pub fn reaches(&self, name: &HostName) -> bool {
-        !name.is_local()
-            && match self {
-                Self::Exact(exact) => exact == name,
-                Self::Below(apex) => name.is_below(apex),
-                Self::Any => true,
-                Self::Network(_) => false,
-            }
-    }
-
-    fn is_within(&self, wider: &Self) -> bool {
-        match (self, wider) {
-            (Self::Exact(name), _) => wider.reaches(name),
-            (Self::Below(apex), Self::Below(wide)) => apex == wide || apex.is_below(wide),
-            (Self::Below(_) | Self::Any, Self::Any) => true,
-            (Self::Network(narrow), Self::Network(wide)) => {
-                narrow == wide || (wide.contains(narrow) && !is_metadata(narrow))
-            }
-            _ => false,
-        }
-    }
-}
-
-/// One address that hands out credentials: only a rule that names it alone reaches it.
-fn is_metadata(network: &IpNet) -> bool {
-    network.prefix_len() == network.max_prefix_len() && Reach::of(network.addr()) == Reach::Metadata
-}
-
-impl Rule {
-    /// Whether it is about addresses rather than names.
-    pub fn is_network(&self) -> bool {
-        self.network().is_some()
-    }
-
-    /// The addresses that it is about.
-    pub fn network(&self) -> Option<IpNet> {
-        match self.host {
-            Pattern::Network(network) => Some(network),
-            _ => None,
-        }
-    }
-
-    /// The ports that it is about.
-    pub fn ports(&self) -> &[u16] {
-        match &self.port {
-            Some(port) => std::slice::from_ref(port),
-            None => &DEFAULT_PORTS,
-        }
-    }
-
-    /// Who it is about.
-    pub fn host(&self) -> &Pattern {
-        &self.host
-    }
-
-    /// The methods that it is restricted to, sorted; none if it says nothing about methods.
-    pub fn methods(&self) -> &[String] {
-        &self.methods
-    }
-
-    /// The path below which it permits requests.
-    pub fn path(&self) -> Option<&str> {
-        self.path.as_ref().map(PathPrefix::as_str)
-    }
-
-    /// Whether a name is meant, on whatever port.
-    pub fn reaches_name(&self, name: &HostName) -> bool {
-        self.host.reaches(name)
-    }
-
-    /// Whether a name is meant on this port.
-    pub fn reaches(&self, name: &HostName, port: u16) -> bool {
-        self.ports().contains(&port) && self.reaches_name(name)
-    }
-
-    /// Whether an address is meant on this port. An address that hands out credentials is meant only by a rule that
-    /// names it alone; a network that happens to hold it is not enough.
-    pub fn reaches_address(&self, address: IpAddr, port: u16) -> bool {
-        let address = address.to_canonical();
-        let single = IpNet::from(address);
-        let meant =
-            |network: IpNet| network == single || (network.contains(&address) && !is_metadata(&single));
-        self.ports().contains(&port) && self.network().is_some_and(meant)
-    }
-
-    /// Whether it depends on what is asked, so that the connection has to be one that can be read.
-    pub fn needs_request(&self) -> bool {
-        !self.methods.is_empty() || self.path.is_some()
-    }
-
-    /// Whether a request is allowed. `target` is the path with the query (`/v1?q`), as it is sent.
-    pub fn permits(&self, name: &HostName, port: u16, method: &str, target: &str) -> bool {
-        self.reaches(name, port)
-            && self.permits_method(method)
-            && self.path.as_ref().is_none_or(|path| path.permits(target))
-    }
-
-    pub(crate) fn permits_method(&self, method: &str) -> bool {
-        self.methods.is_empty() || self.methods.iter().any(|allowed| allowed == method)
-    }
-
-    /// Whether everything that it allows is allowed by `wider` alone.
-    pub fn is_within(&self, wider: &Self) -> bool {
-        let methods = match (self.methods.as_slice(), wider.methods.as_slice()) {
-            (_, []) => true,
-            ([], _) => false,
-            (narrow, wide) => narrow.iter().all(|method| wide.contains(method)),
-        };
-        let path = match (&self.path, &wider.path) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(narrow), Some(wide)) => wide.contains(narrow),
-        };
-        let ports = self.ports().iter().all(|port| wider.ports().contains(port));
-        methods && path && ports && self.host.is_within(&wider.host)
-    }
-
-    /// The rule for each of its ports, and for each of its methods if it has any: what can be held against other rules
-    /// one by one.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Self> {
-        let methods: Vec<Vec<String>> = match self.methods.as_slice() {
-            [] => vec![Vec::new()],
-            methods => methods.iter().map(|method| vec![method.clone()]).collect(),
-        };
-        let of_port = move |port: u16| {
-            let part = move |methods: &Vec<String>| Self {
-                methods: methods.clone(),
-                port: Some(port),
-                ..self.clone()
-            };
-            methods.iter().map(part).collect::<Vec<_>>()
-        };
-        self.ports().iter().copied().flat_map(of_port)
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exact(name) => write!(f, "{name}"),
-            Self::Below(apex) => write!(f, "*.{apex}"),
-            Self::Any => f.write_str("*"),
-            Self::Network(IpNet::V4(network)) if network.prefix_len() == 32 => {
-                write!(f, "{}", network.addr())
-            }
-            Self::Network(IpNet::V4(network)) => write!(f, "{network}"),
-            Self::Network(IpNet::V6(network)) if network.prefix_len() == 128 => {
-                write!(f, "[{}]", network.addr())
-            }
-            Self::Network(IpNet::V6(network)) => write!(f, "[{}]/{}", network.addr(), network.prefix_len()),
-        }
-    }
-}
-
-/// The canonical form: it parses to an equal rule.
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.methods.is_empty() {
-            write!(f, "{} ", self.methods.join(","))?;
-        }
-        write!(f, "{}", self.host)?;
-        if let Some(port) = self.port {
-            write!(f, ":{port}")?;
-        }
-        f.write_str(self.path().unwrap_or_default())
-    }
-}
 
 impl FromStr for Rule {
     type Err = RuleError;
@@ -519,5 +322,87 @@ fn not_written_so(text: &str, write: &str) -> RuleError {
     RuleError::Network {
         text: text.to_owned(),
         write: write.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, says: &str, hint: &str) {
+        let error = text.parse::<Rule>().expect_err(text);
+        assert_eq!(error.to_string(), says);
+        assert!(error.hint().contains(hint), "{text}: {}", error.hint());
+    }
+
+    #[test]
+    fn what_is_no_rule_is_told_what_to_write() {
+        let long = format!("a.com/{}", "x".repeat(1020));
+        check("", "a rule is not empty", "example.com");
+        check(&long, "a rule has at most 1024 bytes", "shorten");
+        check("GET  a.com", "' ' has no place there", "example.com");
+        check("GET a.com\r\nX: y", "'\\r' has no place there", "");
+        check("GET ", "a rule is not empty", "");
+        check(
+            "GET,,HEAD a.com",
+            "`GET,,HEAD` are not methods of HTTP",
+            "`GET,HEAD example.com`",
+        );
+        check("get a.com", "`get` are not methods of HTTP", "capitals");
+        check("CONNECT a.com", "`CONNECT` are not methods of HTTP", "");
+        check("a.com:0443", "`0443` is not a port", "65535");
+        check("a.com:+443", "`+443` is not a port", "");
+        check("a.com:", "`` is not a port", "");
+        check("a.com/v1?x", "`/v1?x` has a query or a fragment", "`/v1/`");
+        check("a.com/ü", "`/ü` can be read in more than one way", "");
+    }
+
+    #[test]
+    fn a_url_is_told_the_rule_that_says_the_same() {
+        let check = |text, hint| check(text, "a rule is not a URL", hint);
+        check("https://a.com/", "`a.com:443`");
+        check("http://a.com", "`a.com:80`");
+        check("GET https://u:p@a.com:8443/v1/x?q#f", "`GET a.com:8443/v1/x`");
+        check("https://[2001:db8::1]/", "`[2001:db8::1]:443`");
+    }
+
+    #[test]
+    fn a_host_that_is_none_is_told_why() {
+        const LABEL: &str = "has a label that is empty or longer than 63 bytes";
+        const STAR: &str = "has a `*` elsewhere than before the first dot";
+        const ADDRESS: &str = "is an address, or what some programs take for one";
+        let check = |host: &str, says: &str, hint: &str| check(host, &format!("`{host}` {says}"), hint);
+        check(".a.com", LABEL, "`*.example.com`");
+        check("*a.com", STAR, "`*.example.com`");
+        check("a.*.com", STAR, "");
+        check("*.localhost", "is the sandbox itself", "outside");
+        check("127.1", ADDRESS, "four decimal");
+        check("*.0.0.1", ADDRESS, "");
+        check(
+            "straße.de",
+            "holds 'ß', which not all programs take for the same",
+            "xn--",
+        );
+        check("u@a.com", "holds '@', which no host's name does", "");
+    }
+
+    #[test]
+    fn a_network_has_one_way_of_being_written() {
+        let network =
+            |text: &str, hint: &str| check(text, &format!("`{text}` is not how a network is written"), hint);
+        network("10.0.0.5/8", "`10.0.0.0/8`");
+        network("10.0.0.0/33", "`10.0.0.0`");
+        network("2001:db8::/32", "`[2001:db8::]/32`");
+        network("[::1", "`[2001:db8::]/32`");
+        network("[::1%eth0]", "");
+        network("[::1]x", "`[::1]`");
+        network("[::ffff:10.0.0.0]/104:1", "`10.0.0.0/8`");
+        let request = |text: &str, part: &str| {
+            let says = format!("`{part}` beside a network says nothing");
+            check(text, &says, "`10.0.0.0/8:5432`");
+        };
+        request("10.0.0.0/08", "/08");
+        request("10.0.0.0/v1", "/v1");
+        request("GET 10.0.0.0/8", "GET");
     }
 }
