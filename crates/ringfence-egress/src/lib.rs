@@ -3,12 +3,15 @@
 //! Why it is built so: `docs/adr/0006-one-identity-for-each-connection.md`.
 #![forbid(unsafe_code)]
 
+pub mod dns;
 mod name;
+mod names;
 mod path;
 mod rule;
 mod rules;
 
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
+pub use names::{BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX};
 pub use path::PathError;
 pub use rule::{DEFAULT_PORTS, Pattern, RULE_BYTES_MAX, Rule, RuleError};
 pub use rules::{RULES_MAX, Rules, RulesError, Verdict, Why};

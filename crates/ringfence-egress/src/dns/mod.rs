@@ -1,0 +1,239 @@
+//! Names are answered here, and nobody outside is asked: a query that leaves is itself a message. An allowed name is
+//! an address of this sandbox's own ([`Names`]); any other does not exist, and why is in the extended error (RFC 8914).
+
+mod read;
+
+use crate::{
+    name::NameError,
+    names::{Full, Names},
+    rules::{Rules, Why},
+};
+use hickory_proto::{
+    op::{Edns, Message, Metadata, OpCode, ResponseCode},
+    rr::{
+        DNSClass, Name, RData, Record, RecordType,
+        rdata::{A, PTR, SOA, opt::EdnsOption},
+    },
+};
+use read::{Question, Unread};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+};
+
+/// How long an answer may be kept: rules change while a program runs.
+const TTL_SECONDS: u32 = 5;
+/// What fits into any datagram (RFC 1035).
+const UDP_BYTES: u16 = 512;
+/// What a query may ask for at most: more is cut into fragments somewhere.
+const EDNS_BYTES: u16 = 1232;
+/// The option of extended errors, and the one that is used (RFC 8914).
+const EXTENDED_ERROR: u16 = 15;
+const PROHIBITED: u16 = 18;
+
+/// How a query came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One datagram.
+    Udp,
+    /// One message of a stream, without the two bytes of its length.
+    Tcp,
+}
+
+/// What was asked, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The name; whatever is not printable is escaped, and no more than a name's length is kept.
+    pub name: String,
+    /// The type, as `AAAA` or `TYPE65280`.
+    pub kind: String,
+    /// Why it was denied, if it was.
+    pub denied: Option<Denied>,
+}
+
+/// Why a question was not answered with what it asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// No rule allows it.
+    Rules(Why),
+    /// A rule allows it, and there were too many before.
+    Full(Full),
+    /// It is no host's name.
+    Name(NameError),
+    /// It is about another network than the Internet.
+    Class,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(why) => why.fmt(f),
+            Self::Full(full) => full.fmt(f),
+            Self::Name(error) => write!(f, "the name {error}"),
+            Self::Class => f.write_str("only names of the Internet are answered"),
+        }
+    }
+}
+
+/// What there is to say of a question that could be read.
+enum Answer {
+    Record(RData),
+    /// The name exists, and has nothing of this type.
+    Nothing,
+    /// A question about something other than a record.
+    NotImplemented,
+    Denied(Denied),
+}
+
+/// Answers one query, or does not: what has no id, or is itself an answer, gets none. The answer is never longer than
+/// the transport and the query allow.
+pub fn answer(
+    query: &[u8],
+    transport: Transport,
+    names: &mut Names,
+    rules: &Rules,
+    log: &mut dyn FnMut(Asked),
+) -> Option<Vec<u8>> {
+    let question = match read::question(query) {
+        Ok(question) => question,
+        Err(Unread::Ignored) => return None,
+        Err(Unread::Error(error)) => return Some(error.to_vec()),
+    };
+    if question.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
+        return write(&question, transport, ResponseCode::BADVERS, None, None);
+    }
+    let answer = judge(&question, names, rules);
+    let denied = match &answer {
+        Answer::Denied(denied) => Some(denied.clone()),
+        _ => None,
+    };
+    log(Asked {
+        name: question.shown(),
+        kind: kind(question.query.query_type()),
+        denied: denied.clone(),
+    });
+    let (code, record) = match answer {
+        Answer::Record(data) => (ResponseCode::NoError, Some(data)),
+        Answer::Nothing => (ResponseCode::NoError, None),
+        Answer::NotImplemented => (ResponseCode::NotImp, None),
+        Answer::Denied(Denied::Class) => (ResponseCode::Refused, None),
+        Answer::Denied(_) => (ResponseCode::NXDomain, None),
+    };
+    write(&question, transport, code, record, denied.as_ref())
+}
+
+fn judge(question: &Question, names: &mut Names, rules: &Rules) -> Answer {
+    let kind = question.query.query_type();
+    if question.query.query_class() != DNSClass::IN {
+        return Answer::Denied(Denied::Class);
+    }
+    if kind == RecordType::PTR
+        && let Some(pointed) = pointed(question.query.name(), names)
+    {
+        return Answer::Record(RData::PTR(PTR(pointed)));
+    }
+    let name = match question.host() {
+        Ok(name) => name,
+        Err(error) => return Answer::Denied(Denied::Name(error)),
+    };
+    if !name.is_local() && !rules.names_reached(&name) {
+        return Answer::Denied(Denied::Rules(Why::Name));
+    }
+    match kind {
+        RecordType::A if name.is_local() => Answer::Record(RData::A(A(Ipv4Addr::LOCALHOST))),
+        RecordType::A => match names.admit(&name, rules) {
+            Ok(address) => Answer::Record(RData::A(A(address))),
+            Err(full) => Answer::Denied(Denied::Full(full)),
+        },
+        // Types from 128 on ask the server to do something (RFC 6895), and OPT is none.
+        RecordType::OPT => Answer::NotImplemented,
+        kind if (128..=255).contains(&u16::from(kind)) => Answer::NotImplemented,
+        _ => Answer::Nothing,
+    }
+}
+
+/// The name behind one of our addresses, asked for backwards.
+fn pointed(asked: &Name, names: &Names) -> Option<Name> {
+    let network = asked.parse_arpa_name().ok()?;
+    if network.prefix_len() != network.max_prefix_len() {
+        return None;
+    }
+    let text = match network.addr() {
+        address if address.is_loopback() => "localhost",
+        IpAddr::V4(address) => names.name_of(address)?.as_str(),
+        IpAddr::V6(_) => return None,
+    };
+    absolute(text)
+}
+
+fn absolute(text: &str) -> Option<Name> {
+    let mut name = Name::from_ascii(text).ok()?;
+    name.set_fqdn(true);
+    Some(name)
+}
+
+fn kind(kind: RecordType) -> String {
+    match kind {
+        RecordType::Unknown(number) => format!("TYPE{number}"),
+        kind => kind.to_string(),
+    }
+}
+
+fn write(
+    question: &Question,
+    transport: Transport,
+    code: ResponseCode,
+    record: Option<RData>,
+    denied: Option<&Denied>,
+) -> Option<Vec<u8>> {
+    let mut message = Message::response(question.metadata.id, OpCode::Query);
+    message.metadata = Metadata::response_from_request(&question.metadata);
+    message.metadata.recursion_available = true;
+    message.metadata.response_code = code;
+    message.add_query(question.query.clone());
+    let name = question.query.name().clone();
+    match record {
+        Some(data) => _ = message.add_answer(Record::from_rdata(name, TTL_SECONDS, data)),
+        None if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) => {
+            message.add_authority(Record::from_rdata(name, TTL_SECONDS, RData::SOA(authority()?)));
+        }
+        None => {}
+    }
+    if question.edns.is_some() {
+        message.set_edns(extension(denied));
+    }
+    let most = match (transport, &question.edns) {
+        (Transport::Tcp, _) => u16::MAX,
+        (Transport::Udp, None) => UDP_BYTES,
+        (Transport::Udp, Some(edns)) => edns.max_payload().clamp(UDP_BYTES, EDNS_BYTES),
+    };
+    let whole = message.to_vec().ok()?;
+    if whole.len() <= usize::from(most) {
+        Some(whole)
+    } else {
+        // No answer of ours is so long; should one ever be, it says that it is cut.
+        message.truncate().to_vec().ok()
+    }
+}
+
+/// Without one nobody keeps that there is nothing (RFC 2308), and asks again for each connection.
+fn authority() -> Option<SOA> {
+    const DAY: i32 = 86_400;
+    let source = absolute("ringfence.invalid")?;
+    Some(SOA::new(source.clone(), source, 1, DAY, DAY, DAY, TTL_SECONDS))
+}
+
+fn extension(denied: Option<&Denied>) -> Edns {
+    let mut edns = Edns::new();
+    edns.set_max_payload(EDNS_BYTES);
+    if let Some(denied) = denied {
+        let mut error = PROHIBITED.to_be_bytes().to_vec();
+        error.extend_from_slice(denied.to_string().as_bytes());
+        edns.options_mut()
+            .insert(EdnsOption::Unknown(EXTENDED_ERROR, error));
+    }
+    edns
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! Addresses that mean names. A sandbox's program looks a name up and connects to what it was told; since each address
+//! was given to one name and is never given to another, the connection says which name was meant.
+//!
+//! A name that is looked up can carry a message by itself, once it is connected to and therefore resolved outside. So
+//! below a wildcard only so many different ones are had, and few that look made by a machine.
+
+use crate::{
+    name::HostName,
+    rule::Pattern,
+    rules::{RULES_MAX, Rules},
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    net::Ipv4Addr,
+};
+
+/// So many names a sandbox has at most; as many as there can be rules are kept for names that a rule gives in full.
+pub const NAMES_MAX: usize = 1024;
+/// So many different names below one wildcard.
+pub const BELOW_MAX: usize = 64;
+/// So many of those with a label that looks random.
+pub const RANDOM_MAX: usize = 16;
+
+/// A label of so many bytes is long.
+const LONG_BYTES: usize = 24;
+/// A long label with more than this per byte looks random. Short words repeat their letters, encoded data does not.
+const RANDOM_BITS: f64 = 3.5;
+/// The same for a label of nothing but hexadecimal digits, of which there can be no more than four bits per byte.
+const RANDOM_BITS_HEX: f64 = 2.5;
+
+/// The first address that is given out; the 256 before it are Ringfence's own.
+const FIRST: u32 = Ipv4Addr::new(198, 18, 1, 0).to_bits();
+/// The first address that is not.
+const END: u32 = Ipv4Addr::new(198, 20, 0, 0).to_bits();
+
+/// The names of one sandbox and their addresses.
+#[derive(Debug, Default)]
+pub struct Names {
+    by_name: HashMap<HostName, Ipv4Addr>,
+    by_address: HashMap<Ipv4Addr, HostName>,
+    below: HashMap<Pattern, Below>,
+    /// Keys that the process drew: no two sandboxes have the same addresses, or the same order of them.
+    order: RandomState,
+    drawn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Below {
+    names: usize,
+    random: usize,
+}
+
+/// Why a name that a rule allows got no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The sandbox has [`NAMES_MAX`] names.
+    Names,
+    /// There are [`BELOW_MAX`] names below this wildcard.
+    Below(Pattern),
+    /// There are [`RANDOM_MAX`] names that look random below this wildcard.
+    Random(Pattern),
+}
+
+impl Full {
+    /// One word for results and logs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Names => "names",
+            Self::Below(_) => "names_below",
+            Self::Random(_) => "names_random",
+        }
+    }
+
+    /// What would help.
+    pub fn hint(&self, name: &HostName) -> String {
+        format!(
+            "Name `{name}` in full in a rule: names that a rule gives in full are not counted below a wildcard."
+        )
+    }
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Names => write!(f, "too many names: this sandbox already has {NAMES_MAX}"),
+            Self::Below(pattern) => write!(
+                f,
+                "too many names: {BELOW_MAX} were already used below `{pattern}`"
+            ),
+            Self::Random(pattern) => write!(
+                f,
+                "too many names: {RANDOM_MAX} that look random were already used below `{pattern}`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Full {}
+
+impl Names {
+    /// The address of a name that the rules reach, within the limits of wildcards. Whatever is about to be resolved
+    /// outside comes through here first, be it by a query or by the name in a `CONNECT`.
+    pub fn admit(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
+        if let Some(address) = self.by_name.get(name) {
+            return Ok(*address);
+        }
+        let exact = |pattern: &Pattern| matches!(pattern, Pattern::Exact(exact) if exact == name);
+        if rules.iter().any(|rule| exact(rule.host())) {
+            return self.address_of(name);
+        }
+        if self.by_name.len() >= NAMES_MAX - RULES_MAX {
+            return Err(Full::Names);
+        }
+        let mut full = Full::Names;
+        let random = usize::from(looks_random(name));
+        for rule in rules.iter().filter(|rule| rule.reaches_name(name)) {
+            let wildcard = wildcard(rule.host(), name);
+            let below = self.below.entry(wildcard.clone()).or_default();
+            if below.names >= BELOW_MAX {
+                full = Full::Below(wildcard);
+            } else if below.random + random > RANDOM_MAX {
+                full = Full::Random(wildcard);
+            } else {
+                below.names += 1;
+                below.random += random;
+                return self.address_of(name);
+            }
+        }
+        Err(full)
+    }
+
+    /// The address of a name, whoever allowed it; [`Names::admit`] asks the rules. The same name has the same address
+    /// for as long as the sandbox lives.
+    pub fn address_of(&mut self, name: &HostName) -> Result<Ipv4Addr, Full> {
+        if let Some(address) = self.by_name.get(name) {
+            return Ok(*address);
+        }
+        if self.by_name.len() >= NAMES_MAX {
+            return Err(Full::Names);
+        }
+        let address = self.draw();
+        self.by_name.insert(name.clone(), address);
+        self.by_address.insert(address, name.clone());
+        Ok(address)
+    }
+
+    /// The name that an address was given to.
+    pub fn name_of(&self, address: Ipv4Addr) -> Option<&HostName> {
+        self.by_address.get(&address)
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether no name was asked for yet.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// An address that nobody has: from a random one on, the first that is free. There are a hundred for each name.
+    fn draw(&mut self) -> Ipv4Addr {
+        let span = u64::from(END - FIRST);
+        let start = self.order.hash_one(self.drawn) % span;
+        self.drawn += 1;
+        let mut free = (0..span).map(|step| {
+            let offset = u32::try_from((start + step) % span).unwrap_or_default();
+            Ipv4Addr::from_bits(FIRST + offset)
+        });
+        // Some software takes an address that ends so for a network or a broadcast.
+        let odd = |address: &Ipv4Addr| matches!(address.octets()[3], 0 | 255);
+        let found = free.find(|address| !odd(address) && !self.by_address.contains_key(address));
+        found.unwrap_or(Ipv4Addr::from_bits(FIRST + 1))
+    }
+}
+
+/// What a name is counted under: the wildcard, or for `*` the last two labels, so that one domain does not use up the
+/// names of all others.
+fn wildcard(pattern: &Pattern, name: &HostName) -> Pattern {
+    match pattern {
+        Pattern::Any => {
+            let mut domain = name.clone();
+            while domain.labels().count() > 2
+                && let Some(parent) = domain.parent()
+            {
+                domain = parent;
+            }
+            Pattern::Below(domain)
+        }
+        pattern => pattern.clone(),
+    }
+}
+
+fn looks_random(name: &HostName) -> bool {
+    name.labels()
+        .filter(|label| label.len() >= LONG_BYTES)
+        .any(|label| {
+            let hex = label.bytes().all(|c| c.is_ascii_hexdigit());
+            bits_per_byte(label) > if hex { RANDOM_BITS_HEX } else { RANDOM_BITS }
+        })
+}
+
+/// Shannon's entropy of the bytes of a label.
+fn bits_per_byte(label: &str) -> f64 {
+    let mut counts = [0u16; 256];
+    for byte in label.bytes() {
+        counts[usize::from(byte)] += 1;
+    }
+    // At most 63 bytes, which a float holds exactly.
+    let all = f64::from(u16::try_from(label.len()).unwrap_or(u16::MAX));
+    let parts = counts.iter().filter(|count| **count > 0).map(|count| {
+        let share = f64::from(*count) / all;
+        -share * share.log2()
+    });
+    parts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        text.parse().unwrap()
+    }
+
+    fn rules(texts: &[&str]) -> Rules {
+        Rules::parse(texts).unwrap()
+    }
+
+    #[test]
+    fn an_address_means_one_name_for_ever() {
+        let mut names = Names::default();
+        let a = names.address_of(&name("a.example")).unwrap();
+        let b = names.address_of(&name("b.example")).unwrap();
+        assert_ne!(a, b);
+        assert_eq!(names.address_of(&name("a.example")), Ok(a));
+        assert_eq!(names.name_of(a), Some(&name("a.example")));
+        assert_eq!(names.name_of(b), Some(&name("b.example")));
+        assert_eq!(names.name_of(Ipv4Addr::new(198, 18, 0, 1)), None);
+    }
+
+    #[test]
+    fn addresses_are_never_ours_and_never_in_order() {
+        let (mut one, mut other) = (Names::default(), Names::default());
+        let draw = |names: &mut Names| -> Vec<Ipv4Addr> {
+            let given = (0..NAMES_MAX).map(|i| names.address_of(&name(&format!("n{i}.example"))).unwrap());
+            given.collect()
+        };
+        let (first, second) = (draw(&mut one), draw(&mut other));
+        for address in &first {
+            let [a, b, c, d] = address.octets();
+            assert!(
+                a == 198 && matches!(b, 18 | 19) && (b, c) != (18, 0) && !matches!(d, 0 | 255),
+                "{address}"
+            );
+        }
+        assert_ne!(first, second);
+        assert!(!first.is_sorted() && !second.is_sorted());
+        assert_eq!(
+            first.iter().collect::<std::collections::HashSet<_>>().len(),
+            NAMES_MAX
+        );
+        assert_eq!(one.address_of(&name("one.more")), Err(Full::Names));
+    }
+
+    #[test]
+    fn a_wildcard_gives_so_many_names_and_those_in_full_are_not_counted() {
+        let rules = rules(&["*.a.example", "x.a.example:443", "*.b.example"]);
+        let mut names = Names::default();
+        for i in 0..BELOW_MAX {
+            names.admit(&name(&format!("n{i}.a.example")), &rules).unwrap();
+        }
+        let full = names.admit(&name("more.a.example"), &rules).unwrap_err();
+        assert_eq!(
+            full.to_string(),
+            "too many names: 64 were already used below `*.a.example`"
+        );
+        assert!(full.hint(&name("more.a.example")).contains("`more.a.example`"));
+        assert!(
+            names.admit(&name("n1.a.example"), &rules).is_ok(),
+            "known already"
+        );
+        assert!(names.admit(&name("x.a.example"), &rules).is_ok(), "in full");
+        assert!(
+            names.admit(&name("n.b.example"), &rules).is_ok(),
+            "another wildcard"
+        );
+    }
+
+    #[test]
+    fn names_that_look_random_are_few() {
+        let rules = rules(&["*.a.example"]);
+        let mut names = Names::default();
+        let random = |i: usize| name(&format!("{i:02}mzxw6ytboi4dkobqgu3tsnjzha2q.a.example"));
+        for i in 0..RANDOM_MAX {
+            names.admit(&random(i), &rules).unwrap();
+        }
+        let full = names.admit(&random(99), &rules).unwrap_err();
+        assert_eq!(full.as_str(), "names_random");
+        assert!(names.admit(&name("plain.a.example"), &rules).is_ok());
+    }
+
+    #[test]
+    fn every_name_is_counted_under_its_own_domain() {
+        let rules = rules(&["*"]);
+        let mut names = Names::default();
+        for i in 0..BELOW_MAX {
+            names.admit(&name(&format!("n{i}.evil.example")), &rules).unwrap();
+        }
+        let full = names.admit(&name("x.y.evil.example"), &rules).unwrap_err();
+        assert_eq!(full, Full::Below(Pattern::Below(name("evil.example"))));
+        assert!(names.admit(&name("good.example"), &rules).is_ok());
+        assert!(names.admit(&name("single"), &rules).is_ok());
+    }
+
+    #[test]
+    fn wildcards_leave_room_for_every_name_that_a_rule_gives_in_full() {
+        let wide = rules(&["*"]);
+        let mut names = Names::default();
+        let admitted = (0..NAMES_MAX).filter(|i| names.admit(&name(&format!("d{i}.example")), &wide).is_ok());
+        assert_eq!(admitted.count(), NAMES_MAX - RULES_MAX);
+        let exact = Rules::parse((0..RULES_MAX).map(|i| format!("e{i}.example"))).unwrap();
+        for i in 0..RULES_MAX {
+            assert!(
+                names.admit(&name(&format!("e{i}.example")), &exact).is_ok(),
+                "{i}"
+            );
+        }
+        assert_eq!(names.len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn only_long_labels_of_many_letters_look_random() {
+        let check = |text: &str, expect: &str| {
+            let found = if looks_random(&name(text)) {
+                "random"
+            } else {
+                "plain"
+            };
+            assert_eq!(found, expect, "{text}");
+        };
+        check("a.example", "plain");
+        check("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.example", "plain");
+        check("abababababababababababababababab.example", "plain");
+        check("d111111abcdef8.cdn.example", "plain");
+        check("d41d8cd98f00b204e9800998ecf8427e.example", "random");
+        check("nbswy3dpeb3w64tmmqqhi2djonuxg.x.example", "random");
+        check("x.nbswy3dpeb3w64tmmqqhi2djonuxg", "random");
+    }
+}
