@@ -3,6 +3,7 @@
 //! Why it is built so: `docs/adr/0006-one-identity-for-each-connection.md`.
 #![forbid(unsafe_code)]
 
+mod client_hello;
 pub mod dns;
 mod name;
 mod names;
@@ -10,6 +11,7 @@ mod path;
 mod rule;
 mod rules;
 
+pub use client_hello::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, NoIdentity, Progress};
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
 pub use names::{BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX};
 pub use path::PathError;

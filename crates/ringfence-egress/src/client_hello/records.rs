@@ -1,0 +1,143 @@
+//! A hello out of its records. Each byte is judged in order and once, so that the verdict does not depend on how a
+//! client, or somebody between, cut the stream.
+
+use super::{HELLO_BYTES_MAX, HELLO_RECORDS_MAX};
+
+const RECORD_HEADER_BYTES: usize = 5;
+const RECORD_BYTES_MAX: usize = 1 << 14;
+const MESSAGE_HEADER_BYTES: usize = 4;
+
+const CHANGE_CIPHER: u8 = 20;
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const APPLICATION: u8 = 23;
+const CLIENT_HELLO: u8 = 1;
+
+/// What there is so far.
+pub(super) enum Gathered {
+    More,
+    NotTls,
+    Malformed(&'static str),
+    /// A message without its header, and how many bytes of the stream it took.
+    Whole {
+        body: Vec<u8>,
+        bytes: usize,
+    },
+}
+
+/// What the very first bytes look like.
+enum Beginning {
+    Tls,
+    Unclear,
+    NotTls,
+    Refused(&'static str),
+}
+
+pub(super) fn gather(bytes: &[u8]) -> Gathered {
+    match beginning(bytes) {
+        Beginning::Tls => {}
+        Beginning::Unclear => return Gathered::More,
+        Beginning::NotTls => return Gathered::NotTls,
+        Beginning::Refused(why) => return Gathered::Malformed(why),
+    }
+    let mut message: Vec<u8> = Vec::new();
+    let mut rest = bytes;
+    for _ in 0..HELLO_RECORDS_MAX {
+        let Some((header, after)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+            return Gathered::More;
+        };
+        let length = match length_of(header) {
+            Ok(length) => length,
+            Err(why) => return Gathered::Malformed(why),
+        };
+        let ends = message.len() + length;
+        message.extend_from_slice(&after[..length.min(after.len())]);
+        match whole(&message) {
+            Err(why) => return Gathered::Malformed(why),
+            // Nothing may follow in the record: it would be read under the same keys as the hello, by some.
+            Ok(Some(whole)) if ends > whole => {
+                return Gathered::Malformed("bytes behind the hello in its record");
+            }
+            Ok(_) if after.len() < length => return Gathered::More,
+            Ok(Some(whole)) if ends == whole => {
+                message.drain(..MESSAGE_HEADER_BYTES);
+                let bytes = bytes.len() - (after.len() - length);
+                return Gathered::Whole { body: message, bytes };
+            }
+            Ok(_) => rest = &after[length..],
+        }
+    }
+    Gathered::Malformed("a hello in more than 64 records")
+}
+
+/// Whether a connection begins as TLS does. Where a record's version is wrong some servers still read on, so that is
+/// refused rather than taken for another protocol.
+fn beginning(bytes: &[u8]) -> Beginning {
+    let &[first, ref rest @ ..] = bytes else {
+        return Beginning::Unclear;
+    };
+    // SSL 2: two bytes of length with the highest bit set, the message's type, and a version.
+    const SSL2: &str = "a hello of SSL 2";
+    match (first, rest) {
+        (HANDSHAKE, [3, ..]) => return Beginning::Tls,
+        (HANDSHAKE, [major, _, _, _, CLIENT_HELLO, ..]) if *major < 16 => {
+            return Beginning::Refused("a record whose version is not TLS");
+        }
+        (CHANGE_CIPHER | ALERT | APPLICATION, [3, 0..=4, high, low, ..]) => {
+            let length = u16::from_be_bytes([*high, *low]);
+            let is_record = match first {
+                CHANGE_CIPHER => length == 1,
+                ALERT => length == 2,
+                _ => usize::from(length) <= RECORD_BYTES_MAX + 256,
+            };
+            if is_record {
+                return Beginning::Refused("a record before the hello");
+            }
+            return Beginning::NotTls;
+        }
+        (0x80.., [_, CLIENT_HELLO, 0, 2, ..] | [_, CLIENT_HELLO, 3, _, ..]) => {
+            return Beginning::Refused(SSL2);
+        }
+        _ => {}
+    }
+    let may_become = match first {
+        HANDSHAKE => rest.len() < 5 && rest.first().is_none_or(|major| *major < 16),
+        CHANGE_CIPHER | ALERT | APPLICATION => matches!(rest, [] | [3] | [3, 0..=4] | [3, 0..=4, _]),
+        0x80.. => matches!(rest, [] | [_] | [_, CLIENT_HELLO] | [_, CLIENT_HELLO, 0 | 3]),
+        _ => false,
+    };
+    if may_become {
+        Beginning::Unclear
+    } else {
+        Beginning::NotTls
+    }
+}
+
+fn length_of(header: &[u8; RECORD_HEADER_BYTES]) -> Result<usize, &'static str> {
+    let [kind, major, _, high, low] = *header;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    match (kind, major, length) {
+        (HANDSHAKE, 3, 1..=RECORD_BYTES_MAX) => Ok(length),
+        (HANDSHAKE, 3, 0) => Err("an empty record"),
+        (HANDSHAKE, 3, _) => Err("a record that is too long"),
+        (HANDSHAKE, _, _) => Err("a record whose version is not TLS"),
+        _ => Err("another record inside the hello"),
+    }
+}
+
+/// How long the message is with its header, as soon as it says so.
+fn whole(message: &[u8]) -> Result<Option<usize>, &'static str> {
+    if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
+        return Err("a handshake that does not begin with a ClientHello");
+    }
+    let &[_, high, middle, low, ..] = message else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes([0, high, middle, low]);
+    match usize::try_from(length) {
+        Ok(length) if length <= HELLO_BYTES_MAX - MESSAGE_HEADER_BYTES => {
+            Ok(Some(MESSAGE_HEADER_BYTES + length))
+        }
+        _ => Err("a hello that is too long"),
+    }
+}
