@@ -1,0 +1,53 @@
+//! Queries of a program that has no other way to say anything outside: whatever it asks, the answer is an answer to
+//! that, is no longer than it may be, and gives an address to no name but an allowed one.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfence_egress::{
+    Names, Rules,
+    dns::{Transport, answer},
+};
+
+const RULES: [&str; 3] = ["a.example", "*.b.example", "GET c.example/v1"];
+/// The most that a query by datagram can ask for.
+const BYTES_MAX: usize = 1232;
+
+fuzz_target!(|bytes: &[u8]| {
+    let rules = Rules::parse(RULES).expect("they are rules");
+    let mut names = Names::default();
+    for transport in [Transport::Udp, Transport::Tcp] {
+        let mut asked = Vec::new();
+        let answered = answer(bytes, transport, &mut names, &rules, &mut |one| asked.push(one));
+        assert!(asked.len() <= 1);
+        for one in &asked {
+            assert!(one.name.chars().count() <= 254 && one.kind.len() <= 16, "{one:?}");
+            assert!(
+                one.name.chars().all(|c| c.is_ascii_graphic() || c == '…'),
+                "{one:?}"
+            );
+        }
+        match answered {
+            None => assert!(bytes.len() < 12 || bytes[2] & 0x80 != 0),
+            Some(answer) => {
+                assert!((12..=BYTES_MAX).contains(&answer.len()), "{} bytes", answer.len());
+                assert_eq!(answer[..2], bytes[..2]);
+                assert!(answer[2] & 0x80 != 0);
+                let has_record = answer[6..8] != [0, 0];
+                assert!(
+                    !has_record || asked.iter().all(|one| one.denied.is_none()),
+                    "{asked:?}"
+                );
+                // The question comes back letter by letter.
+                if answer[5] == 1 {
+                    let end = 12
+                        + answer[12..]
+                            .iter()
+                            .position(|byte| *byte == 0)
+                            .expect("a name ends");
+                    assert_eq!(answer[12..end], bytes[12..end]);
+                }
+            }
+        }
+    }
+    assert!(names.len() <= 1);
+});
