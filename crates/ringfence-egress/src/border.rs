@@ -1,0 +1,228 @@
+//! One sandbox's border: what all its connections share. Who may sit down, what was spent, who is told.
+
+use crate::{
+    Destination, Happened, Host, HostName, Names, RefusalRule, Rules, Who,
+    carried::Carried,
+    dial::dial,
+    outside::Outside,
+    pace::Pace,
+    refusal::Refusal,
+    traffic::{End, Heard, Report},
+};
+use std::{
+    io,
+    net::Ipv4Addr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+};
+
+/// Events that are told at once, and how many a second after that; the others are only counted.
+const EVENTS_BURST: u32 = 1000;
+const EVENTS_PER_SECOND: u32 = 200;
+
+/// Where events go.
+pub type Tell = Arc<dyn Fn(Happened) + Send + Sync>;
+
+/// What the connections of one sandbox share.
+pub(crate) struct Border {
+    pub(crate) outside: Arc<Outside>,
+    pub(crate) rules: watch::Receiver<Arc<Rules>>,
+    pub(crate) report: Report,
+    who: Who,
+    names: Mutex<Names>,
+    tell: Tell,
+    pace: Mutex<(Pace, u64)>,
+    seats: Arc<Semaphore>,
+    seats_of_namespace: Arc<Semaphore>,
+    out: Spent,
+    back: Spent,
+}
+
+/// Bytes of one direction, of all connections.
+#[derive(Debug, Default)]
+struct Spent {
+    bytes: AtomicU64,
+    told: AtomicBool,
+}
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From the sandbox.
+    Out,
+    /// Into it.
+    Back,
+}
+
+/// A connection's seats: the sandbox's and the namespace's. Dropping it frees them.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    _of_sandbox: OwnedSemaphorePermit,
+    _of_namespace: OwnedSemaphorePermit,
+}
+
+/// An open connection to the outside.
+pub(crate) struct Upstream {
+    pub(crate) stream: TcpStream,
+    pub(crate) carried: Arc<Carried>,
+}
+
+impl Border {
+    pub(crate) fn new(
+        outside: &Arc<Outside>,
+        who: Who,
+        rules: watch::Receiver<Arc<Rules>>,
+        tell: Tell,
+    ) -> Arc<Self> {
+        let seats = Arc::new(Semaphore::new(
+            outside.limits().connections.min(Semaphore::MAX_PERMITS),
+        ));
+        let seats_of_namespace = outside.seats_of(&who.namespace);
+        Arc::new(Self {
+            outside: outside.clone(),
+            rules,
+            report: Report::default(),
+            who,
+            names: Mutex::new(Names::default()),
+            tell,
+            pace: Mutex::new((Pace::new(EVENTS_BURST, EVENTS_PER_SECOND), 0)),
+            seats,
+            seats_of_namespace,
+            out: Spent::default(),
+            back: Spent::default(),
+        })
+    }
+
+    /// Whose border it is.
+    pub(crate) fn who(&self) -> &Who {
+        &self.who
+    }
+
+    /// The rules as they are now.
+    pub(crate) fn rules_now(&self) -> Arc<Rules> {
+        self.rules.borrow().clone()
+    }
+
+    /// The name that an address of the sandbox means.
+    pub(crate) fn name_of(&self, address: Ipv4Addr) -> Option<HostName> {
+        self.names().name_of(address).cloned()
+    }
+
+    /// The names of this sandbox. Not to be held over anything slow.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A seat for a connection, or the refusal.
+    pub(crate) fn seat(&self) -> Result<Seat, Refusal> {
+        let limits = self.outside.limits();
+        let full = |how_many: usize, whose: &str| {
+            Refusal::plain(
+                RefusalRule::Limit,
+                format!("more than {how_many} connections of {whose} at once"),
+                "close connections that are done, or raise `egress.limits`",
+            )
+        };
+        let of_sandbox = self.seats.clone().try_acquire_owned();
+        let of_sandbox = of_sandbox.map_err(|_| full(limits.connections, "this sandbox"))?;
+        let of_namespace = self.seats_of_namespace.clone().try_acquire_owned();
+        let of_namespace =
+            of_namespace.map_err(|_| full(limits.connections_per_namespace, "this namespace"))?;
+        Ok(Seat {
+            _of_sandbox: of_sandbox,
+            _of_namespace: of_namespace,
+        })
+    }
+
+    /// Counts bytes against what the sandbox may move, before they are passed on.
+    ///
+    /// # Errors
+    /// It may not move that much; what has read them keeps them.
+    pub(crate) fn spend(&self, way: Way, bytes: usize) -> io::Result<()> {
+        let limits = self.outside.limits();
+        let (spent, most, said) = match way {
+            Way::Out => (&self.out, limits.bytes_out, "sent"),
+            Way::Back => (&self.back, limits.bytes_in, "received"),
+        };
+        let before = spent.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if before.saturating_add(bytes as u64) <= most {
+            return Ok(());
+        }
+        if !spent.told.swap(true, Ordering::Relaxed) {
+            let what = format!("more than {most} bytes {said} by this sandbox");
+            self.refuse(&Refusal::plain(RefusalRule::Limit, what, "raise `egress.limits`"));
+        }
+        Err(io::Error::other(
+            "the sandbox has moved all the bytes that it may",
+        ))
+    }
+
+    /// Notes a refusal, and tells of it where it is news.
+    pub(crate) fn refuse(&self, refusal: &Refusal) {
+        if self.report.refused(refusal) == Heard::First {
+            let Refusal {
+                rule,
+                host,
+                port,
+                what,
+                hint,
+            } = refusal.clone();
+            self.happened(Happened::Denied {
+                rule,
+                host,
+                port,
+                what,
+                hint,
+            });
+        }
+    }
+
+    /// Tells, unless too much happens to tell each.
+    pub(crate) fn happened(&self, what: Happened) {
+        let untold = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let (pace, untold) = &mut *pace;
+            if !pace.allows() {
+                *untold += 1;
+                return;
+            }
+            std::mem::take(untold)
+        };
+        if untold > 0 {
+            (self.tell)(Happened::Untold { count: untold });
+        }
+        (self.tell)(what);
+    }
+
+    /// Connects to a destination that the caller has judged by name and by what was said.
+    pub(crate) async fn dial(self: &Arc<Self>, to: &Destination) -> Result<Upstream, Refusal> {
+        // With nothing left to spend there is nothing to say, and nobody to disturb.
+        if self.spend(Way::Out, 0).is_err() || self.spend(Way::Back, 0).is_err() {
+            let what = format!("{to}: this sandbox has moved all the bytes that it may");
+            return Err(Refusal::of(RefusalRule::Limit, to, what, "raise `egress.limits`"));
+        }
+        if let Host::Name(name) = &to.host {
+            // A name that is resolved leaves as one, so wildcards have their limits here too.
+            let admitted = self.names().admit(name, &self.rules.borrow());
+            admitted.map_err(|full| {
+                Refusal::of(RefusalRule::Limit, to, format!("{to}: {full}"), &full.hint(name))
+            })?;
+        }
+        let (stream, address) = dial(&self.outside, &self.rules_now(), to).await?;
+        let end = End {
+            name: to.host.to_string(),
+            port: to.port,
+            address,
+        };
+        Ok(Upstream {
+            stream,
+            carried: Carried::begin(self.clone(), end),
+        })
+    }
+}

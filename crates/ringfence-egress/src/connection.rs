@@ -1,0 +1,362 @@
+//! One connection from the sandbox, from its destination to its end, as one story: what the rules say of name and port,
+//! what its first bytes say, and only then who is dialled and what is passed on.
+
+use crate::{
+    ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
+    border::{Upstream, Way},
+    course::{Act, Course, Passage, opened, unread},
+    http::{self, Next, linger},
+    refusal::Refusal,
+    request::Front,
+    tunnel::{self, Ends, Said, pass, pump, reset},
+    wire::Client,
+};
+use std::{io, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{Instant, timeout_at},
+};
+
+/// The port on which nothing but TLS is let through.
+const TLS_PORT: u16 = 443;
+/// The port on which everything but TLS is read as HTTP.
+const HTTP_PORT: u16 = 80;
+/// So much of a connection's first bytes is looked at.
+const FIRST_BYTES_MAX: usize = 64 * 1024;
+/// A fatal alert, `access_denied` (RFC 8446, section 6.2): what a TLS client is told in words that it knows.
+const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x31];
+
+/// How a connection goes on once it was looked at.
+enum Onward {
+    /// As bytes: who is at the other end is certain.
+    Tunnel(Upstream),
+    /// As bytes, the first of which are looked at when there are any.
+    Bytes(Upstream),
+    /// As requests; a connection that was opened for them already is used first.
+    Requests(Option<Upstream>),
+    /// Not at all: nothing was said.
+    Nothing,
+}
+
+/// Why a connection goes no further, and how the program hears of it.
+struct Stop {
+    refusal: Refusal,
+    manner: Manner,
+}
+
+#[derive(Clone, Copy)]
+enum Manner {
+    /// It speaks TLS, and gets an alert.
+    Alert,
+    /// It is reset: whatever it speaks, it notices that.
+    Reset,
+}
+
+impl Stop {
+    fn alert(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            manner: Manner::Alert,
+        }
+    }
+
+    fn reset(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            manner: Manner::Reset,
+        }
+    }
+}
+
+/// What the first bytes are.
+enum Greeting {
+    Tls(Box<ClientHello>),
+    Other,
+    Nothing,
+}
+
+/// A connection to the proxy: requests that name their hosts, or a tunnel, which is a connection like any other.
+pub(crate) async fn by_proxy(course: Arc<Course>, client: Client) {
+    match http::serve(&course, client, Front::Proxy, None).await {
+        Next::Connect { client, to, upstream } => carry(course, client, to, Some(upstream)).await,
+        other => joined(&course, other).await,
+    }
+}
+
+/// A connection to `to`; `ready` is one to there that was opened already.
+pub(crate) async fn carry(course: Arc<Course>, mut client: Client, to: Destination, ready: Option<Upstream>) {
+    match approach(&course, &mut client, &to, ready).await {
+        Ok(Onward::Tunnel(upstream)) => {
+            course.does(Act::Passing(to));
+            let said = Said {
+                by_client: &client.read,
+                by_upstream: &[],
+            };
+            ended(tunnel::join(&course, &mut Ends::new(client.stream, upstream), said).await);
+        }
+        Ok(Onward::Bytes(upstream)) => {
+            course.does(Act::Passing(to.clone()));
+            bytes(&course, client, &to, upstream).await;
+        }
+        Ok(Onward::Requests(ready)) => {
+            let next = http::serve(&course, client, Front::Straight(to), ready).await;
+            joined(&course, next).await;
+        }
+        Ok(Onward::Nothing) => {}
+        Err(stop) => turn_away(&course, &mut client.stream, stop).await,
+    }
+}
+
+/// What requests have come to: nothing, or both ends talk on as they like.
+async fn joined(course: &Course, next: Next) {
+    if let Next::Joined {
+        client,
+        upstream,
+        said,
+    } = next
+    {
+        let said = Said {
+            by_client: &client.read,
+            by_upstream: &said,
+        };
+        ended(tunnel::join(course, &mut Ends::new(client.stream, upstream), said).await);
+    }
+}
+
+/// Looks at a connection until it is known how it goes on.
+async fn approach(
+    course: &Arc<Course>,
+    client: &mut Client,
+    to: &Destination,
+    ready: Option<Upstream>,
+) -> Result<Onward, Stop> {
+    course.does(Act::Opening(to.clone()));
+    let passage = match opened(&course.border.rules_now(), to) {
+        Ok(passage) => passage,
+        // There a program can be told why: each of its requests is refused in words, and nobody is dialled for it.
+        Err(_) if to.port == HTTP_PORT => {
+            course.does(Act::Waiting);
+            Passage::Read
+        }
+        Err(refusal) => return Err(Stop::reset(refusal)),
+    };
+    if to.port != TLS_PORT && to.port != HTTP_PORT && passage == Passage::Free {
+        return Ok(Onward::Bytes(upstream(course, to, ready, Stop::reset).await?));
+    }
+    let limit = course.border.outside.limits().hello;
+    match greeting(&mut client.stream, &mut client.read, to, limit).await? {
+        Greeting::Nothing => Ok(Onward::Nothing),
+        Greeting::Tls(hello) => {
+            agrees(&hello, to).map_err(Stop::alert)?;
+            tls(course, to, passage, ready).await
+        }
+        Greeting::Other if to.port == TLS_PORT => Err(Stop::reset(not_tls(to, "something that is not TLS"))),
+        Greeting::Other => Ok(Onward::Requests(ready)),
+    }
+}
+
+/// TLS for the right host. The one place to decide between passing it on and reading it.
+async fn tls(
+    course: &Arc<Course>,
+    to: &Destination,
+    passage: Passage,
+    ready: Option<Upstream>,
+) -> Result<Onward, Stop> {
+    match passage {
+        Passage::Free => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
+        Passage::Read => {
+            // On the port of HTTP it may be that nothing is allowed at all; then that is the reason.
+            opened(&course.border.rules_now(), to).map_err(Stop::alert)?;
+            Err(Stop::alert(unread(to)))
+        }
+    }
+}
+
+/// The connection to the outside: the one there is, or a new one.
+async fn upstream(
+    course: &Course,
+    to: &Destination,
+    ready: Option<Upstream>,
+    stop: impl FnOnce(Refusal) -> Stop,
+) -> Result<Upstream, Stop> {
+    match ready {
+        Some(upstream) => Ok(upstream),
+        None => course.border.dial(to).await.map_err(stop),
+    }
+}
+
+/// A port of no protocol that is known here. Some servers speak first, so both directions run; what the client says first
+/// is held until it is known not to be TLS for somebody else.
+async fn bytes(course: &Course, client: Client, to: &Destination, upstream: Upstream) {
+    let mut ends = Ends::new(client.stream, upstream);
+    match both_ways(course, &mut ends, client.read, to).await {
+        Ok(()) => ends.ended_well(),
+        Err(Halt::Broken(error)) => ended(Err(error)),
+        Err(Halt::Stopped(stop)) => {
+            let manner = stop.manner;
+            turn_away(course, &mut ends.client, stop).await;
+            if matches!(manner, Manner::Alert) {
+                ends.ended_well();
+            }
+        }
+    }
+}
+
+/// Why bytes go no further before both ends have ended.
+enum Halt {
+    Stopped(Stop),
+    Broken(io::Error),
+}
+
+async fn both_ways(
+    course: &Course,
+    ends: &mut Ends,
+    mut read: Vec<u8>,
+    to: &Destination,
+) -> Result<(), Halt> {
+    let carried = &*ends.upstream.carried;
+    let limit = course.border.outside.limits().hello;
+    let (mut client_says, mut client_hears) = ends.client.split();
+    let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
+    let out = async {
+        let greeting = later_greeting(&mut client_says, &mut read, to, limit)
+            .await
+            .map_err(Halt::Stopped)?;
+        if let Greeting::Tls(hello) = greeting {
+            agrees(&hello, to).map_err(Stop::alert).map_err(Halt::Stopped)?;
+        }
+        pass(&read, &mut upstream_hears, carried, Way::Out)
+            .await
+            .map_err(Halt::Broken)?;
+        let passed = pump(&mut client_says, &mut upstream_hears, course, carried, Way::Out);
+        passed.await.map_err(Halt::Broken)
+    };
+    let back = async {
+        let passed = pump(&mut upstream_says, &mut client_hears, course, carried, Way::Back);
+        passed.await.map_err(Halt::Broken)
+    };
+    tokio::try_join!(out, back).map(drop)
+}
+
+/// The first bytes of a client that may wait for the other end to speak: the clock runs from its first byte.
+async fn later_greeting(
+    from: &mut (impl AsyncRead + Unpin),
+    read: &mut Vec<u8>,
+    to: &Destination,
+    limit: Duration,
+) -> Result<Greeting, Stop> {
+    if read.is_empty() && !matches!(more(from, read).await, Ok(1..)) {
+        return Ok(Greeting::Nothing);
+    }
+    greeting(from, read, to, limit).await
+}
+
+/// Reads until it is known what the first bytes are.
+async fn greeting(
+    from: &mut (impl AsyncRead + Unpin),
+    read: &mut Vec<u8>,
+    to: &Destination,
+    limit: Duration,
+) -> Result<Greeting, Stop> {
+    let end = Instant::now() + limit;
+    loop {
+        match ClientHello::read(read) {
+            Progress::Hello(hello) => return Ok(Greeting::Tls(Box::new(hello))),
+            Progress::NotTls => return Ok(Greeting::Other),
+            Progress::Malformed(why) => return Err(Stop::alert(malformed(to, why))),
+            // The reader gives up long before; this bounds it here, too.
+            Progress::More if read.len() > FIRST_BYTES_MAX => {
+                return Err(Stop::alert(malformed(to, "larger than any")));
+            }
+            Progress::More => {}
+        }
+        match timeout_at(end, more(from, read)).await {
+            Ok(Ok(1..)) => {}
+            Ok(_) if read.is_empty() => return Ok(Greeting::Nothing),
+            Ok(_) => return Err(Stop::reset(not_tls(to, "a ClientHello that ends before its end"))),
+            // Who has said nothing is not told about.
+            Err(_) if read.is_empty() => return Ok(Greeting::Nothing),
+            Err(_) => return Err(Stop::alert(slow(to, limit))),
+        }
+    }
+}
+
+async fn more(from: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>) -> io::Result<usize> {
+    let mut buffer = [0; 4096];
+    let bytes = from.read(&mut buffer).await?;
+    read.extend_from_slice(&buffer[..bytes]);
+    Ok(bytes)
+}
+
+/// Whether a TLS handshake is for the host that the connection is for, and for no other that is hidden.
+fn agrees(hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
+    let (said, hint) = match (hello.identity(), &to.host) {
+        (Ok(said), Host::Name(name)) if said == name => return Ok(()),
+        // By number there is no name to agree with.
+        (Err(NoIdentity::Absent), Host::Address(_)) => return Ok(()),
+        (Err(NoIdentity::Encrypted), _) => {
+            let what = format!("{to}: {}", NoIdentity::Encrypted);
+            return Err(Refusal::of(
+                RefusalRule::Ech,
+                to,
+                what,
+                "turn Encrypted Client Hello off",
+            ));
+        }
+        (Ok(said), _) => (
+            format!("the ClientHello is for `{said}`"),
+            "connect to the host that it is for",
+        ),
+        (Err(why), _) => (
+            why.to_string(),
+            "the server name of the handshake has to be the host's",
+        ),
+    };
+    Err(Refusal::of(RefusalRule::Sni, to, format!("{to}: {said}"), hint))
+}
+
+fn malformed(to: &Destination, why: &str) -> Refusal {
+    let what = format!("{to}: its ClientHello is malformed: {why}");
+    Refusal::of(RefusalRule::NotTls, to, what, "")
+}
+
+fn not_tls(to: &Destination, what: &str) -> Refusal {
+    let what = format!("{to}: {what} was sent where only TLS is let through");
+    Refusal::of(
+        RefusalRule::NotTls,
+        to,
+        what,
+        "speak TLS there, or use a port that a rule names for it",
+    )
+}
+
+fn slow(to: &Destination, limit: Duration) -> Refusal {
+    let what = format!("{to}: its ClientHello took longer than {} s", limit.as_secs_f64());
+    Refusal::of(
+        RefusalRule::Limit,
+        to,
+        what,
+        "send it in one go, or raise `egress.limits`",
+    )
+}
+
+/// Notes why, and tells the program in its own protocol where that is known.
+async fn turn_away(course: &Course, client: &mut TcpStream, stop: Stop) {
+    course.border.refuse(&stop.refusal);
+    match stop.manner {
+        Manner::Alert => {
+            if client.write_all(&ACCESS_DENIED).await.is_ok() {
+                linger(client).await;
+            }
+        }
+        Manner::Reset => reset(client),
+    }
+}
+
+/// Connections end in many ways; none of them is news to anybody but the two ends.
+fn ended(end: io::Result<()>) {
+    if let Err(error) = end {
+        tracing::debug!(%error, "a connection has ended");
+    }
+}

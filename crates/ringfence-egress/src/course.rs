@@ -1,0 +1,207 @@
+//! What a connection is doing, and until when it may: nothing moving for too long, too long altogether, or rules that no
+//! longer allow it end it. One clock and one look at the rules for all kinds of connections.
+
+use crate::{
+    Destination, Host, RefusalRule, Rules, Verdict, Why, border::Border, outside::verdict, refusal::Refusal,
+};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until};
+
+/// One connection from the sandbox, from its acceptance to its end.
+pub(crate) struct Course {
+    pub(crate) border: Arc<Border>,
+    began: Instant,
+    /// When something moved last, in milliseconds since it began.
+    moved: AtomicU64,
+    act: Mutex<Act>,
+}
+
+/// What it is doing, as far as rules care.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Nothing that a rule could forbid: it has not said where it wants to go, or waits for the next request.
+    Waiting,
+    /// It is about to be connected, or its first bytes are awaited.
+    Opening(Destination),
+    /// Bytes pass that nobody reads.
+    Passing(Destination),
+    /// A request is being answered.
+    Asking {
+        /// Whom.
+        to: Destination,
+        /// Its method.
+        method: String,
+        /// Its path and query.
+        target: String,
+    },
+}
+
+impl Course {
+    pub(crate) fn new(border: Arc<Border>) -> Arc<Self> {
+        Arc::new(Self {
+            border,
+            began: Instant::now(),
+            moved: AtomicU64::new(0),
+            act: Mutex::new(Act::Waiting),
+        })
+    }
+
+    /// Something moved.
+    pub(crate) fn moved(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved.store(now, Ordering::Relaxed);
+    }
+
+    /// It does something else from now on.
+    pub(crate) fn does(&self, act: Act) {
+        *self.act.lock().unwrap_or_else(PoisonError::into_inner) = act;
+    }
+
+    fn act(&self) -> Act {
+        self.act.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `work` for as long as it may. What it holds is dropped with it, its sockets among that.
+    pub(crate) async fn run(&self, work: impl Future<Output = ()>) {
+        let over = tokio::select! {
+            () = work => return,
+            over = self.over() => over,
+        };
+        self.border.refuse(&over);
+    }
+
+    /// Ends when the connection has to.
+    async fn over(&self) -> Refusal {
+        tokio::select! {
+            refusal = self.too_long() => refusal,
+            refusal = self.forbidden() => refusal,
+        }
+    }
+
+    async fn too_long(&self) -> Refusal {
+        let limits = self.border.outside.limits();
+        let end = self.began + limits.connection_time;
+        loop {
+            let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+            let idle = moved + limits.idle;
+            let now = Instant::now();
+            if now >= end {
+                return self.limit(limits.connection_time, "it has lasted");
+            }
+            if now >= idle {
+                return self.limit(limits.idle, "nothing has moved on it for");
+            }
+            sleep_until(idle.min(end)).await;
+        }
+    }
+
+    fn limit(&self, time: Duration, why: &str) -> Refusal {
+        let to = match self.act() {
+            Act::Waiting => "a connection".to_owned(),
+            Act::Opening(to) | Act::Passing(to) | Act::Asking { to, .. } => format!("the connection to {to}"),
+        };
+        let what = format!("{to} was closed: {why} {} s", time.as_secs_f64());
+        Refusal::plain(RefusalRule::Limit, what, "raise `egress.limits`")
+    }
+
+    /// Looks at the rules whenever they change.
+    async fn forbidden(&self) -> Refusal {
+        let mut rules = self.border.rules.clone();
+        loop {
+            let now = rules.borrow_and_update().clone();
+            if let Err(refusal) = allowed(&now, &self.act()) {
+                return refusal;
+            }
+            if rules.changed().await.is_err() {
+                // Nobody is left who could change them.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Whether rules allow what a connection is doing already.
+fn allowed(rules: &Rules, act: &Act) -> Result<(), Refusal> {
+    match act {
+        Act::Waiting => Ok(()),
+        Act::Opening(to) => opened(rules, to).map(drop),
+        Act::Passing(to) => match opened(rules, to)? {
+            Passage::Free => Ok(()),
+            Passage::Read => Err(unread(to)),
+        },
+        Act::Asking { to, method, target } => asked(rules, to, method, target),
+    }
+}
+
+/// How a connection may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// For whatever its ends like.
+    Free,
+    /// For requests that are read, each judged by itself.
+    Read,
+}
+
+/// What rules say to a connection, as a refusal where it is one.
+pub(crate) fn opened(rules: &Rules, to: &Destination) -> Result<Passage, Refusal> {
+    match verdict(rules, to) {
+        Verdict::Open => Ok(Passage::Free),
+        Verdict::ByRequest => Ok(Passage::Read),
+        Verdict::Denied(why) => Err(refused(to, &why, &to.to_string())),
+    }
+}
+
+/// What rules say to a request, as a refusal where it is one.
+pub(crate) fn asked(rules: &Rules, to: &Destination, method: &str, target: &str) -> Result<(), Refusal> {
+    let answer = match &to.host {
+        Host::Name(name) => rules.request(name, to.port, method, target),
+        Host::Address(address) => rules.address(*address, to.port),
+    };
+    answer.map_err(|why| {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let what = format!("{} {to}{}", method, crate::refusal::shown(path.as_bytes()));
+        refused(to, &why, &what)
+    })
+}
+
+/// A connection that would have to be read, and cannot be.
+pub(crate) fn unread(to: &Destination) -> Refusal {
+    Refusal::of(
+        RefusalRule::Request,
+        to,
+        format!("{to}: its rules name methods or paths, and what is said inside TLS is not read here"),
+        &format!("a rule without method and path for `{to}`, or plain HTTP"),
+    )
+}
+
+fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
+    let rule = match why {
+        Why::Name => RefusalRule::Name,
+        Why::Port { .. } => RefusalRule::Port,
+        Why::Address => RefusalRule::Address,
+        Why::Method { .. } | Why::Path { .. } => RefusalRule::Request,
+    };
+    let what = match why {
+        // By number there is no name that could lead anywhere: it is the number that no rule has.
+        Why::Address => format!("{what}: no rule names the address"),
+        why => format!("{what}: {why}"),
+    };
+    Refusal::of(rule, to, what, &hint(to, why))
+}
+
+fn hint(to: &Destination, why: &Why) -> String {
+    match (&to.host, why) {
+        (Host::Address(address), Why::Address) => format!(
+            "Connect by name; or have the operator add the address or its network with the port, as in \
+             `{address}:{}`, to `egress.allow`.",
+            to.port
+        ),
+        (host, why) => why.hint(host, to.port),
+    }
+}

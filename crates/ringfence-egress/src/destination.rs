@@ -1,0 +1,215 @@
+//! Where a connection wants to go, as it was written by whoever opens it: `host:port`, and nothing that two programs could
+//! read in two ways. Addresses in odd spellings, zones, user names and second ports are refused before any rule is asked.
+
+use crate::HostName;
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+/// No text that is longer can be a host and a port.
+const TEXT_BYTES_MAX: usize = 300;
+
+/// Who is at the other end: a name, or an address that was given as one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// By name; which address that is, is found out outside.
+    Name(HostName),
+    /// By number; only the operator's rules for networks allow it.
+    Address(IpAddr),
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Destination {
+    /// Who.
+    pub host: Host,
+    /// Which port of TCP.
+    pub port: u16,
+}
+
+/// Why a text is no destination; ends a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DestinationError {
+    /// Longer than any, or empty.
+    Length,
+    /// A user name before the host.
+    UserInfo,
+    /// A character that neither hosts nor ports have.
+    Character,
+    /// Not a name, and not an address in its one usual spelling.
+    Host,
+    /// Not a number from 1 to 65535, or more than one.
+    Port,
+    /// There is none, and nothing says which is meant.
+    NoPort,
+}
+
+impl fmt::Display for DestinationError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Length => "is empty, or longer than any host's name",
+            Self::UserInfo => "has a user name before the host",
+            Self::Character => "holds a character that no host and no port has",
+            Self::Host => "has no host in it that all programs read alike",
+            Self::Port => "has no port from 1 to 65535 where one should be",
+            Self::NoPort => "has no port",
+        })
+    }
+}
+
+impl std::error::Error for DestinationError {}
+
+impl Destination {
+    /// Reads `host:port`, `[v6]:port`, or without the port where `port` says which one is meant then.
+    pub fn read(text: &str, port: Option<u16>) -> Result<Self, DestinationError> {
+        if text.is_empty() || text.len() > TEXT_BYTES_MAX {
+            return Err(DestinationError::Length);
+        }
+        if text.contains('@') {
+            return Err(DestinationError::UserInfo);
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+        if !text.chars().all(plain) {
+            return Err(DestinationError::Character);
+        }
+        let (host, rest) = split(text)?;
+        let port = match rest {
+            Some(digits) => port_of(digits)?,
+            None => port.ok_or(DestinationError::NoPort)?,
+        };
+        Ok(Self { host, port })
+    }
+
+    /// How it is written in a `Host` header: without the port where that is HTTP's own.
+    pub(crate) fn authority(&self) -> String {
+        match self.port {
+            80 => self.host.bracketed(),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl Host {
+    /// As it stands before a port: an IPv6 address in brackets.
+    fn bracketed(&self) -> String {
+        match self {
+            Self::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            other => other.to_string(),
+        }
+    }
+
+    /// The name, where it is one.
+    pub fn name(&self) -> Option<&HostName> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Address(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(to, "{name}"),
+            Self::Address(address) => write!(to, "{address}"),
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}:{}", self.host.bracketed(), self.port)
+    }
+}
+
+/// The host, and the text after its colon.
+fn split(text: &str) -> Result<(Host, Option<&str>), DestinationError> {
+    if let Some(inside) = text.strip_prefix('[') {
+        let (address, after) = inside.split_once(']').ok_or(DestinationError::Host)?;
+        let address: Ipv6Addr = address.parse().map_err(|_| DestinationError::Host)?;
+        let port = match after {
+            "" => None,
+            after => Some(after.strip_prefix(':').ok_or(DestinationError::Host)?),
+        };
+        return Ok((Host::Address(address.into()), port));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let host = match host.parse::<Ipv4Addr>() {
+        Ok(address) => Host::Address(address.into()),
+        Err(_) => Host::Name(HostName::from_ascii(host).map_err(|_| DestinationError::Host)?),
+    };
+    Ok((host, port))
+}
+
+fn port_of(digits: &str) -> Result<u16, DestinationError> {
+    let written_plainly = (1..=5).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    match digits.parse::<u16>() {
+        Ok(port) if port > 0 && written_plainly && !digits.starts_with('0') => Ok(port),
+        _ => Err(DestinationError::Port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_and_one_port_are_read() {
+        for (text, port, expect) in [
+            ("api.test:443", None, "api.test:443"),
+            ("API.Test.:443", None, "api.test:443"),
+            ("api.test", Some(80), "api.test:80"),
+            ("10.0.0.5:8080", None, "10.0.0.5:8080"),
+            ("[2606:4700::1]:443", None, "[2606:4700::1]:443"),
+            ("[2606:4700::1]", Some(80), "[2606:4700::1]:80"),
+        ] {
+            let read = Destination::read(text, port).expect(text);
+            assert_eq!(read.to_string(), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        for (text, expect) in [
+            ("", DestinationError::Length),
+            (":443", DestinationError::Host),
+            ("api.test", DestinationError::NoPort),
+            ("api.test:", DestinationError::Port),
+            ("api.test:0", DestinationError::Port),
+            ("api.test:00443", DestinationError::Port),
+            ("api.test:65536", DestinationError::Port),
+            ("api.test:+443", DestinationError::Character),
+            ("api.test:443:1", DestinationError::Port),
+            ("allowed@evil.test:443", DestinationError::UserInfo),
+            ("api.test\r\nHost: evil.test:443", DestinationError::Character),
+            ("api .test:443", DestinationError::Character),
+            ("::ffff:1.2.3.4%x.allowed.test:443", DestinationError::Character),
+            ("[::ffff:1.2.3.4%25eth0]:443", DestinationError::Character),
+            ("[::1]443", DestinationError::Host),
+            ("[::1:443", DestinationError::Host),
+            ("::1:443", DestinationError::Host),
+            ("127.1:443", DestinationError::Host),
+            ("2130706433:443", DestinationError::Host),
+            ("0x7f000001:443", DestinationError::Host),
+            ("0177.0.0.1:443", DestinationError::Host),
+            ("api..test:443", DestinationError::Host),
+            ("xn--a:443", DestinationError::Host),
+        ] {
+            assert_eq!(Destination::read(text, None), Err(expect), "{text:?}");
+        }
+        let long = format!("{}:443", "a".repeat(300));
+        assert_eq!(Destination::read(&long, None), Err(DestinationError::Length));
+    }
+
+    #[test]
+    fn a_host_header_names_the_port_unless_it_is_that_of_http() {
+        let authority = |text: &str| Destination::read(text, None).expect(text).authority();
+        assert_eq!(authority("api.test:80"), "api.test");
+        assert_eq!(authority("api.test:8080"), "api.test:8080");
+        assert_eq!(authority("[2606:4700::1]:80"), "[2606:4700::1]");
+    }
+}

@@ -1,0 +1,407 @@
+//! Plain HTTP/1.1 that is read: each request judged by itself and written anew, bodies passed on as they come. The library
+//! parses what [`crate::shape`] lets through; nothing that it read of one message is ever taken for another.
+
+use crate::{
+    Destination, Happened, RefusalRule,
+    border::Upstream,
+    course::{Act, Course, Passage, asked, opened, unread},
+    dial::unreachable,
+    refusal::{Refusal, shown},
+    request::{self, Front, Means, Wanted, misshapen},
+    shape::HEAD_BYTES_MAX,
+    wire::{Client, Gate, Metered, Strict},
+};
+use http_body_util::{Either, Full};
+use hyper::{
+    Request, Response, StatusCode, Version,
+    body::{Bytes, Incoming},
+    client::conn::http1 as outward,
+    header::{self, HeaderValue},
+    http::request::Parts,
+    server::conn::http1 as inward,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
+
+/// A message has so many headers at most.
+const HEADERS_MAX: usize = 128;
+/// After the last word so much is still read of an end that goes on talking, so that it gets to hear that word.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(2);
+
+/// What is answered: our own words, or what the other end says.
+type Answer = Either<Full<Bytes>, Incoming>;
+
+/// What comes after the requests of a connection.
+pub(crate) enum Next {
+    /// Nothing.
+    Ended,
+    /// Both ends have agreed on something that is not read.
+    Joined {
+        client: Client,
+        upstream: Upstream,
+        /// What the outside has said already.
+        said: Vec<u8>,
+    },
+    /// The proxy was asked for a tunnel, and has said yes.
+    Connect {
+        client: Client,
+        to: Destination,
+        upstream: Upstream,
+    },
+}
+
+/// Answers the requests of one connection, until it ends or becomes something else.
+pub(crate) async fn serve(
+    course: &Arc<Course>,
+    client: Client,
+    front: Front,
+    ready: Option<Upstream>,
+) -> Next {
+    let gate = Gate::default();
+    let desk = Arc::new(Desk {
+        course: course.clone(),
+        front,
+        gate: gate.clone(),
+        line: tokio::sync::Mutex::new(ready.map(Opened::Fresh)),
+        agreed: Mutex::new(None),
+    });
+    let at_desk = desk.clone();
+    let service = service_fn(move |request| {
+        let desk = at_desk.clone();
+        Box::pin(async move { Ok::<_, Infallible>(desk.answer(request).await) })
+    });
+    let hello = course.border.outside.limits().hello;
+    let io = TokioIo::new(Strict::new(client, course.clone(), gate.clone()));
+    let served = inward::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(hello)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX * 2)
+        .max_header_size(HEAD_BYTES_MAX)
+        .half_close(true)
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .auto_date_header(false)
+        .serve_connection(io, service)
+        .without_shutdown()
+        .await;
+    tell_of_bad_end(course, &gate, served.as_ref().err(), hello);
+    match served {
+        Ok(parts) => {
+            let (stream, before) = parts.io.into_inner().into_parts();
+            let read = [&parts.read_buf[..], &before].concat();
+            after(desk.agreed(), Client { stream, read }).await
+        }
+        Err(_) => Next::Ended,
+    }
+}
+
+/// What the requests have come to.
+async fn after(agreed: Option<Agreed>, mut client: Client) -> Next {
+    match agreed {
+        Some(Agreed::Tunnel { to, upstream }) => Next::Connect { client, to, upstream },
+        Some(Agreed::WebSocket(mut line)) => match line.driver.join_next().await {
+            Some(Ok(Some((upstream, said)))) => Next::Joined {
+                client,
+                upstream,
+                said,
+            },
+            _ => Next::Ended,
+        },
+        None => {
+            linger(&mut client.stream).await;
+            Next::Ended
+        }
+    }
+}
+
+/// Ends our side, and hears the other out for a moment: closing with its words unread would take ours away from it.
+pub(crate) async fn linger(stream: &mut TcpStream) {
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let heard = async {
+        let mut buffer = [0; 4096];
+        let mut left = LINGER_BYTES_MAX;
+        while let Ok(bytes @ 1..) = stream.read(&mut buffer).await {
+            left = left.saturating_sub(bytes);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Whether it has ended or only the time has, the socket is closed now.
+    drop(tokio::time::timeout(LINGER_TIME, heard).await);
+}
+
+fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper::Error>, hello: Duration) {
+    let refusal = if let Some(wrong) = gate.misshape() {
+        misshapen(&wrong.to_string())
+    } else {
+        match error {
+            Some(error) if error.is_parse() => misshapen(&shown(error.to_string().as_bytes())),
+            Some(error) if error.is_timeout() && gate.is_open() => {
+                let what = format!(
+                    "a request was refused: its head took longer than {} s",
+                    hello.as_secs_f64()
+                );
+                Refusal::plain(
+                    RefusalRule::Limit,
+                    what,
+                    "send it in one go, or raise `egress.limits`",
+                )
+            }
+            _ => return,
+        }
+    };
+    course.border.refuse(&refusal);
+}
+
+/// Where the requests of one connection are answered.
+struct Desk {
+    course: Arc<Course>,
+    front: Front,
+    gate: Gate,
+    /// The connection to the outside that the last request used. Requests come one by one, so nobody ever waits for it.
+    line: tokio::sync::Mutex<Option<Opened>>,
+    agreed: Mutex<Option<Agreed>>,
+}
+
+/// A connection to the outside, before and after its first request.
+enum Opened {
+    Fresh(Upstream),
+    Used(Line),
+}
+
+/// A connection to the outside that requests go over.
+struct Line {
+    to: Destination,
+    sender: outward::SendRequest<Incoming>,
+    carried: Arc<crate::carried::Carried>,
+    /// What moves its bytes; gives the socket back where it stops being HTTP.
+    driver: JoinSet<Option<(Upstream, Vec<u8>)>>,
+}
+
+/// What both ends have agreed on instead of more requests.
+enum Agreed {
+    Tunnel { to: Destination, upstream: Upstream },
+    WebSocket(Line),
+}
+
+/// Why a request has no answer.
+enum Unsent {
+    /// Nothing of it was sent, so it can be sent again.
+    Never(Box<Request<Incoming>>),
+    /// Something of it may have arrived.
+    Perhaps(hyper::Error),
+}
+
+impl Line {
+    /// Sends one more request over a connection that was used before.
+    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent> {
+        if self.sender.ready().await.is_err() {
+            return Err(Unsent::Never(Box::new(request)));
+        }
+        let sent = self.sender.try_send_request(request).await;
+        sent.map_err(|mut error| match error.take_message() {
+            Some(request) => Unsent::Never(Box::new(request)),
+            None => Unsent::Perhaps(error.into_error()),
+        })
+    }
+}
+
+impl Desk {
+    fn agreed(&self) -> Option<Agreed> {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn agree(&self, on: Agreed) {
+        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(on);
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let (parts, body) = request.into_parts();
+        let answered = match request::read(&self.front, &parts) {
+            Ok(wanted) if wanted.means == Means::Tunnel => self.tunnel(wanted.to).await,
+            Ok(wanted) => self.pass_on(wanted, parts, body).await,
+            Err(refusal) => Err(refusal),
+        };
+        answered.unwrap_or_else(|refusal| {
+            self.course.border.refuse(&refusal);
+            refused(&refusal)
+        })
+    }
+
+    /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
+    async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
+        self.course.does(Act::Opening(to.clone()));
+        if opened(&self.course.border.rules_now(), &to)? == Passage::Read && to.port == 443 {
+            return Err(unread(&to));
+        }
+        let upstream = self.course.border.dial(&to).await?;
+        self.gate.pass_all();
+        self.agree(Agreed::Tunnel { to, upstream });
+        Ok(Response::new(Either::Left(Full::default())))
+    }
+
+    async fn pass_on(
+        &self,
+        wanted: Wanted,
+        mut parts: Parts,
+        body: Incoming,
+    ) -> Result<Response<Answer>, Refusal> {
+        let Wanted { to, target, .. } = &wanted;
+        let method = parts.method.to_string();
+        // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
+        let (act_to, act_target) = (to.clone(), target.clone());
+        self.course.does(Act::Asking {
+            to: act_to,
+            method: method.clone(),
+            target: act_target,
+        });
+        let rules = self.course.border.rules_now();
+        let passage = opened(&rules, to)?;
+        asked(&rules, to, &method, target)?;
+        if wanted.means == Means::WebSocket && passage == Passage::Read {
+            let what = format!("{to}: its rules name methods or paths, and a WebSocket is not read");
+            let hint = format!("a rule without method and path for `{to}`");
+            return Err(Refusal::of(RefusalRule::Request, to, what, &hint));
+        }
+        request::rewrite(&mut parts, &wanted)?;
+        let answered = self.send(to, Request::from_parts(parts, body)).await;
+        self.course.border.happened(Happened::Request {
+            method,
+            name: to.host.to_string(),
+            port: to.port,
+            path: shown(target.split('?').next().unwrap_or_default().as_bytes()),
+            status: answered
+                .as_ref()
+                .ok()
+                .map(|(response, _)| response.status().as_u16()),
+        });
+        let (response, line) = answered?;
+        self.give_back(&wanted, response, line).await
+    }
+
+    /// Sends a request over the connection that there is, or a new one. One that the other end has closed in the meantime
+    /// is noticed before anything of the request was sent; only then is it sent again.
+    async fn send(
+        &self,
+        to: &Destination,
+        request: Request<Incoming>,
+    ) -> Result<(Response<Incoming>, Line), Refusal> {
+        let failed = |error: &hyper::Error| match self.gate.misshape() {
+            Some(wrong) => misshapen(&wrong.to_string()),
+            None => {
+                tracing::debug!(%error, "a request was not answered");
+                unreachable(to, "the connection ended without a proper answer")
+            }
+        };
+        let before = self.line.lock().await.take();
+        let (mut line, request) = match before {
+            Some(Opened::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
+            Some(Opened::Used(mut line)) if line.to == *to => {
+                line.carried.request();
+                match line.send(request).await {
+                    Ok(response) => return Ok((response, line)),
+                    Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
+                    Err(Unsent::Perhaps(error)) => return Err(failed(&error)),
+                }
+            }
+            _ => (self.open(to, None).await?, request),
+        };
+        line.carried.request();
+        let sent = line.sender.send_request(request).await;
+        sent.map(|response| (response, line))
+            .map_err(|error| failed(&error))
+    }
+
+    async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<Line, Refusal> {
+        let upstream = match ready {
+            Some(upstream) => upstream,
+            None => self.course.border.dial(to).await?,
+        };
+        let Upstream { stream, carried } = upstream;
+        let course = self.course.clone();
+        let io = TokioIo::new(Metered {
+            stream,
+            carried: carried.clone(),
+            course,
+        });
+        let shaken = outward::Builder::new()
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX * 2)
+            .handshake::<_, Incoming>(io)
+            .await;
+        let (sender, connection) = shaken.map_err(|_| unreachable(to, "the connection ended at once"))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            let parts = connection.without_shutdown().await.ok()?;
+            let Metered { stream, carried, .. } = parts.io.into_inner();
+            Some((Upstream { stream, carried }, parts.read_buf.to_vec()))
+        });
+        Ok(Line {
+            to: to.clone(),
+            sender,
+            carried,
+            driver,
+        })
+    }
+
+    /// Makes of the other end's answer the one that the sandbox gets.
+    async fn give_back(
+        &self,
+        wanted: &Wanted,
+        response: Response<Incoming>,
+        line: Line,
+    ) -> Result<Response<Answer>, Refusal> {
+        let (mut parts, body) = response.into_parts();
+        request::strip(&mut parts.headers);
+        parts.version = Version::HTTP_11;
+        if parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            *self.line.lock().await = Some(Opened::Used(line));
+            return Ok(Response::from_parts(parts, Either::Right(body)));
+        }
+        if wanted.means != Means::WebSocket {
+            return Err(unreachable(
+                &wanted.to,
+                "it answered with a protocol that nobody had asked for",
+            ));
+        }
+        request::ask_for_websocket(&mut parts.headers);
+        self.gate.pass_all();
+        self.course.does(Act::Passing(wanted.to.clone()));
+        self.agree(Agreed::WebSocket(line));
+        Ok(Response::from_parts(parts, Either::Left(Full::default())))
+    }
+}
+
+/// The answer to what is not passed on. Nothing follows it on this connection.
+fn refused(refusal: &Refusal) -> Response<Answer> {
+    let mut response = Response::new(Either::Left(Full::from(refusal.text())));
+    *response.status_mut() = match refusal.rule {
+        RefusalRule::Http => StatusCode::BAD_REQUEST,
+        RefusalRule::Unreachable => StatusCode::BAD_GATEWAY,
+        _ => StatusCode::FORBIDDEN,
+    };
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

@@ -1,0 +1,145 @@
+//! What all sandboxes of a server share: who is asked for addresses, which services may have private ones, and how much
+//! one sandbox and one namespace may have open at once.
+
+use crate::{Destination, Host, HostName, Rule, Rules, RulesError, Verdict, resolve::Resolver};
+use ringfence_types::Namespace;
+use std::{
+    collections::HashMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::sync::Semaphore;
+
+/// How much goes through at most. None of it has a default: the operator's settings say each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections that one sandbox has open at once.
+    pub connections: usize,
+    /// Connections that all sandboxes of a namespace have open at once.
+    pub connections_per_namespace: usize,
+    /// Bytes that one sandbox sends, all its life; `u64::MAX`: as many as it likes.
+    pub bytes_out: u64,
+    /// Bytes that one sandbox receives, all its life; `u64::MAX`: as many as it likes.
+    pub bytes_in: u64,
+    /// How long one connection lasts at most.
+    pub connection_time: Duration,
+    /// How long a connection lasts on which nothing moves.
+    pub idle: Duration,
+    /// How long finding an address and connecting to it take at most, together.
+    pub connect: Duration,
+    /// How long the first words of a connection take at most, from its first byte: a ClientHello, a request's head.
+    pub hello: Duration,
+}
+
+/// What [`Outside`] is made from.
+#[derive(Clone, Debug)]
+pub struct OutsideSettings {
+    /// Who is asked for addresses; empty: whom the host asks, its hosts file first.
+    pub resolvers: Vec<SocketAddr>,
+    /// Services whose addresses may be other than public: by name, or by the network that they are in.
+    pub private: Vec<Rule>,
+    /// How much goes through.
+    pub limits: Limits,
+}
+
+/// What is shared by all sandboxes of a server.
+pub struct Outside {
+    resolver: Resolver,
+    private: Rules,
+    limits: Limits,
+    /// One for each namespace that has a sandbox with a way out.
+    namespaces: Mutex<HashMap<Namespace, Weak<Semaphore>>>,
+}
+
+/// Why there is no way outside.
+#[derive(Debug)]
+pub enum OutsideError {
+    /// The host's configuration of its resolver cannot be read, or names nobody.
+    Resolver(String),
+    /// There are too many private services.
+    Private(RulesError),
+}
+
+impl fmt::Display for OutsideError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolver(why) => write!(to, "nobody can be asked for addresses: {why}"),
+            Self::Private(error) => write!(to, "of services that may be private, {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OutsideError {}
+
+impl fmt::Debug for Outside {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Outside")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Outside {
+    /// Reads whom to ask. Needs no runtime yet.
+    ///
+    /// # Errors
+    /// The host's own configuration was to be used and cannot be.
+    pub fn new(settings: OutsideSettings) -> Result<Arc<Self>, OutsideError> {
+        Ok(Arc::new(Self {
+            resolver: Resolver::new(&settings.resolvers).map_err(OutsideError::Resolver)?,
+            private: Rules::new(settings.private).map_err(OutsideError::Private)?,
+            limits: settings.limits,
+            namespaces: Mutex::new(HashMap::new()),
+        }))
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Whether the operator has named this service as one whose address may be private.
+    pub(crate) fn may_be_private(&self, name: &HostName, port: u16) -> bool {
+        !matches!(self.private.verdict(name, port), Verdict::Denied(_))
+    }
+
+    /// Whether the operator has named this address, or its network, as one that services may have.
+    pub(crate) fn may_be_dialled(&self, address: IpAddr, port: u16) -> bool {
+        self.private.address(address, port).is_ok()
+    }
+
+    /// The seats that the sandboxes of a namespace share.
+    pub(crate) fn seats_of(&self, namespace: &Namespace) -> Arc<Semaphore> {
+        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seats) = namespaces.get(namespace).and_then(Weak::upgrade) {
+            return seats;
+        }
+        namespaces.retain(|_, seats| seats.strong_count() > 0);
+        let seats = Arc::new(Semaphore::new(
+            self.limits.connections_per_namespace.min(Semaphore::MAX_PERMITS),
+        ));
+        namespaces.insert(namespace.clone(), Arc::downgrade(&seats));
+        seats
+    }
+}
+
+/// What rules say to a connection to `to`: a name by its rules, an address by the rules of its network.
+pub(crate) fn verdict(rules: &Rules, to: &Destination) -> Verdict {
+    match &to.host {
+        Host::Name(name) => rules.verdict(name, to.port),
+        Host::Address(address) => match rules.address(*address, to.port) {
+            Ok(()) => Verdict::Open,
+            Err(why) => Verdict::Denied(why),
+        },
+    }
+}
+
+/// An address as itself, where it is one of IPv4 written as one of IPv6.
+pub(crate) fn plain(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}

@@ -1,0 +1,165 @@
+//! Why something was not let through, in one form for everybody who hears of it: the result, the audit, and the program
+//! itself, which gets an answer that it can show. Every text that came out of a sandbox is escaped and cut here.
+
+use crate::Destination;
+use ringfence_types::Denial;
+use std::fmt::{self, Write as _};
+
+/// The name of this layer in results.
+const LAYER: &str = "egress";
+/// Of a stranger's text so much is shown.
+const SHOWN_CHARS_MAX: usize = 120;
+
+/// Which promise of the way out it would have broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefusalRule {
+    /// No rule names the host.
+    Name,
+    /// Rules name the host, but not this port.
+    Port,
+    /// The name leads to an address that is not public, or the address is in no network that rules name.
+    Address,
+    /// The TLS handshake is for another host than the connection.
+    Sni,
+    /// The TLS handshake hides whom it is for.
+    Ech,
+    /// Bytes where only TLS is let through.
+    NotTls,
+    /// The HTTP request is for another host than the connection.
+    Host,
+    /// A method or a path that no rule allows.
+    Request,
+    /// HTTP that two programs could read in two ways.
+    Http,
+    /// Too many connections, too many bytes, or too long.
+    Limit,
+    /// Nobody refused it: the other end could not be reached.
+    Unreachable,
+}
+
+impl RefusalRule {
+    /// As it stands in results, rules' documentation and the audit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "egress.name",
+            Self::Port => "egress.port",
+            Self::Address => "egress.address",
+            Self::Sni => "egress.sni",
+            Self::Ech => "egress.ech",
+            Self::NotTls => "egress.not_tls",
+            Self::Host => "egress.host",
+            Self::Request => "egress.request",
+            Self::Http => "egress.http",
+            Self::Limit => "egress.limit",
+            Self::Unreachable => "egress.unreachable",
+        }
+    }
+}
+
+impl fmt::Display for RefusalRule {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(self.as_str())
+    }
+}
+
+/// One thing that was not let through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// By which rule.
+    pub(crate) rule: RefusalRule,
+    /// Whom it was for, where that is known.
+    pub(crate) host: Option<String>,
+    /// The port, where that is known.
+    pub(crate) port: Option<u16>,
+    /// What was refused, in a sentence without a full stop.
+    pub(crate) what: String,
+    /// The smallest change that would allow it; empty: there is none.
+    pub(crate) hint: String,
+}
+
+impl Refusal {
+    /// About a connection to `to`.
+    pub(crate) fn of(rule: RefusalRule, to: &Destination, what: String, hint: &str) -> Self {
+        Self {
+            rule,
+            host: Some(to.host.to_string()),
+            port: Some(to.port),
+            what,
+            hint: hint.to_owned(),
+        }
+    }
+
+    /// About nobody in particular.
+    pub(crate) fn plain(rule: RefusalRule, what: impl Into<String>, hint: &str) -> Self {
+        Self {
+            rule,
+            host: None,
+            port: None,
+            what: what.into(),
+            hint: hint.to_owned(),
+        }
+    }
+
+    /// As it stands in a result.
+    pub(crate) fn denial(&self) -> Denial {
+        Denial {
+            rule: self.rule.as_str().to_owned(),
+            layer: LAYER.to_owned(),
+            what: self.what.clone(),
+            hint: self.hint.clone(),
+        }
+    }
+
+    /// What the program is told where it can be told something: two or three short lines.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}: {}\n", self.rule, self.what);
+        if !self.hint.is_empty() {
+            text.push_str(&self.hint);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A stranger's text so that a terminal, a log and a reader can have it: printable ASCII, the rest escaped, and not much.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let mut shown = String::new();
+    for byte in text {
+        if shown.len() >= SHOWN_CHARS_MAX {
+            shown.push_str("...");
+            break;
+        }
+        match byte {
+            b' '..=b'~' => shown.push(char::from(*byte)),
+            other => drop(write!(shown, "\\x{other:02x}")),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strangers_text_is_escaped_and_cut() {
+        assert_eq!(shown(b"plain text"), "plain text");
+        assert_eq!(shown(b"\x1b[31m\r\n\xff"), "\\x1b[31m\\x0d\\x0a\\xff");
+        let long = shown(&[b'a'; 5000]);
+        assert!(long.len() <= SHOWN_CHARS_MAX + 7 && long.ends_with("..."));
+    }
+
+    #[test]
+    fn what_a_program_is_told_names_rule_and_hint() {
+        let refusal = Refusal::plain(
+            RefusalRule::Limit,
+            "more than 64 connections at once",
+            "close some",
+        );
+        assert_eq!(
+            refusal.text(),
+            "egress.limit: more than 64 connections at once\nclose some\n"
+        );
+        assert_eq!(refusal.denial().layer, "egress");
+    }
+}

@@ -1,0 +1,238 @@
+//! The two sockets of a connection that is read, as the HTTP library sees them. The sandbox's side lets through only what
+//! has the one shape that everybody reads alike; the other side counts.
+
+use crate::{
+    border::Way,
+    carried::Carried,
+    course::Course,
+    shape::{Misshape, Shape},
+};
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// What a misshapen byte becomes: no grammar of HTTP has it anywhere, and with the empty line a head that was open is
+/// complete. So the library refuses it in its place, after the answers to what came before.
+const POISON: &[u8] = b"\0\r\n\r\n";
+
+/// A connection from the sandbox, with what was read of it before.
+pub(crate) struct Client {
+    /// Itself.
+    pub(crate) stream: TcpStream,
+    /// Read already, and to be read first.
+    pub(crate) read: Vec<u8>,
+}
+
+impl Client {
+    /// Of which nothing was read yet.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            read: Vec::new(),
+        }
+    }
+}
+
+/// The sandbox's side of requests.
+pub(crate) struct Strict {
+    stream: TcpStream,
+    before: Vec<u8>,
+    course: Arc<Course>,
+    gate: Gate,
+    /// What is left to be given of [`POISON`], once something was wrong.
+    poison: Option<&'static [u8]>,
+}
+
+/// What is known of the requests' shape, for whoever answers them.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<Mutex<(Shape, Option<Misshape>)>>);
+
+impl Gate {
+    /// From here on it is not HTTP.
+    pub(crate) fn pass_all(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.pass_all();
+    }
+
+    /// What was wrong, if anything was.
+    pub(crate) fn misshape(&self) -> Option<Misshape> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+
+    /// Whether a head or a body has begun that has not ended.
+    pub(crate) fn is_open(&self) -> bool {
+        !self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+            .is_between()
+    }
+
+    /// How many of these bytes are well; fewer than all: the next is wrong.
+    fn read(&self, bytes: &[u8]) -> usize {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shape, misshape) = &mut *state;
+        match shape.read(bytes) {
+            Ok(()) => bytes.len(),
+            Err((at, wrong)) => {
+                *misshape = Some(wrong);
+                at
+            }
+        }
+    }
+}
+
+impl Strict {
+    pub(crate) fn new(client: Client, course: Arc<Course>, gate: Gate) -> Self {
+        Self {
+            stream: client.stream,
+            before: client.read,
+            course,
+            gate,
+            poison: None,
+        }
+    }
+
+    /// The socket, and what was never read of what came before it.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.before)
+    }
+
+    /// Looks at what was just read; what is wrong of it, and all after it, is replaced.
+    fn look(&mut self, buffer: &mut ReadBuf<'_>, begin: usize) {
+        let well = begin + self.gate.read(&buffer.filled()[begin..]);
+        if well < buffer.filled().len() {
+            buffer.set_filled(well);
+            self.poison = Some(give(POISON, buffer));
+        }
+    }
+}
+
+/// Gives what there is room for; the rest is for later.
+fn give<'a>(bytes: &'a [u8], buffer: &mut ReadBuf<'_>) -> &'a [u8] {
+    let (now, later) = bytes.split_at(bytes.len().min(buffer.remaining()));
+    buffer.put_slice(now);
+    later
+}
+
+impl AsyncRead for Strict {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let begin = buffer.filled().len();
+        if let Some(poison) = this.poison {
+            this.poison = Some(give(poison, buffer));
+            return Poll::Ready(Ok(()));
+        }
+        if this.before.is_empty() {
+            ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        } else {
+            let left = give(&this.before, buffer).len();
+            this.before.drain(..this.before.len() - left);
+        }
+        this.course.moved();
+        this.look(buffer, begin);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Strict {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
+        this.course.moved();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
+        this.course.moved();
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// The outside's end of requests: every byte is counted, whichever part of a message it is.
+pub(crate) struct Metered {
+    pub(crate) stream: TcpStream,
+    pub(crate) carried: Arc<Carried>,
+    pub(crate) course: Arc<Course>,
+}
+
+impl Metered {
+    fn count(&self, way: Way, bytes: usize) -> io::Result<()> {
+        self.course.moved();
+        self.carried.bytes(way, bytes)
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let begin = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        Poll::Ready(this.count(Way::Back, buffer.filled().len() - begin))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
+        this.count(Way::Out, written)?;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
+        this.count(Way::Out, written)?;
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

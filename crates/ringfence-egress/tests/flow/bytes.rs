@@ -1,0 +1,54 @@
+//! Ports of no known protocol: bytes as they are, in both directions.
+
+use crate::{
+    servers::{echo, serve},
+    world::{End, PUBLIC, World, within},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[test]
+fn bytes_pass_both_ways_and_are_counted() {
+    within(async {
+        let world = World::with(&["api.test:5432"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        echo(PUBLIC, 5432);
+        let mut talk = world.connect("api.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        talk.finish().await;
+        assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
+        let report = world.report();
+        let reached = &report.reached[0];
+        assert_eq!(
+            (
+                reached.name.as_str(),
+                reached.port,
+                reached.address.to_string().as_str()
+            ),
+            ("api.test", 5432, PUBLIC)
+        );
+        assert_eq!(
+            (reached.connections, reached.bytes_out, reached.bytes_in),
+            (1, 5, 5)
+        );
+        assert!(report.denials.is_empty(), "{report:?}");
+    });
+}
+
+#[test]
+fn a_server_may_speak_first() {
+    within(async {
+        let world = World::with(&["mail.test:25"]).await;
+        world.resolves("mail.test", &[PUBLIC]);
+        serve(PUBLIC, 25, |mut stream| async move {
+            stream.write_all(b"220 hello\r\n").await.expect("said");
+            let mut line = [0; 6];
+            stream.read_exact(&mut line).await.expect("heard");
+            stream.write_all(&line).await.expect("said");
+        });
+        let mut talk = world.connect("mail.test", 25).await;
+        assert_eq!(talk.hear_until("\n").await, "220 hello\r\n");
+        talk.say("EHLO\r\n").await;
+        assert_eq!(talk.hear_text().await, "EHLO\r\n");
+    });
+}

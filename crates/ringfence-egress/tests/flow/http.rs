@@ -1,0 +1,460 @@
+//! Plain HTTP: each request judged by itself, written anew, and passed on as it comes.
+
+use crate::{
+    servers::{self, request, serve},
+    world::{End, PUBLIC, World, patiently, within},
+};
+use ringfence_egress::Happened;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[test]
+fn a_request_is_written_anew_and_answered() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET http://API.test/a?b=c HTTP/1.1\r\nHost: API.TEST:80\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Kept: 2\r\n\r\n")
+            .await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("/a?b=c"),
+            "{answer}"
+        );
+        assert_eq!(
+            heard.heads(),
+            ["GET /a?b=c HTTP/1.1\r\nHost: api.test\r\nX-Kept: 2\r\n\r\n"]
+        );
+        let told = world.told.lock().expect("unharmed").clone();
+        assert!(told.iter().any(|what| matches!(what,
+            Happened::Request { method, name, path, status: Some(200), .. }
+            if method == "GET" && name == "api.test" && path == "/a")));
+        assert_eq!(world.report().reached[0].requests, 1);
+    });
+}
+
+#[test]
+fn many_requests_share_a_connection_on_both_sides() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        for number in 0..5 {
+            talk.say(format!("GET /{number} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
+                .await;
+            talk.hear_until(&format!("\r\n\r\n/{number}")).await;
+        }
+        let report = world.report();
+        assert_eq!(
+            (report.reached[0].connections, report.reached[0].requests),
+            (1, 5)
+        );
+        assert_eq!(heard.lines().len(), 5);
+    });
+}
+
+#[test]
+fn a_pipelined_request_for_another_host_is_refused_by_itself() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.test\r\n\r\n")
+            .await;
+        let (answers, end) = talk.hear_all().await;
+        let answers = String::from_utf8(answers).expect("text");
+        assert_eq!(end, End::Closed);
+        assert!(
+            answers.starts_with("HTTP/1.1 200 OK") && answers.contains("HTTP/1.1 403 Forbidden"),
+            "{answers}"
+        );
+        assert!(
+            answers.contains("egress.host: a request over the connection to api.test:80 is for evil.test")
+        );
+        assert_eq!(heard.lines(), ["GET /1 HTTP/1.1"]);
+        assert_eq!(world.denied()[0].0, "egress.host");
+    });
+}
+
+#[test]
+fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let smuggled = "GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n";
+        for request in [
+            format!(
+                "POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"
+            ),
+            format!(
+                "POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\n{smuggled}"
+            ),
+            format!("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: xchunked\r\n\r\n{smuggled}"),
+            "GET / HTTP/1.1\r\nHost: api.test\r\nHost: evil.test\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost: api.test\r\nX: a\r\n b\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\nHost: api.test\n\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost : api.test\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\n\r\n".to_owned(),
+            "GET http://user@api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost: user@api.test\r\n\r\n".to_owned(),
+            "TRACE / HTTP/1.1\r\nHost: api.test\r\n\r\n".to_owned(),
+            "CONNECT api.test:80 HTTP/1.1\r\nHost: api.test\r\n\r\n".to_owned(),
+            "SSH-2.0-OpenSSH_9.9\r\n".to_owned(),
+        ] {
+            let mut talk = world.connect("api.test", 80).await;
+            talk.say(&request).await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 400 Bad Request"),
+                "{request}: {answer}"
+            );
+            assert!(!answer.contains("/smuggled"), "{request}: {answer}");
+            assert_eq!(world.denial().await.rule, "egress.http", "{request}");
+        }
+        let mut talk = world.connect("api.test", 80).await;
+        let large = "a".repeat(70_000);
+        talk.try_say(format!("GET / HTTP/1.1\r\nHost: api.test\r\nX: {large}\r\n\r\n"))
+            .await;
+        let answer = talk.hear_text().await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+        assert_eq!(heard.lines(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n").await;
+        let answer = talk.hear_text().await;
+        assert!(!answer.contains("200 OK"), "{answer}");
+        assert_eq!(
+            heard.lines(),
+            Vec::<String>::new(),
+            "no whole request has arrived"
+        );
+        assert_eq!(world.denial().await.rule, "egress.http");
+    });
+}
+
+#[test]
+fn a_host_that_rules_do_not_name_is_refused_in_words() {
+    within(async {
+        let world = World::with(&["api.test:80", "other.test:8080"]).await;
+        world.resolves("other.test", &[PUBLIC]);
+        let mut talk = world.connect("other.test", 80).await;
+        talk.say("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
+        let answer = talk.hear_text().await;
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
+        assert!(
+            answer.contains("egress.port: ") && answer.contains("other.test:80"),
+            "{answer}"
+        );
+        assert_eq!(world.denied()[0].0, "egress.port");
+        assert!(
+            world.looked_up.lock().expect("unharmed").is_empty(),
+            "nobody outside was asked"
+        );
+    });
+}
+
+#[test]
+fn methods_and_paths_are_judged_request_by_request() {
+    within(async {
+        let world = World::with(&["GET api.test:80/v1"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /v1/a HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.hear_until("\r\n\r\n/v1/a").await;
+        talk.say("POST /v1/a HTTP/1.1\r\nHost: api.test\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.request"),
+            "{answer}"
+        );
+        for target in ["/v2", "/v1/../v2", "/v1/%2e%2e/v2", "/v1x"] {
+            let mut talk = world.connect("api.test", 80).await;
+            talk.say(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
+                .await;
+            let answer = talk.hear_text().await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{target}: {answer}");
+        }
+        assert_eq!(heard.lines(), ["GET /v1/a HTTP/1.1"]);
+    });
+}
+
+#[test]
+fn plain_http_on_another_port_is_read_where_rules_need_it() {
+    within(async {
+        let world = World::with(&["GET api.test:8080/v1"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 8080);
+        let mut talk = world.connect("api.test", 8080).await;
+        talk.say("GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n").await;
+        talk.hear_until("\r\n\r\n/v1").await;
+        talk.say("DELETE /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n")
+            .await;
+        assert!(talk.hear_text().await.starts_with("HTTP/1.1 403"));
+        assert_eq!(heard.heads(), ["GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n"]);
+    });
+}
+
+#[test]
+fn a_body_in_chunks_arrives_in_chunks() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("POST /up HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await;
+        talk.say("3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").await;
+        talk.hear_until("\r\n\r\n/up").await;
+        let head = heard.heads().remove(0).to_ascii_lowercase();
+        assert!(
+            head.contains("transfer-encoding: chunked") && !head.contains("content-length"),
+            "{head}"
+        );
+        let body = String::from_utf8(heard.bodies().remove(0)).expect("text");
+        assert!(
+            body.contains("abc") && body.contains("defg") && body.ends_with("0\r\n\r\n"),
+            "{body}"
+        );
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("PUT /up HTTP/1.1\r\nHost: api.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+            .await;
+        assert_eq!(talk.hear_until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+        talk.say("abcd").await;
+        talk.hear_until("\r\n\r\n/up").await;
+        assert_eq!(heard.bodies(), [b"abcd"]);
+    });
+}
+
+#[test]
+fn a_client_of_http_1_0_is_answered_and_hung_up_on() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let heard = servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /old HTTP/1.0\r\n\r\n").await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.0 200 OK") && answer.ends_with("/old"),
+            "{answer}"
+        );
+        assert_eq!(heard.heads(), ["GET /old HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
+    });
+}
+
+#[test]
+fn a_client_that_half_closes_after_its_request_is_answered() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        servers::http(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /half HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.finish().await;
+        assert!(talk.hear_text().await.ends_with("/half"));
+    });
+}
+
+#[test]
+fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let (send, receive) = tokio::sync::mpsc::channel::<()>(1);
+        let receive = std::sync::Arc::new(tokio::sync::Mutex::new(receive));
+        serve(PUBLIC, 80, move |mut stream| {
+            let receive = receive.clone();
+            async move {
+                request(&mut stream).await.expect("a request");
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+                    .await
+                    .expect("said");
+                receive.lock().await.recv().await.expect("told to go on");
+                stream.write_all(b"data: 2\n\n").await.expect("said");
+            }
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /events HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.hear_until("data: 1\n\n").await;
+        send.send(()).await.expect("told");
+        talk.hear_until("data: 2\n\n").await;
+        assert_eq!(talk.hear_until("\r\n0\r\n\r\n").await, "\r\n0\r\n\r\n");
+    });
+}
+
+#[test]
+fn an_answer_that_is_cut_short_is_not_made_whole() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            request(&mut stream).await.expect("a request");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+                .await
+                .expect("said");
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.contains("abc") && !answer.ends_with("0\r\n\r\n"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn a_websocket_is_opened_and_then_not_read() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            let (head, _) = request(&mut stream).await.expect("a request");
+            let lower = head.to_ascii_lowercase();
+            assert!(
+                lower.contains("upgrade: websocket") && lower.contains("connection: upgrade"),
+                "{head}"
+            );
+            stream
+                .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n\x81\x02hi")
+                .await
+                .expect("said");
+            let mut frame = [0; 4];
+            stream.read_exact(&mut frame).await.expect("heard");
+            stream.write_all(&frame).await.expect("said");
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n")
+            .await;
+        let head = talk.hear_until("\r\n\r\n").await;
+        assert!(
+            head.starts_with("HTTP/1.1 101") && head.contains("x\r\n"),
+            "{head}"
+        );
+        assert_eq!(talk.hear(4).await, b"\x81\x02hi");
+        talk.say(b"\0\n\r\xff").await;
+        assert_eq!(talk.hear_all().await, (b"\0\n\r\xff".to_vec(), End::Closed));
+    });
+}
+
+#[test]
+fn a_websocket_is_refused_where_requests_have_to_be_read() {
+    within(async {
+        let world = World::with(&["GET api.test:80/ws"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 403") && answer.contains("a WebSocket is not read"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            request(&mut stream).await.expect("a request");
+            let answer =
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nbytes";
+            stream.write_all(answer).await.expect("said");
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        let answer = talk.hear_text().await;
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_as_that() {
+    within(async {
+        let world = World::with(&["api.test:80", "nowhere.test:80"]).await;
+        world.resolves("api.test", &["93.184.216.99"]);
+        for (name, why) in [("api.test", "no way there"), ("nowhere.test", "does not resolve")] {
+            let mut talk = world.connect(name, 80).await;
+            talk.say(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 502") && answer.contains(why),
+                "{answer}"
+            );
+            assert_eq!(world.denied()[0].0, "egress.unreachable");
+        }
+    });
+}
+
+#[test]
+fn an_upload_that_is_refused_still_hears_why() {
+    within(async {
+        let world = World::with(&["GET api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say(format!(
+            "PUT / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {}\r\n\r\n",
+            512 * 1024
+        ))
+        .await;
+        talk.try_say(vec![b'a'; 512 * 1024]).await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.request"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            request(&mut stream).await.expect("a request");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin")
+                .await
+                .expect("said");
+            drop(stream.read_u8().await);
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("GET /v1 HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.hear_until("begin").await;
+        world.set_rules(&["GET api.test:80/v1"]);
+        let more = tokio::time::timeout(Duration::from_millis(200), talk.0.read_u8()).await;
+        assert!(more.is_err(), "these rules still allow it");
+        world.set_rules(&["GET api.test:80/v2"]);
+        patiently(talk.hear_all()).await;
+        assert_eq!(world.denial().await.rule, "egress.request");
+    });
+}

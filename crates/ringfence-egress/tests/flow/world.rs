@@ -1,0 +1,399 @@
+//! A sandbox's way out, and an Internet for it: names that resolve as a story says, at addresses that look public.
+
+use hickory_proto::{
+    op::{Message, MessageType, OpCode, Query, ResponseCode},
+    rr::{
+        Name, RData, Record, RecordType,
+        rdata::{A, AAAA},
+    },
+};
+use ringfence_egress::{
+    Happened, Lease, Limits, Outside, OutsideSettings, Rules, Sockets, Traffic, Who, open,
+};
+use std::{
+    collections::HashMap,
+    io::Write,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::OwnedFd,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream, UdpSocket},
+    sync::watch,
+};
+
+/// Set in the process that runs below `unshare`.
+const INSIDE: &str = "RINGFENCE_EGRESS_INSIDE";
+/// Where the sandbox's resolver asks, and where its proxy is.
+pub const DOOR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const RESOLVER: &str = "127.0.0.53:53";
+/// Addresses on the loopback of the network: the first two look public.
+pub const PUBLIC: &str = "93.184.216.34";
+pub const PUBLIC_TOO: &str = "93.184.216.35";
+pub const PRIVATE: &str = "10.0.0.5";
+/// No story waits for longer for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs a story in a network of its own.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test runs itself again, below unshare"
+)]
+pub fn within<Story: Future<Output = ()>>(story: Story) {
+    if std::env::var(INSIDE).is_ok() {
+        set_up();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        return runtime.expect("a runtime").block_on(story);
+    }
+    let path = std::any::type_name::<Story>();
+    let name = path
+        .split_once("::")
+        .and_then(|(_, name)| name.strip_suffix("::{{closure}}"));
+    let run = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--"])
+        .arg(std::env::current_exe().expect("this test"))
+        .args([
+            "--exact",
+            name.expect("the story's name"),
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env(INSIDE, "yes")
+        .output()
+        .expect("unshare is here");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (said(&run.stdout), said(&run.stderr));
+    assert!(run.status.success() && out.contains("1 passed"), "{out}\n{err}");
+}
+
+#[allow(clippy::disallowed_methods, reason = "the network is set up by its tool")]
+fn set_up() {
+    let mut ip = std::process::Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("ip (iproute2) is here");
+    let mut lines = ip.stdin.take().expect("its input");
+    writeln!(lines, "link set lo up\nroute add local 198.18.0.0/15 dev lo").expect("written");
+    for address in [PUBLIC, PUBLIC_TOO, PRIVATE] {
+        writeln!(lines, "address add {address}/32 dev lo").expect("written");
+    }
+    drop(lines);
+    assert!(ip.wait().expect("ip").success());
+}
+
+/// What a name resolves to, one list after the other, the last for good.
+pub type Zone = HashMap<String, Vec<Vec<IpAddr>>>;
+
+/// A sandbox with a way out.
+pub struct World {
+    pub lease: Lease,
+    pub rules: watch::Sender<Arc<Rules>>,
+    pub told: Arc<Mutex<Vec<Happened>>>,
+    /// Names that the Internet was asked for.
+    pub looked_up: Arc<Mutex<Vec<String>>>,
+    zone: Arc<Mutex<Zone>>,
+}
+
+/// What a story wants to be other than usual.
+pub struct Wish {
+    pub rules: Vec<&'static str>,
+    pub private: Vec<&'static str>,
+    pub limits: Limits,
+}
+
+impl Wish {
+    pub fn rules(rules: &[&'static str]) -> Self {
+        Self {
+            rules: rules.to_vec(),
+            private: Vec::new(),
+            limits: Limits {
+                connections: 64,
+                connections_per_namespace: 256,
+                bytes_out: u64::MAX,
+                bytes_in: u64::MAX,
+                connection_time: Duration::from_secs(60),
+                idle: Duration::from_secs(30),
+                connect: Duration::from_secs(5),
+                hello: Duration::from_secs(5),
+            },
+        }
+    }
+
+    pub fn private(mut self, private: &[&'static str]) -> Self {
+        self.private = private.to_vec();
+        self
+    }
+
+    pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.limits);
+        self
+    }
+
+    pub async fn world(self) -> World {
+        let zone = Arc::new(Mutex::new(Zone::new()));
+        let looked_up = Arc::new(Mutex::new(Vec::new()));
+        let resolver = UdpSocket::bind(RESOLVER).await.expect("the Internet's resolver");
+        tokio::spawn(resolve(resolver, zone.clone(), looked_up.clone()));
+        let settings = OutsideSettings {
+            resolvers: vec![RESOLVER.parse().expect("an address")],
+            private: self
+                .private
+                .iter()
+                .map(|rule| rule.parse().expect("a rule"))
+                .collect(),
+            limits: self.limits,
+        };
+        let outside = Outside::new(settings).expect("an outside");
+        let rules = Rules::parse(&self.rules).expect("rules");
+        let ports = rules
+            .ports()
+            .into_iter()
+            .map(|port| (port, listen(Ipv4Addr::UNSPECIFIED, port)))
+            .collect();
+        let dns_udp = std::net::UdpSocket::bind((DOOR, 53)).expect("the sandbox's resolver");
+        let sockets = Sockets {
+            dns_udp: dns_udp.into(),
+            dns_tcp: listen(DOOR, 53),
+            proxy: listen(DOOR, 3128),
+            observer: None,
+            ports,
+        };
+        let (sender, rules) = watch::channel(Arc::new(rules));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = told.clone();
+        let who = Who {
+            namespace: "default".to_owned().try_into().expect("a namespace"),
+            id: "test".to_owned(),
+        };
+        let tell = Arc::new(move |what| tell.lock().expect("unharmed").push(what));
+        let lease = open(&outside, who, sockets, rules, tell).expect("a lease");
+        World {
+            lease,
+            rules: sender,
+            told,
+            looked_up,
+            zone,
+        }
+    }
+}
+
+/// A listener as a sandbox's helper makes it; the Internet listens on the same ports elsewhere on this machine.
+pub fn listen(address: Ipv4Addr, port: u16) -> OwnedFd {
+    let listener = bound(SocketAddr::from((address, port)))
+        .listen(1024)
+        .expect("listening");
+    listener.into_std().expect("a listener").into()
+}
+
+/// A socket that shares its port with one at another address.
+pub fn bound(address: SocketAddr) -> TcpSocket {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }
+    .expect("a socket");
+    socket.set_reuseport(true).expect("shared");
+    socket.set_reuseaddr(true).expect("shared");
+    socket.bind(address).expect("bound");
+    socket
+}
+
+impl World {
+    pub async fn with(rules: &[&'static str]) -> Self {
+        Wish::rules(rules).world().await
+    }
+
+    /// From now on the name resolves to these addresses.
+    pub fn resolves(&self, name: &str, addresses: &[&str]) {
+        self.resolves_in_turn(name, &[addresses]);
+    }
+
+    /// From now on the name resolves to these, one after the other.
+    pub fn resolves_in_turn(&self, name: &str, turns: &[&[&str]]) {
+        let turns = turns.iter().map(|turn| {
+            turn.iter()
+                .map(|text| text.parse().expect("an address"))
+                .collect()
+        });
+        self.zone
+            .lock()
+            .expect("unharmed")
+            .insert(name.to_owned(), turns.collect());
+    }
+
+    pub fn set_rules(&self, rules: &[&str]) {
+        self.rules
+            .send_replace(Arc::new(Rules::parse(rules).expect("rules")));
+    }
+
+    /// What the sandbox's program is told of a name.
+    pub async fn lookup(&self, name: &str) -> Result<Ipv4Addr, ResponseCode> {
+        lookup(name).await
+    }
+
+    /// Connects as a program does: by name.
+    pub async fn connect(&self, name: &str, port: u16) -> Talk {
+        let address = self.lookup(name).await.expect("an address");
+        Talk::to((address, port)).await
+    }
+
+    pub async fn proxy(&self) -> Talk {
+        Talk::to((DOOR, 3128)).await
+    }
+
+    /// The rules that denied something since the last report, with what they denied.
+    pub fn denied(&self) -> Vec<(String, String)> {
+        let denials = self.lease.take_report().denials;
+        denials
+            .into_iter()
+            .map(|denial| (denial.rule, denial.what))
+            .collect()
+    }
+
+    /// The report, once there is a denial in it.
+    pub async fn denial(&self) -> ringfence_types::Denial {
+        for _ in 0..200 {
+            if let Some(denial) = self.lease.take_report().denials.into_iter().next() {
+                return denial;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nothing was denied");
+    }
+
+    pub fn report(&self) -> Traffic {
+        self.lease.take_report()
+    }
+}
+
+pub async fn lookup(name: &str) -> Result<Ipv4Addr, ResponseCode> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+    let mut query = Message::query();
+    query.metadata.recursion_desired = true;
+    query.add_query(Query::query(
+        Name::from_ascii(format!("{name}.")).expect("a name"),
+        RecordType::A,
+    ));
+    socket
+        .send_to(&query.to_vec().expect("a query"), (DOOR, 53))
+        .await
+        .expect("sent");
+    let mut answer = [0; 4096];
+    let (bytes, _) = patiently(socket.recv_from(&mut answer)).await.expect("an answer");
+    let answer = Message::from_vec(&answer[..bytes]).expect("an answer");
+    let address = answer.answers.iter().find_map(|record| match record.data {
+        RData::A(address) => Some(address.0),
+        _ => None,
+    });
+    address.ok_or(answer.metadata.response_code)
+}
+
+/// The Internet's resolver.
+async fn resolve(socket: UdpSocket, zone: Arc<Mutex<Zone>>, looked_up: Arc<Mutex<Vec<String>>>) {
+    let mut query = [0; 4096];
+    while let Ok((bytes, from)) = socket.recv_from(&mut query).await {
+        let query = Message::from_vec(&query[..bytes]).expect("a query");
+        let answer = answered(&query, &mut zone.lock().expect("unharmed"), &looked_up);
+        socket.send_to(&answer, from).await.expect("sent");
+    }
+}
+
+fn answered(query: &Message, zone: &mut Zone, looked_up: &Mutex<Vec<String>>) -> Vec<u8> {
+    let asked = query.queries.first().expect("a question").clone();
+    let name = asked.name().to_ascii().trim_end_matches('.').to_owned();
+    let mut answer = Message::response(query.metadata.id, OpCode::Query);
+    answer.metadata.message_type = MessageType::Response;
+    answer.add_query(asked.clone());
+    match zone.get_mut(&name) {
+        None => answer.metadata.response_code = ResponseCode::NXDomain,
+        Some(turns) => {
+            for address in &turns[0] {
+                let data = match (address, asked.query_type()) {
+                    (IpAddr::V4(address), RecordType::A) => RData::A(A(*address)),
+                    (IpAddr::V6(address), RecordType::AAAA) => RData::AAAA(AAAA(*address)),
+                    _ => continue,
+                };
+                answer.add_answer(Record::from_rdata(asked.name().clone(), 0, data));
+            }
+            if turns.len() > 1 && asked.query_type() == RecordType::A {
+                turns.remove(0);
+            }
+        }
+    }
+    looked_up.lock().expect("unharmed").push(name);
+    answer.to_vec().expect("an answer")
+}
+
+/// No story hangs.
+pub async fn patiently<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+}
+
+/// A program's end of a connection.
+pub struct Talk(pub TcpStream);
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Closed,
+    Reset,
+}
+
+impl Talk {
+    pub async fn to(address: (Ipv4Addr, u16)) -> Self {
+        Self(patiently(TcpStream::connect(address)).await.expect("connected"))
+    }
+
+    pub async fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        patiently(self.0.write_all(bytes.as_ref())).await.expect("said");
+    }
+
+    /// Says it, whether or not anybody still listens.
+    pub async fn try_say(&mut self, bytes: impl AsRef<[u8]>) {
+        drop(patiently(self.0.write_all(bytes.as_ref())).await);
+    }
+
+    /// Has nothing more to say.
+    pub async fn finish(&mut self) {
+        self.0.shutdown().await.expect("shut down");
+    }
+
+    /// Exactly so many bytes.
+    pub async fn hear(&mut self, bytes: usize) -> Vec<u8> {
+        let mut heard = vec![0; bytes];
+        patiently(self.0.read_exact(&mut heard)).await.expect("heard");
+        heard
+    }
+
+    /// Everything until these bytes.
+    pub async fn hear_until(&mut self, end: &str) -> String {
+        let mut heard = Vec::new();
+        while !heard.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            match patiently(self.0.read(&mut byte)).await {
+                Ok(1..) => heard.push(byte[0]),
+                other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&heard)),
+            }
+        }
+        String::from_utf8(heard).expect("text")
+    }
+
+    /// Everything until the end, and which end that was.
+    pub async fn hear_all(&mut self) -> (Vec<u8>, End) {
+        let mut heard = Vec::new();
+        let end = patiently(self.0.read_to_end(&mut heard)).await;
+        (heard, if end.is_ok() { End::Closed } else { End::Reset })
+    }
+
+    pub async fn hear_text(&mut self) -> String {
+        String::from_utf8(self.hear_all().await.0).expect("text")
+    }
+}
