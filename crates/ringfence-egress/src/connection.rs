@@ -88,17 +88,13 @@ pub(crate) async fn by_proxy(course: Arc<Course>, client: Client) {
 pub(crate) async fn carry(course: Arc<Course>, mut client: Client, to: Destination, ready: Option<Upstream>) {
     match approach(&course, &mut client, &to, ready).await {
         Ok(Onward::Tunnel(upstream)) => {
-            course.does(Act::Passing(to));
             let said = Said {
                 by_client: &client.read,
                 by_upstream: &[],
             };
             ended(tunnel::join(&course, &mut Ends::new(client.stream, upstream), said).await);
         }
-        Ok(Onward::Bytes(upstream)) => {
-            course.does(Act::Passing(to.clone()));
-            bytes(&course, client, &to, upstream).await;
-        }
+        Ok(Onward::Bytes(upstream)) => bytes(&course, client, &to, upstream).await,
         Ok(Onward::Requests(ready)) => {
             let next = http::serve(&course, client, Front::Straight(to), ready).await;
             joined(&course, next).await;
@@ -142,7 +138,8 @@ async fn approach(
         Err(refusal) => return Err(Stop::reset(refusal)),
     };
     if to.port != TLS_PORT && to.port != HTTP_PORT && passage == Passage::Free {
-        return Ok(Onward::Bytes(upstream(course, to, ready, Stop::reset).await?));
+        let upstream = upstream(course, to, ready, Stop::reset).await?;
+        return Ok(Onward::Bytes(upstream));
     }
     let limit = course.border.outside.limits().hello;
     match greeting(&mut client.stream, &mut client.read, to, limit).await? {
@@ -173,17 +170,20 @@ async fn tls(
     }
 }
 
-/// The connection to the outside: the one there is, or a new one.
+/// The connection to the outside that bytes will pass over: the one there is, or a new one.
 async fn upstream(
     course: &Course,
     to: &Destination,
     ready: Option<Upstream>,
     stop: impl FnOnce(Refusal) -> Stop,
 ) -> Result<Upstream, Stop> {
-    match ready {
+    let upstream = match ready {
         Some(upstream) => Ok(upstream),
-        None => course.border.dial(to).await.map_err(stop),
-    }
+        None => course.border.dial(to).await,
+    };
+    upstream
+        .and_then(|upstream| course.passes(to).map(|()| upstream))
+        .map_err(stop)
 }
 
 /// A port of no protocol that is known here. Some servers speak first, so both directions run; what the client says first

@@ -2,7 +2,10 @@
 //! longer allow it end it. One clock and one look at the rules for all kinds of connections.
 
 use crate::{
-    Destination, Host, RefusalRule, Rules, Verdict, Why, border::Border, outside::verdict, refusal::Refusal,
+    Destination, Host, RefusalRule, Rules, Verdict, Why,
+    border::Border,
+    outside::verdict,
+    refusal::{Refusal, shown},
 };
 use std::{
     sync::{
@@ -61,6 +64,14 @@ impl Course {
     /// It does something else from now on.
     pub(crate) fn does(&self, act: Act) {
         *self.act.lock().unwrap_or_else(PoisonError::into_inner) = act;
+    }
+
+    /// Bytes pass from now on that nobody reads, if the rules allow that. It is said first and looked at then, so that a
+    /// change of the rules in between is seen by one of the two.
+    pub(crate) fn passes(&self, to: &Destination) -> Result<(), Refusal> {
+        let act = Act::Passing(to.clone());
+        self.does(act.clone());
+        allowed(&self.border.rules_now(), &act)
     }
 
     fn act(&self) -> Act {
@@ -165,7 +176,7 @@ pub(crate) fn asked(rules: &Rules, to: &Destination, method: &str, target: &str)
     };
     answer.map_err(|why| {
         let path = target.split_once('?').map_or(target, |(path, _)| path);
-        let what = format!("{} {to}{}", method, crate::refusal::shown(path.as_bytes()));
+        let what = format!("{} {to}{}", shown(method.as_bytes()), shown(path.as_bytes()));
         refused(to, &why, &what)
     })
 }

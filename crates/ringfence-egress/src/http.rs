@@ -262,7 +262,7 @@ impl Desk {
         body: Incoming,
     ) -> Result<Response<Answer>, Refusal> {
         let Wanted { to, target, .. } = &wanted;
-        let method = parts.method.to_string();
+        let method = shown(parts.method.as_str().as_bytes());
         // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
         let (act_to, act_target) = (to.clone(), target.clone());
         self.course.does(Act::Asking {
@@ -381,9 +381,9 @@ impl Desk {
                 "it answered with a protocol that nobody had asked for",
             ));
         }
+        self.course.passes(&wanted.to)?;
         request::ask_for_websocket(&mut parts.headers);
         self.gate.pass_all();
-        self.course.does(Act::Passing(wanted.to.clone()));
         self.agree(Agreed::WebSocket(line));
         Ok(Response::from_parts(parts, Either::Left(Full::default())))
     }

@@ -9,6 +9,8 @@ use std::fmt::{self, Write as _};
 const LAYER: &str = "egress";
 /// Of a stranger's text so much is shown.
 const SHOWN_CHARS_MAX: usize = 120;
+/// What was refused is said in so many characters.
+const WHAT_CHARS_MAX: usize = 600;
 
 /// Which promise of the way out it would have broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +81,12 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// About a connection to `to`.
-    pub(crate) fn of(rule: RefusalRule, to: &Destination, what: String, hint: &str) -> Self {
+    pub(crate) fn of(rule: RefusalRule, to: &Destination, mut what: String, hint: &str) -> Self {
+        // Rules can name many ports or paths; so many characters are enough to see what is meant.
+        if let Some((end, _)) = what.char_indices().nth(WHAT_CHARS_MAX) {
+            what.truncate(end);
+            what.push_str("...");
+        }
         Self {
             rule,
             host: Some(to.host.to_string()),

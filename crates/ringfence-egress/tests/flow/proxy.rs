@@ -1,1 +1,263 @@
-//! To come.
+//! Programs that want a proxy: the same identity and the same rules as for those that want none.
+
+use crate::{
+    servers::{self, echo},
+    tls::hello,
+    world::{End, PUBLIC, PUBLIC_TOO, World, within},
+};
+
+async fn world() -> World {
+    let world = World::with(&["api.test:443", "api.test:80", "api.test:5432", "*.wild.test:80"]).await;
+    world.resolves("api.test", &[PUBLIC]);
+    world
+}
+
+#[test]
+fn connect_is_a_tunnel_to_a_host_that_rules_name() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let mut talk = world.proxy().await;
+        talk.say("CONNECT API.test:443 HTTP/1.1\r\nHost: API.test:443\r\nUser-Agent: a\r\n\r\n")
+            .await;
+        let head = talk.hear_until("\r\n\r\n").await;
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\n") && !head.to_lowercase().contains("content-length"),
+            "{head}"
+        );
+        let bytes = hello("api.test");
+        talk.say(&bytes).await;
+        assert_eq!(talk.hear(bytes.len()).await, bytes);
+        assert_eq!(world.report().reached[0].connections, 1);
+    });
+}
+
+#[test]
+fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        for (bytes, rule) in [
+            (hello("evil.test"), "egress.sni"),
+            (b"SSH-2.0-OpenSSH_9.9\r\n".to_vec(), "egress.not_tls"),
+            (
+                b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n".to_vec(),
+                "egress.not_tls",
+            ),
+        ] {
+            let mut talk = world.proxy().await;
+            // What follows at once is as good as what follows later.
+            talk.say(
+                [
+                    b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\n\r\n",
+                    &bytes[..],
+                ]
+                .concat(),
+            )
+            .await;
+            talk.hear_until("\r\n\r\n").await;
+            let (heard, _) = talk.hear_all().await;
+            assert!(heard.is_empty() || heard[0] == 0x15, "{heard:?}");
+            assert_eq!(world.denial().await.rule, rule);
+        }
+    });
+}
+
+#[test]
+fn connect_opens_the_ports_that_rules_name_and_no_others() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 5432);
+        let mut talk = world.proxy().await;
+        talk.say("CONNECT api.test:5432 HTTP/1.0\r\n\r\n").await;
+        assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        for port in [22, 25, 53, 3306, 6379] {
+            let mut talk = world.proxy().await;
+            talk.say(format!(
+                "CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n"
+            ))
+            .await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 403 Forbidden") && answer.contains("egress.port"),
+                "{answer}"
+            );
+            assert!(
+                answer.contains(&format!("`api.test:{port}`")),
+                "the hint: {answer}"
+            );
+            assert_eq!(world.denial().await.rule, "egress.port");
+        }
+    });
+}
+
+#[test]
+fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
+    within(async {
+        let world = world().await;
+        for host in [
+            "api.test",
+            "api.test:0",
+            "api.test:65536",
+            "api.test:443:1",
+            ":443",
+            "",
+            "allowed@evil.test:443",
+            "evil.test%00.api.test:443",
+            "::ffff:1.2.3.4%x.api.test:443",
+            "[::ffff:1.2.3.4%25x]:443",
+            "127.1:443",
+            "0x7f.0.0.1:443",
+            "api.test:443\r\nX-A: b",
+            "api .test:443",
+            "api.test:443/path",
+            "\u{430}pi.test:443",
+        ] {
+            let mut talk = world.proxy().await;
+            talk.say(format!("CONNECT {host} HTTP/1.1\r\nHost: api.test:443\r\n\r\n"))
+                .await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 400 Bad Request"),
+                "{host:?}: {answer}"
+            );
+            assert_eq!(world.denial().await.rule, "egress.http", "{host:?}");
+        }
+        let mut talk = world.proxy().await;
+        let long = "a".repeat(300);
+        talk.say(format!("CONNECT {long}.test:443 HTTP/1.1\r\nHost: a\r\n\r\n"))
+            .await;
+        assert!(talk.hear_text().await.starts_with("HTTP/1.1 400"));
+        assert!(world.looked_up.lock().expect("unharmed").is_empty());
+    });
+}
+
+#[test]
+fn addresses_are_reached_by_the_operators_networks_only() {
+    within(async {
+        let world = World::with(&["93.184.216.34/32:5432", "api.test:5432"]).await;
+        echo(PUBLIC, 5432);
+        let mut talk = world.proxy().await;
+        talk.say(format!(
+            "CONNECT {PUBLIC}:5432 HTTP/1.1\r\nHost: {PUBLIC}:5432\r\n\r\n"
+        ))
+        .await;
+        assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        for (host, rule) in [
+            (format!("{PUBLIC_TOO}:5432"), "egress.address"),
+            ("169.254.169.254:80".to_owned(), "egress.address"),
+            ("[::1]:5432".to_owned(), "egress.address"),
+            (format!("{PUBLIC}:22"), "egress.port"),
+        ] {
+            let mut talk = world.proxy().await;
+            talk.say(format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+                .await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 403") && answer.contains(rule),
+                "{answer}"
+            );
+        }
+    });
+}
+
+#[test]
+fn requests_to_the_proxy_are_judged_one_by_one() {
+    within(async {
+        let world = World::with(&["api.test:80", "other.test:8080"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        world.resolves("other.test", &[PUBLIC_TOO]);
+        let (heard, heard_too) = (servers::http(PUBLIC, 80), servers::http(PUBLIC_TOO, 8080));
+        let mut talk = world.proxy().await;
+        talk.say("GET http://api.test/1 HTTP/1.1\r\nHost: api.test\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic YTpi\r\n\r\n")
+            .await;
+        talk.hear_until("\r\n\r\n/1").await;
+        talk.say("GET http://other.test:8080/2 HTTP/1.1\r\nHost: other.test:8080\r\n\r\n")
+            .await;
+        talk.hear_until("\r\n\r\n/2").await;
+        talk.say("GET http://evil.test/3 HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+            .await;
+        let (answer, end) = talk.hear_all().await;
+        let answer = String::from_utf8(answer).expect("text");
+        assert!(
+            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.name"),
+            "{answer}"
+        );
+        assert_eq!(end, End::Closed);
+        assert_eq!(heard.heads(), ["GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
+        assert_eq!(
+            heard_too.heads(),
+            ["GET /2 HTTP/1.1\r\nHost: other.test:8080\r\n\r\n"]
+        );
+    });
+}
+
+#[test]
+fn a_request_to_the_proxy_that_names_two_hosts_is_for_nobody() {
+    within(async {
+        let world = world().await;
+        let heard = servers::http(PUBLIC, 80);
+        for (request, status) in [
+            ("GET http://api.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403"),
+            ("GET http://evil.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "403"),
+            ("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
+            ("GET https://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
+            ("GET http://a@api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
+            ("GET ftp://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
+        ] {
+            let mut talk = world.proxy().await;
+            talk.say(request).await;
+            let answer = talk.hear_text().await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{request}: {answer}"
+            );
+        }
+        assert!(heard.heads().is_empty());
+    });
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_told_before_the_tunnel() {
+    within(async {
+        let world = World::with(&["gone.test:443"]).await;
+        let mut talk = world.proxy().await;
+        talk.say("CONNECT gone.test:443 HTTP/1.1\r\nHost: gone.test:443\r\n\r\n")
+            .await;
+        let answer = talk.hear_text().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 502") && answer.contains("does not resolve"),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn names_below_a_wildcard_are_counted_here_too() {
+    within(async {
+        let world = world().await;
+        let mut refused = 0;
+        for number in 0..100 {
+            let mut talk = world.proxy().await;
+            talk.say(format!(
+                "GET http://n{number}.wild.test/ HTTP/1.1\r\nHost: n{number}.wild.test\r\n\r\n"
+            ))
+            .await;
+            let answer = talk.hear_text().await;
+            refused += usize::from(answer.contains("egress.limit"));
+        }
+        assert_eq!(refused, 100 - ringfence_egress::BELOW_MAX);
+        let asked: std::collections::BTreeSet<String> = world
+            .looked_up
+            .lock()
+            .expect("unharmed")
+            .iter()
+            .cloned()
+            .collect();
+        assert_eq!(asked.len(), ringfence_egress::BELOW_MAX, "the others never left");
+    });
+}

@@ -1,1 +1,307 @@
-//! To come.
+//! TLS: who the handshake is for has to be who the connection is for; nothing else passes where only TLS does.
+
+use crate::{
+    servers::echo,
+    world::{End, PUBLIC, Talk, World, patiently, within},
+};
+use tokio::io::AsyncReadExt;
+
+/// `access_denied`, as every TLS client reads it.
+const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 0x31];
+const SERVER_NAME: u16 = 0;
+const PADDING: u16 = 21;
+const ECH: u16 = 0xfe0d;
+
+/// A ClientHello in one record.
+pub fn hello(name: &str) -> Vec<u8> {
+    record(&message(&[(SERVER_NAME, sni(name))]))
+}
+
+fn sni(name: &str) -> Vec<u8> {
+    let name = [&[0], &length(name.len())[..], name.as_bytes()].concat();
+    [&length(name.len()), &name[..]].concat()
+}
+
+fn length(bytes: usize) -> [u8; 2] {
+    u16::try_from(bytes).expect("short").to_be_bytes()
+}
+
+fn message(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    let mut list = Vec::new();
+    for (kind, bytes) in extensions {
+        list.extend(kind.to_be_bytes());
+        list.extend(length(bytes.len()));
+        list.extend(bytes);
+    }
+    body.extend(length(list.len()));
+    body.extend(list);
+    let [high, low] = length(body.len());
+    [&[1, 0, high, low], &body[..]].concat()
+}
+
+fn record(bytes: &[u8]) -> Vec<u8> {
+    [&[0x16, 3, 1], &length(bytes.len())[..], bytes].concat()
+}
+
+async fn world() -> World {
+    let world = World::with(&["api.test:443", "api.test:8443", "other.test:443"]).await;
+    world.resolves("api.test", &[PUBLIC]);
+    world.resolves("other.test", &[PUBLIC]);
+    world
+}
+
+#[test]
+fn tls_for_the_host_of_the_connection_passes_as_it_is() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let mut talk = world.connect("api.test", 443).await;
+        let bytes = [hello("api.test"), b"\x17\x03\x03\x00\x03abc".to_vec()].concat();
+        talk.say(&bytes).await;
+        assert_eq!(talk.hear(bytes.len()).await, bytes);
+        talk.finish().await;
+        assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
+        assert!(world.denied().is_empty());
+    });
+}
+
+#[test]
+fn a_hello_in_pieces_passes_as_it_is() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let message = message(&[(PADDING, vec![0; 3000]), (SERVER_NAME, sni("API.test"))]);
+        let bytes: Vec<u8> = message.chunks(700).flat_map(record).collect();
+        let mut talk = world.connect("api.test", 443).await;
+        talk.0.set_nodelay(true).expect("at once");
+        for piece in bytes.chunks(1000) {
+            talk.say(piece).await;
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(talk.hear(bytes.len()).await, bytes);
+    });
+}
+
+#[test]
+fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
+    within(async {
+        let world = world().await;
+        let connections = echo(PUBLIC, 443);
+        let nobody = record(&message(&[]));
+        let address = record(&message(&[(SERVER_NAME, sni("93.184.216.34"))]));
+        let hidden = record(&message(&[(SERVER_NAME, sni("api.test")), (ECH, vec![0; 40])]));
+        let split: Vec<u8> = message(&[(SERVER_NAME, sni("evil.test"))])
+            .chunks(20)
+            .flat_map(record)
+            .collect();
+        for (bytes, rule) in [
+            (hello("evil.test"), "egress.sni"),
+            (hello("other.test"), "egress.sni"),
+            (hello("api.test.evil.test"), "egress.sni"),
+            (split, "egress.sni"),
+            (nobody, "egress.sni"),
+            (address, "egress.sni"),
+            (hidden, "egress.ech"),
+        ] {
+            let mut talk = world.connect("api.test", 443).await;
+            talk.say(&bytes).await;
+            assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed), "{rule}");
+            assert_eq!(world.denied()[0].0, rule);
+        }
+        assert_eq!(*connections.lock().expect("unharmed"), 0);
+        assert!(
+            world.looked_up.lock().expect("unharmed").is_empty(),
+            "nobody was even looked up"
+        );
+    });
+}
+
+#[test]
+fn where_only_tls_passes_nothing_else_does() {
+    within(async {
+        let world = world().await;
+        let connections = echo(PUBLIC, 443);
+        for bytes in [
+            &b"SSH-2.0-OpenSSH_9.9\r\n"[..],
+            b"*1\r\n$4\r\nPING\r\n",
+            b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n",
+            b"\0",
+        ] {
+            let mut talk = world.connect("api.test", 443).await;
+            talk.say(bytes).await;
+            assert_eq!(talk.hear_all().await, (Vec::new(), End::Reset), "{bytes:?}");
+            assert_eq!(world.denied()[0].0, "egress.not_tls");
+        }
+        let mut malformed = hello("api.test");
+        malformed[9] = 9;
+        let mut talk = world.connect("api.test", 443).await;
+        talk.say(&malformed).await;
+        assert_eq!(talk.hear_all().await.0, ALERT);
+        assert_eq!(world.denied()[0].0, "egress.not_tls");
+        assert_eq!(*connections.lock().expect("unharmed"), 0);
+    });
+}
+
+#[test]
+fn on_any_port_tls_has_to_be_for_the_host_of_the_connection() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 8443);
+        let mut talk = world.connect("api.test", 8443).await;
+        let well = hello("api.test");
+        talk.say(&well).await;
+        assert_eq!(talk.hear(well.len()).await, well);
+        let mut talk = world.connect("api.test", 8443).await;
+        talk.say(hello("evil.test")).await;
+        assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed));
+        assert_eq!(world.denied()[0].0, "egress.sni");
+        let mut talk = world.connect("api.test", 8443).await;
+        talk.say("not TLS, and not on its port").await;
+        assert_eq!(talk.hear(28).await, b"not TLS, and not on its port");
+    });
+}
+
+#[test]
+fn tls_on_the_port_of_http_is_tls() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        echo(PUBLIC, 80);
+        let mut talk = world.connect("api.test", 80).await;
+        let well = hello("api.test");
+        talk.say(&well).await;
+        assert_eq!(talk.hear(well.len()).await, well);
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say(hello("evil.test")).await;
+        assert_eq!(talk.hear_all().await.0, ALERT);
+    });
+}
+
+#[test]
+fn tls_that_would_have_to_be_read_is_refused_with_the_reason() {
+    within(async {
+        let world = World::with(&["GET api.test:443/v1", "GET api.test:8080"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        for port in [443, 8080] {
+            let mut talk = world.connect("api.test", port).await;
+            talk.say(hello("api.test")).await;
+            assert_eq!(talk.hear_all().await.0, ALERT);
+            let denial = world.denial().await;
+            assert_eq!(denial.rule, "egress.request");
+            assert!(denial.what.contains("is not read here"), "{denial:?}");
+        }
+    });
+}
+
+#[test]
+fn a_tunnel_is_cut_when_rules_no_longer_allow_it_and_not_before() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let mut talk = world.connect("api.test", 443).await;
+        let mut other = world.connect("other.test", 443).await;
+        for (talk, name) in [(&mut talk, "api.test"), (&mut other, "other.test")] {
+            let bytes = hello(name);
+            talk.say(&bytes).await;
+            assert_eq!(talk.hear(bytes.len()).await, bytes);
+        }
+        world.set_rules(&["api.test:443", "new.test:443"]);
+        assert_eq!(patiently(other.hear_all()).await, (Vec::new(), End::Reset));
+        let denial = world.denial().await;
+        assert_eq!(
+            (denial.rule.as_str(), denial.hint.contains("other.test:443")),
+            ("egress.name", true)
+        );
+        talk.say("still here").await;
+        assert_eq!(talk.hear(10).await, b"still here");
+        world.set_rules(&["GET api.test:443/v1"]);
+        assert_eq!(patiently(talk.hear_all()).await, (Vec::new(), End::Reset));
+        assert_eq!(world.denial().await.rule, "egress.request");
+    });
+}
+
+#[test]
+fn closing_the_lease_cuts_what_is_open_and_tells_it_all() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let mut talk = world.connect("api.test", 443).await;
+        let bytes = hello("api.test");
+        talk.say(&bytes).await;
+        talk.hear(bytes.len()).await;
+        let told = world.told.clone();
+        let traffic = patiently(world.lease.close()).await;
+        assert_eq!(traffic.reached[0].bytes_in, bytes.len() as u64);
+        assert_eq!(patiently(talk.hear_all()).await.1, End::Reset);
+        let told = told.lock().expect("unharmed").clone();
+        assert!(
+            told.iter()
+                .any(|what| matches!(what, ringfence_egress::Happened::Closed { bytes_out: 1.., .. }))
+        );
+    });
+}
+
+#[test]
+fn dropping_the_lease_cuts_what_is_open() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let mut talk = world.connect("api.test", 443).await;
+        let bytes = hello("api.test");
+        talk.say(&bytes).await;
+        talk.hear(bytes.len()).await;
+        drop(world);
+        assert!(matches!(patiently(talk.0.read_u8()).await, Err(_)));
+        assert!(
+            tokio::net::TcpStream::connect(("198.18.0.1", 3128))
+                .await
+                .is_err(),
+            "the doors are gone"
+        );
+    });
+}
+
+#[test]
+fn sixty_four_mebibytes_arrive_as_they_were_both_ways() {
+    within(async {
+        let world = world().await;
+        echo(PUBLIC, 443);
+        let Talk(stream) = {
+            let mut talk = world.connect("api.test", 443).await;
+            let bytes = hello("api.test");
+            talk.say(&bytes).await;
+            talk.hear(bytes.len()).await;
+            talk
+        };
+        const BYTES: usize = 64 * 1024 * 1024;
+        let (mut from, mut to) = stream.into_split();
+        let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let sent = tokio::spawn(async move {
+            use tokio::io::AsyncWriteExt;
+            for piece in (0..BYTES).step_by(1 << 16) {
+                let bytes: Vec<u8> = (piece..piece + (1 << 16)).map(pattern).collect();
+                to.write_all(&bytes).await.expect("sent");
+            }
+            to.shutdown().await.expect("finished");
+        });
+        let mut at = 0;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let bytes = patiently(from.read(&mut buffer)).await.expect("heard");
+            if bytes == 0 {
+                break;
+            }
+            for byte in &buffer[..bytes] {
+                assert_eq!(*byte, pattern(at), "at {at}");
+                at += 1;
+            }
+        }
+        assert_eq!(at, BYTES);
+        sent.await.expect("all of it");
+        let report = world.report();
+        assert!(report.reached[0].bytes_out > BYTES as u64 && report.reached[0].bytes_in > BYTES as u64);
+    });
+}
