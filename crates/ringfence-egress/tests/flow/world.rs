@@ -245,6 +245,21 @@ impl World {
         Talk::to((address, port)).await
     }
 
+    /// Connects, says nothing, and hears what there is.
+    pub async fn hear_of(&self, name: &str, port: u16) -> (Vec<u8>, End) {
+        hear_of((self.lookup(name).await.expect("an address"), port)).await
+    }
+
+    /// Whether an echo is there.
+    pub async fn is_served(&self, name: &str, port: u16) -> bool {
+        let address = self.lookup(name).await.expect("an address");
+        let Ok(mut stream) = TcpStream::connect((address, port)).await else {
+            return false;
+        };
+        drop(stream.write_all(b"a").await);
+        matches!(patiently(stream.read_u8()).await, Ok(b'a'))
+    }
+
     pub async fn proxy(&self) -> Talk {
         Talk::to((DOOR, 3128)).await
     }
@@ -339,6 +354,14 @@ pub async fn patiently<T>(what: impl Future<Output = T>) -> T {
 
 /// A program's end of a connection.
 pub struct Talk(pub TcpStream);
+
+/// What is heard of an address by who says nothing. A reset may come before the program knows that it is connected.
+pub async fn hear_of(address: (Ipv4Addr, u16)) -> (Vec<u8>, End) {
+    match patiently(TcpStream::connect(address)).await {
+        Ok(stream) => Talk(stream).hear_all().await,
+        Err(_) => (Vec::new(), End::Reset),
+    }
+}
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
