@@ -6,7 +6,7 @@ use crate::{
     streams::{Attached, Kept, Outlet, REPORT_BYTES_MAX, Wires, collect, drain, feed},
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Plan, PlanError,
+    Claim, ClaimSpec, Host, JailSpec, Plan, PlanError, WayOutSockets,
     cgroup::Parent,
     client::{self, Helper},
     plan,
@@ -285,6 +285,7 @@ impl Place {
 pub(crate) struct Started {
     place: Place,
     doors: Vec<OwnedFd>,
+    sockets: Option<WayOutSockets>,
     early: Option<Ending>,
 }
 
@@ -319,6 +320,9 @@ pub(crate) struct RawOutcome {
 #[derive(Debug)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
 
+/// Descriptors that lead to them.
+const DOORS: usize = 2;
+
 /// Directories to harvest.
 #[derive(Debug)]
 pub(crate) struct Doors {
@@ -337,7 +341,7 @@ impl Place {
     ) -> Result<Started, RequestError> {
         client::claim(self.events.socket.as_fd(), claim, blobs)
             .map_err(|error| fault("claim a sandbox", &error))?;
-        let (doors, early) = match self.events.listen(cancelled).await? {
+        let (mut doors, early) = match self.events.listen(cancelled).await? {
             Heard::Running(doors) => (doors, None),
             // Cancelled, or no room in its workspace.
             Heard::Ended(ending) if matches!(ending.cause, Cause::Cancelled | Cause::Disk) => {
@@ -345,9 +349,17 @@ impl Place {
             }
             Heard::Ended(_) => return Err(gone()),
         };
+        let sockets = match &claim.way_out {
+            Some(way) if early.is_none() => {
+                let handed = doors.split_off(DOORS.min(doors.len()));
+                Some(WayOutSockets::from_descriptors(way, handed).ok_or_else(gone)?)
+            }
+            _ => None,
+        };
         Ok(Started {
             place: self,
             doors,
+            sockets,
             early,
         })
     }
@@ -369,6 +381,11 @@ pub(crate) struct Parts {
 }
 
 impl Started {
+    /// Of its way out, where it has one.
+    pub(crate) fn take_sockets(&mut self) -> Option<WayOutSockets> {
+        self.sockets.take()
+    }
+
     pub(crate) fn into_parts(self) -> Parts {
         let Place {
             events,
@@ -403,7 +420,9 @@ impl Doors {
 impl Running {
     /// Connects the program's streams.
     pub(crate) fn attach(started: Started, wires: Wires, keep: u64) -> Result<Self, RequestError> {
-        let Started { place, doors, early } = started;
+        let Started {
+            place, doors, early, ..
+        } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
         let stdin = match &wires.stdin {
@@ -529,13 +548,18 @@ impl Events {
 
     /// The next thing that is said of a tree that runs.
     pub(crate) async fn said(&self) -> Result<Event, RequestError> {
+        self.handed().await.map(|(event, _)| event)
+    }
+
+    /// The same, with what is handed over.
+    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
         match self
             .next()
             .await
             .map_err(|error| fault("hear from the supervisor", &error))?
         {
             Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-            Some((event, _)) => Ok(event),
+            Some(heard) => Ok(heard),
             None => Err(gone()),
         }
     }
@@ -585,7 +609,9 @@ impl Events {
                     | Event::Measured(_)
                     | Event::Account(..)
                     | Event::Layered
-                    | Event::NotLayered(_),
+                    | Event::NotLayered(_)
+                    | Event::WayOut
+                    | Event::NoWayOut(_),
                     _,
                 )) => {
                     continue;

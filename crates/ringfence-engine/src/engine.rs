@@ -4,6 +4,7 @@
 use crate::{
     backend::Native,
     check::{self, Checkers},
+    egress::Egress,
     events::{Bus, Event, Hears, Subscriber},
     execute::{self, Executed},
     log_redactor::LogRedactor,
@@ -11,7 +12,7 @@ use crate::{
     overlay::HeldChanges,
     packages::{self, Packages},
     picture::{self, Picture},
-    policy::decide,
+    policy::{Standing, decide},
     prepare,
     queue::Queue,
     record::{Note, Record},
@@ -23,6 +24,7 @@ use crate::{
     warm::{self, Pools},
     workspaces::Workspaces,
 };
+use ringfence_egress::Rule;
 use ringfence_jail::cgroup;
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
@@ -32,7 +34,8 @@ use ringfence_store::{
     vault::Vault,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, Namespace, RequestError, Tier,
+    ErrorCode, ExecuteRequest, ExecutionResult, Isolation, Language, Limits, Namespace, RequestError,
+    SessionId, Tier,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -74,6 +77,7 @@ pub(crate) struct House {
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) workspaces: Workspaces,
     pub(crate) packages: Packages,
+    pub(crate) egress: Egress,
     pub(crate) redactors: Redactors,
     pub(crate) sessions: Sessions,
     /// For requests without secrets.
@@ -292,6 +296,7 @@ impl Engine {
             snapshots: Arc::new(snapshots),
             workspaces: Workspaces::below(&settings.state_dir),
             packages: Packages::new(layers),
+            egress: Egress::default(),
             redactors: Redactors::default(),
             sessions: Sessions::default(),
             personal,
@@ -409,7 +414,7 @@ impl Engine {
         let policy = self.house.policy();
         let grant = decide(
             &policy,
-            None,
+            &Standing::default(),
             &self.house.private,
             ExecuteRequest::new(Language::Shell, "true"),
         )?;
@@ -549,6 +554,19 @@ impl House {
     pub(crate) fn narrowed(&self, namespace: &Namespace) -> Option<Limits> {
         let narrowed = self.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
         narrowed.get(namespace).cloned()
+    }
+
+    /// What is so of a namespace when one of its requests, or one of the session's, is decided.
+    pub(crate) fn standing(&self, namespace: &Namespace, session: Option<&SessionId>) -> Standing {
+        Standing {
+            narrowed: self.narrowed(namespace),
+            approved: self.approved(namespace, session),
+        }
+    }
+
+    /// What a human has let them reach.
+    pub(crate) fn approved(&self, _namespace: &Namespace, _session: Option<&SessionId>) -> Vec<Rule> {
+        Vec::new()
     }
 
     /// A note of what the engine itself does.

@@ -5,6 +5,7 @@ use ringfence_types::{ExitKind, Language, Phases, ResourceUsage};
 use serde::Serialize;
 use std::{
     collections::VecDeque,
+    net::IpAddr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -98,6 +99,24 @@ pub enum EventKind {
         /// Names and versions, with those that came with what was asked for.
         packages: Vec<String>,
     },
+    /// It reached a host.
+    #[serde(rename = "egress.connected")]
+    EgressConnected(EgressFacts),
+    /// A connection of it has ended.
+    #[serde(rename = "egress.closed")]
+    EgressClosed(EgressFacts),
+    /// It sent a request that could be read.
+    #[serde(rename = "egress.request")]
+    EgressRequest(EgressFacts),
+    /// It was refused a host.
+    #[serde(rename = "egress.denied")]
+    EgressDenied(EgressFacts),
+    /// So many events of hosts were not told: there were too many at once.
+    #[serde(rename = "egress.untold")]
+    EgressUntold {
+        /// How many.
+        count: u64,
+    },
     /// A file that it left was kept and signed.
     #[serde(rename = "artifact.signed")]
     ArtifactSigned {
@@ -132,6 +151,44 @@ pub enum EventKind {
     },
 }
 
+/// A program and a host. Texts from inside are escaped and cut.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EgressFacts {
+    /// The name that it asked for, or the address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The address that was dialled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Method of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Its path, without the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The answer's status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// By which rule it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    /// The smallest change that would allow it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Bytes that a connection has sent when it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_out: Option<u64>,
+    /// Bytes that it has received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_in: Option<u64>,
+}
+
 /// The end of an execution.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ended {
@@ -154,7 +211,7 @@ pub struct Ended {
 
 impl EventKind {
     /// Every name, in the order of the reference.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 19] = [
         "execution.started",
         "execution.completed",
         "execution.failed",
@@ -169,6 +226,11 @@ impl EventKind {
         "snapshot.created",
         "snapshot.restored",
         "queue.backpressure",
+        "egress.connected",
+        "egress.closed",
+        "egress.request",
+        "egress.denied",
+        "egress.untold",
     ];
 
     /// The name, as it is written.
@@ -188,6 +250,11 @@ impl EventKind {
             Self::SnapshotCreated { .. } => 11,
             Self::SnapshotRestored { .. } => 12,
             Self::QueueBackpressure { .. } => 13,
+            Self::EgressConnected(_) => 14,
+            Self::EgressClosed(_) => 15,
+            Self::EgressRequest(_) => 16,
+            Self::EgressDenied(_) => 17,
+            Self::EgressUntold { .. } => 18,
         };
         Self::NAMES[at]
     }

@@ -6,6 +6,7 @@ use crate::{
     artifacts::{self, Before, Kept, Shelf, Staged},
     backend::{Doors, Hold, Place, RawOutcome, Running, Started},
     check::{self, Looked, Text},
+    egress,
     engine::{Caller, House, OutputChunk, Submission},
     events::{Ended, EventKind},
     overlay::{self, HeldChanges, Lower, Origin},
@@ -39,6 +40,8 @@ pub(crate) struct Executed {
     pub(crate) result: ExecutionResult,
     /// What it was allowed.
     pub(crate) granted: serde_json::Value,
+    /// Whom it reached, and what of that was refused.
+    pub(crate) reached: Option<serde_json::Value>,
     /// Secrets that were taken out of what leaves.
     pub(crate) found: u64,
     /// What was done to an overlay, for somebody to decide about.
@@ -111,8 +114,8 @@ async fn run(
         ..
     } = submission;
     let id = opened.id();
-    let narrowed = house.narrowed(&request.namespace);
-    let grant = policy::decide(&house.policy(), narrowed.as_ref(), &house.private, request)?;
+    let standing = house.standing(&request.namespace, None);
+    let grant = policy::decide(&house.policy(), &standing, &house.private, request)?;
     let looked = check::look(house, &grant, Text::Program).await?;
     let copies = artifacts_to
         .map(|directory| open_copies(house, &directory))
@@ -124,7 +127,6 @@ async fn run(
     clock.phases.queued_ms = clock.lap();
     let workspace = workspaces::lend(house, &grant).await?;
     let lease = secrets::lease(house, opened, &grant).await?;
-    // (egress: lease of a way out)
     let layout = sandbox::layout(house, id);
     let prepared = prepare::prepare(house, grant.request(), &layout)
         .await?
@@ -137,7 +139,8 @@ async fn run(
         packages: packages.as_ref(),
     };
     let around = (layout, &workspace);
-    let (started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
+    let (mut started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
+    let way_out = egress::open_for(house, &grant, (id, None), started.take_sockets())?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
@@ -149,6 +152,7 @@ async fn run(
     clock.phases.start_ms = provided_ms + clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
     clock.phases.run_ms = clock.lap();
+    let reached = egress::close(way_out, &raw, &grant).await;
     let (changes, untold) = changes_of(house, &grant, id, lower, &raw, &lease).await;
     let (report, hold) = finish(
         house,
@@ -157,6 +161,7 @@ async fn run(
         &lease,
         (&prepared, looked),
         (&workspace, before),
+        reached.denials,
         copies,
         id,
         clock,
@@ -169,6 +174,7 @@ async fn run(
     Ok(Executed {
         result,
         granted: record::granted(&grant),
+        reached: reached.recorded,
         found,
         changes,
         hold,
@@ -421,6 +427,7 @@ async fn finish(
     lease: &SecretLease,
     (prepared, looked): (&Prepared, Looked),
     (workspace, before): (&Lent, Before),
+    refused: Vec<Denial>,
     copy_to: Option<Outlet>,
     id: &str,
     mut clock: Clock,
@@ -466,6 +473,7 @@ async fn finish(
         duration_ms: clock.total(),
         validation,
         unchecked,
+        refused,
     };
     let report = report::build(&raw, program, staged, about, lease);
     Ok((report, raw.hold))

@@ -6,6 +6,7 @@ mod backend;
 mod changes;
 mod check;
 mod directories;
+mod egress;
 mod engine;
 mod events;
 mod execute;
@@ -55,14 +56,16 @@ pub use packages::{Installation, Installed, LAST_WORDS, PackageSettings, Package
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile};
+pub use ringfence_egress::{Limits as EgressLimits, Rule as HostRule, RuleError as HostRuleError};
 pub use ringfence_jail::Outlet;
 use ringfence_jail::worker::Work;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
 pub use session::{Bridged, Gift, SessionSettings};
 pub use settings::{
-    AuditSettings, CheckSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PolicySettings,
-    QueueSettings, Rate, RecordSettings, RuntimeSettings, SecretRule,
+    AuditSettings, CheckSettings, EgressPolicy, EgressRule, EgressSettings, EngineSettings, IndexHost,
+    ListedWorkspace, OnFailure, PackagePolicy, PolicySettings, QueueSettings, Rate, RecordSettings,
+    RuntimeSettings, SecretRule,
 };
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
 pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};

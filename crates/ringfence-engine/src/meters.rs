@@ -6,6 +6,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use ringfence_egress::Happened;
 use ringfence_types::{ExecutionResult, ExitKind, Language};
 use serde::Serialize;
 use std::{
@@ -45,6 +46,8 @@ labels! {
     Phase { phase }
     Limit { limit }
     OfStream { stream }
+    Denied { rule }
+    Direction { direction }
 }
 
 type Seconds = Counter<f64, AtomicU64>;
@@ -62,6 +65,9 @@ pub(crate) struct Meters {
     cpu: Seconds,
     redactions: Counter,
     artifacts: Counter,
+    connections: Counter,
+    connections_denied: Family<Denied, Counter>,
+    egress: Family<Direction, Counter>,
     gauges: Gauges,
     lately: Mutex<BTreeMap<&'static str, VecDeque<f64>>>,
 }
@@ -170,6 +176,9 @@ impl Meters {
             cpu: Seconds::default(),
             redactions: Counter::default(),
             artifacts: Counter::default(),
+            connections: Counter::default(),
+            connections_denied: Family::default(),
+            egress: Family::default(),
             gauges: Gauges::default(),
             lately: Mutex::default(),
         };
@@ -191,6 +200,16 @@ impl Meters {
             "Files that programs have left",
             self.artifacts.clone(),
         );
+        registry.register(
+            "egress_connections",
+            "Connections that programs have opened",
+            self.connections.clone(),
+        );
+        registry.register(
+            "egress_denied",
+            "What programs were refused of others, each kind once in a run",
+            self.connections_denied.clone(),
+        );
         registry.register("running", "Programs that run", gauges.running.clone());
         registry.register("waiting", "Requests that wait", gauges.waiting.clone());
         registry.register("ready", "Sandboxes that stand ready", gauges.ready.clone());
@@ -209,6 +228,12 @@ impl Meters {
         registry.register_with_unit("phase", "Where that time went", seconds(), self.phases.clone());
         registry.register_with_unit("cpu", "Processor time of programs", seconds(), self.cpu.clone());
         registry.register_with_unit("output", "Written by programs", Unit::Bytes, self.output.clone());
+        registry.register_with_unit(
+            "egress",
+            "Sent and received by programs",
+            Unit::Bytes,
+            self.egress.clone(),
+        );
         registry.register("sessions", "Sessions that live", gauges.sessions.clone());
         registry.register_with_unit(
             "artifacts_kept",
@@ -217,6 +242,28 @@ impl Meters {
             gauges.artifact_bytes.clone(),
         );
         self
+    }
+
+    /// What goes out of sandboxes.
+    pub(crate) fn count_egress(&self, happened: &Happened) {
+        match happened {
+            Happened::Connected { .. } => {
+                self.connections.inc();
+            }
+            Happened::Denied { rule, .. } => {
+                let rule = Word(rule.as_str());
+                self.connections_denied.get_or_create(&Denied { rule }).inc();
+            }
+            Happened::Closed {
+                bytes_out, bytes_in, ..
+            } => {
+                for (direction, bytes) in [("out", bytes_out), ("in", bytes_in)] {
+                    let direction = Word(direction);
+                    self.egress.get_or_create(&Direction { direction }).inc_by(*bytes);
+                }
+            }
+            Happened::Request { .. } | Happened::Untold { .. } => {}
+        }
     }
 
     /// A run that has ended, one way or another.

@@ -445,6 +445,7 @@ impl Engine {
         };
         house.record.note(note).await?;
         house.replace_policy(reload.policy);
+        house.egress.refresh(house);
         house.queue.replace(reload.queue);
         house.artifacts.set_retention(reload.retention);
         Ok(())

@@ -1,12 +1,17 @@
 //! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
 
+mod domains;
+
+pub(crate) use domains::again;
+
 use crate::{
-    imports,
+    egress, imports,
     settings::{CheckSettings, PolicySettings},
 };
+use ringfence_egress::{Rule, Rules as Reaches};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, Rules, WorkspaceName,
-    WorkspaceSource,
+    AllowedDomains, ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, Rules,
+    WorkspaceName, WorkspaceSource,
 };
 use std::{
     path::{Path, PathBuf},
@@ -19,6 +24,7 @@ pub(crate) struct Grant {
     request: ExecuteRequest,
     limits: Limits,
     rules: Rules,
+    reaches: Reaches,
 }
 
 impl Grant {
@@ -30,17 +36,30 @@ impl Grant {
         &self.limits
     }
 
+    /// The hosts that it may reach.
+    pub(crate) fn reaches(&self) -> &Reaches {
+        &self.reaches
+    }
+
     /// What its code may import, and by which rules it is read.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 }
 
-/// Says yes, or which rule says no. `narrowed` is what the namespace has given up of the operator's limits, `private` what of the
-/// host is the server's own.
+/// What is so of a namespace beside the policy, when one of its requests is decided.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standing {
+    /// What it has given up of the operator's limits.
+    pub(crate) narrowed: Option<Limits>,
+    /// What a human has let it, or the session, reach.
+    pub(crate) approved: Vec<Rule>,
+}
+
+/// Says yes, or which rule says no. `private` is what of the host is the server's own.
 pub(crate) fn decide(
     policy: &PolicySettings,
-    narrowed: Option<&Limits>,
+    standing: &Standing,
     private: &[PathBuf],
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
@@ -50,7 +69,7 @@ pub(crate) fn decide(
         policy.packages.check(&request.packages)?;
     }
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
-    let (usual, most) = limits_of(policy, narrowed);
+    let (usual, most) = limits_of(policy, standing.narrowed.as_ref());
     let limits = limits(&usual, &most, &request.limits)?;
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
     if files > limits.disk_bytes.min(limits.memory_bytes / 2) {
@@ -62,17 +81,30 @@ pub(crate) fn decide(
         ));
     }
     let rules = rules(&policy.check, &request)?;
+    let reaches = reaches(policy, standing, &request)?;
     Ok(Grant {
         request,
         limits,
         rules,
+        reaches,
     })
+}
+
+fn reaches(
+    policy: &PolicySettings,
+    standing: &Standing,
+    request: &ExecuteRequest,
+) -> Result<Reaches, RequestError> {
+    let (namespace, asked) = (&request.namespace, &request.allowed_domains);
+    let reaches = domains::decide(&policy.egress, &standing.approved, namespace, asked)?;
+    egress::check(&reaches)?;
+    Ok(reaches)
 }
 
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
 pub(crate) fn decide_session(
     policy: &PolicySettings,
-    narrowed: Option<&Limits>,
+    standing: &Standing,
     private: &[PathBuf],
     request: ExecuteRequest,
     age: Duration,
@@ -81,7 +113,8 @@ pub(crate) fn decide_session(
         request,
         limits,
         rules,
-    } = decide(policy, narrowed, private, request)?;
+        reaches,
+    } = decide(policy, standing, private, request)?;
     let of_its_sandbox = Limits {
         timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
         ..limits.clone()
@@ -90,6 +123,7 @@ pub(crate) fn decide_session(
         request,
         limits: of_its_sandbox,
         rules,
+        reaches,
     };
     Ok((grant, limits))
 }
@@ -97,12 +131,17 @@ pub(crate) fn decide_session(
 /// A call of a session: what that has is what it may use; its time and its output are its own.
 pub(crate) fn decide_call(
     policy: &PolicySettings,
-    narrowed: Option<&Limits>,
-    session: &Limits,
-    request: ExecuteRequest,
+    standing: &Standing,
+    session: (&Limits, &AllowedDomains),
+    mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
-    let caps = narrowed.map_or_else(|| policy.caps.clone(), |most| least(most, &policy.caps));
+    let (session, allowed_domains) = session;
+    request.allowed_domains = allowed_domains.clone();
+    let caps = standing
+        .narrowed
+        .as_ref()
+        .map_or_else(|| policy.caps.clone(), |most| least(most, &policy.caps));
     let most = Limits {
         timeout_ms: caps.timeout_ms,
         output_bytes: caps.output_bytes,
@@ -110,10 +149,17 @@ pub(crate) fn decide_call(
     };
     let limits = limits(&least(session, &most), &most, &request.limits)?;
     let rules = rules(&policy.check, &request)?;
+    let reaches = again(
+        &policy.egress,
+        &standing.approved,
+        &request.namespace,
+        &request.allowed_domains,
+    );
     Ok(Grant {
         request,
         limits,
         rules,
+        reaches,
     })
 }
 
@@ -360,7 +406,7 @@ fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{ListedWorkspace, PackagePolicy, SecretRule};
+    use crate::settings::{EgressPolicy, ListedWorkspace, PackagePolicy, SecretRule};
     use ringfence_types::{EnvName, Language, Profile, WorkspaceMode, requirements};
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -404,6 +450,11 @@ mod tests {
                 allow: vec!["numpy".to_owned(), "types-*".to_owned()],
                 timeout: Duration::from_secs(60),
                 bytes_max: MEBIBYTE,
+                hosts: Vec::new(),
+            },
+            egress: EgressPolicy {
+                tier: ringfence_types::Tier::Full,
+                allow: Vec::new(),
             },
         }
     }
@@ -416,7 +467,10 @@ mod tests {
             policy.packages.enabled = enabled;
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.packages = requirements(Language::Python, &[name.to_owned()]).unwrap();
-            match (decide(&policy, None, &[], request).map(drop), expect) {
+            match (
+                decide(&policy, &Standing::default(), &[], request).map(drop),
+                expect,
+            ) {
                 (Ok(()), Ok(())) => {}
                 (Err(error), Err(part)) => {
                     assert_eq!(error.code, ErrorCode::PolicyDenied);
@@ -438,7 +492,10 @@ mod tests {
         let check = |wish: LimitsRequest, expect: Result<(), &str>| {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.limits = wish;
-            match (decide(&policy(), None, &[], request).map(|_| ()), expect) {
+            match (
+                decide(&policy(), &Standing::default(), &[], request).map(|_| ()),
+                expect,
+            ) {
                 (Ok(()), Ok(())) => {}
                 (Err(error), Err(part)) => assert!(error.message.contains(part), "{error}"),
                 (decided, expect) => panic!("{decided:?}, expected {expect:?}"),
@@ -479,7 +536,7 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
             request.secrets = [EnvName::try_from(key.to_owned()).unwrap()].into();
-            let decided = decide(&policy(), None, &[], request)
+            let decided = decide(&policy(), &Standing::default(), &[], request)
                 .map(drop)
                 .map_err(|error| error.code);
             assert_eq!(
@@ -534,10 +591,14 @@ mod tests {
         assert_eq!(narrowed.memory_bytes, 100 * MEBIBYTE);
         assert!(narrow(&policy(), Some(&narrowed), &wish(101)).is_err());
         assert!(narrow(&policy(), None, &wish(8193)).is_err());
+        let standing = Standing {
+            narrowed: Some(narrowed.clone()),
+            ..Standing::default()
+        };
         let with = |limits| {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.limits = limits;
-            decide(&policy(), Some(&narrowed), &[], request).map(|grant| grant.limits.memory_bytes)
+            decide(&policy(), &standing, &[], request).map(|grant| grant.limits.memory_bytes)
         };
         assert_eq!(with(LimitsRequest::default()).unwrap(), 100 * MEBIBYTE);
         assert_eq!(with(wish(50)).unwrap(), 50 * MEBIBYTE);

@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 
 /// Of so many artifacts the digests stand in the record; the signed manifest has all.
 const DIGESTS_MAX: usize = 20;
+/// Rules of a way out that stand in one record; each has at most a kibibyte.
+const RULES_SHOWN_MAX: usize = 16;
 /// Names of secrets that stand in one record; each has at most 256 bytes.
 const SECRET_NAMES_MAX: usize = 100;
 
@@ -378,7 +380,13 @@ pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) ->
 
 /// What a grant allowed, as it stands on record.
 pub(crate) fn granted(grant: &Grant) -> Value {
-    limits_in_words(grant.limits())
+    let mut granted = limits_in_words(grant.limits());
+    let reaches = grant.reaches();
+    if !reaches.is_empty() {
+        let shown = reaches.iter().take(RULES_SHOWN_MAX).map(ToString::to_string);
+        granted["egress"] = json!({"count": reaches.iter().len(), "rules": shown.collect::<Vec<_>>()});
+    }
+    granted
 }
 
 pub(crate) fn limits_in_words(limits: &Limits) -> Value {
@@ -438,6 +446,9 @@ fn done(executed: &Executed) -> Value {
         .collect();
     if !rules.is_empty() {
         details["rules"] = json!(rules);
+    }
+    if let Some(reached) = &executed.reached {
+        details["egress"] = reached.clone();
     }
     if executed.found > 0 {
         details["redacted"] = json!(executed.found);

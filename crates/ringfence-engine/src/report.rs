@@ -49,6 +49,8 @@ pub(crate) struct About {
     pub(crate) validation: Option<Validation>,
     /// Why there is none.
     pub(crate) unchecked: Option<Denial>,
+    /// What was refused of what the program wanted of others.
+    pub(crate) refused: Vec<Denial>,
 }
 
 /// Signals of limits that the kernel enforces by signal (setrlimit(2)), and of the system call filter.
@@ -77,7 +79,7 @@ pub(crate) fn build(
     let mut redaction = Redaction::new(&lease.redactor);
     let program = redaction.program(program);
     let display = displayed(program.display, &staged.artifacts);
-    let denials = redaction.denials(staged.denials);
+    let denials = redaction.denials([staged.denials, about.refused].concat());
     let mut security_events = filtered(&exit);
     security_events.extend(staged.security_events);
     security_events.extend(unredactable(lease));

@@ -2,6 +2,7 @@
 //! nothing, and which bytes go where.
 
 use crate::{
+    egress,
     engine::House,
     language::{self, Imports, Launch},
     policy::Grant,
@@ -11,8 +12,8 @@ use crate::{
     worker,
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, HostWorkspace, JailSpec, LayerName, Layout, Network, PACKAGES, Part, Plan, Program,
-    Run, client,
+    Claim, ClaimSpec, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
+    Written, client,
 };
 use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
 use std::{borrow::Cow, path::PathBuf, time::Duration};
@@ -94,7 +95,7 @@ pub(crate) fn plan(
         program,
         host_workspace,
         layers: layers(house),
-        network: Network::Own,
+        written: Written::MayRun,
         limits,
     })
 }
@@ -173,6 +174,7 @@ pub(crate) fn bind<'a>(
         files,
         run,
         layer: layer.cloned(),
+        way_out: egress::way_out(grant.reaches()),
         limits: grant.limits().clone(),
         grace_ms: GRACE_MS,
     });
@@ -224,7 +226,7 @@ pub(crate) fn plan_of_worker(house: &House, id: &str, name: &str) -> Result<Plan
         },
         host_workspace: None,
         layers: None,
-        network: Network::Own,
+        written: Written::MayRun,
         limits: WORKER_LIMITS,
     })
 }
@@ -245,14 +247,13 @@ fn add_packages(environment: &mut Vec<(String, String)>) {
     environment.push((PACKAGES_VARIABLE.to_owned(), PACKAGES.to_owned()));
 }
 
-/// The place of an installer of packages: the one sandbox that shares the host's network.
+/// The place of an installer of packages, in which nothing that was written can be executed.
 pub(crate) fn plan_of_installer(
     house: &House,
     surroundings: &Surroundings,
     wheels: &[PathBuf],
     limits: Limits,
 ) -> Result<Plan, RequestError> {
-    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let trees = surroundings.trees.iter().chain(wheels).cloned();
     house.native.plan(JailSpec {
         tier: house.settings.tier,
@@ -262,10 +263,7 @@ pub(crate) fn plan_of_installer(
         program: Program::Claimed,
         host_workspace: None,
         layers: None,
-        network: Network::Host {
-            resolv_conf: text("/etc/resolv.conf"),
-            hosts: text("/etc/hosts"),
-        },
+        written: Written::NeverRuns,
         limits,
     })
 }
@@ -282,6 +280,7 @@ pub(crate) fn claim_of_worker(house: &House) -> Claim {
         files: Vec::new(),
         run: Run::Work,
         layer: None,
+        way_out: None,
         limits: WORKER_LIMITS,
         grace_ms: 0,
     })

@@ -2,6 +2,7 @@
 //! here has a default, because a forgotten security setting must not compile.
 
 use crate::{PackageSettings, SessionSettings, WarmSettings};
+use ringfence_egress::{Limits as EgressLimits, Rule};
 use ringfence_redact::Personal;
 use ringfence_store::{
     artifacts::Retention,
@@ -15,6 +16,7 @@ use ringfence_types::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     num::NonZeroU32,
     path::PathBuf,
     time::Duration,
@@ -41,6 +43,8 @@ pub struct EngineSettings {
     pub sessions: SessionSettings,
     /// Where packages come from.
     pub packages: PackageSettings,
+    /// How programs get out.
+    pub egress: EgressSettings,
     /// What is kept, and where.
     pub record: RecordSettings,
 }
@@ -114,6 +118,44 @@ pub struct PolicySettings {
     pub packages: PackagePolicy,
     /// What is asked of code and data.
     pub check: CheckSettings,
+    /// Which hosts programs may reach.
+    pub egress: EgressPolicy,
+}
+
+/// Which hosts programs may reach.
+#[derive(Clone, Debug)]
+pub struct EgressPolicy {
+    /// The tier of the sandboxes: only `full` has a way out.
+    pub tier: Tier,
+    /// All that there are; a request may narrow them.
+    pub allow: Vec<EgressRule>,
+}
+
+/// A rule that some namespaces have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressRule {
+    /// A namespace, or a beginning followed by `*`.
+    pub namespace: String,
+    /// What it lets them reach.
+    pub rule: Rule,
+}
+
+impl EgressRule {
+    /// Does it let this namespace.
+    pub fn is_for(&self, namespace: &Namespace) -> bool {
+        matches(&self.namespace, namespace.as_str())
+    }
+}
+
+/// How a server's sandboxes get out.
+#[derive(Clone, Debug)]
+pub struct EgressSettings {
+    /// Who is asked for addresses; empty: whom the host asks, its hosts file first.
+    pub resolvers: Vec<SocketAddr>,
+    /// Services whose addresses may be other than public.
+    pub private: Vec<Rule>,
+    /// How much goes through.
+    pub limits: EgressLimits,
 }
 
 /// What is asked of code before it runs, and of data.
@@ -173,6 +215,17 @@ pub struct PackagePolicy {
     pub timeout: Duration,
     /// Of one set, installed.
     pub bytes_max: u64,
+    /// Whom an installer reaches.
+    pub hosts: Vec<IndexHost>,
+}
+
+/// A host that an installer may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexHost {
+    /// Those of the index that pip's or npm's own configuration names.
+    Configured,
+    /// This one.
+    Named(Rule),
 }
 
 impl PackagePolicy {

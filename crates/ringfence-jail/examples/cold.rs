@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Layout, Network, Plan, Program, Run,
+    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Run, Written,
     cgroup::Parent,
     client::{self, Helper},
     helper, plan,
@@ -66,7 +66,7 @@ fn spec() -> JailSpec {
         program: Program::Claimed,
         host_workspace: None,
         layers: None,
-        network: Network::Own,
+        written: Written::MayRun,
         limits: LIMITS,
     }
 }

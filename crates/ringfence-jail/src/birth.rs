@@ -46,10 +46,7 @@ pub(crate) fn fork(
     let entrance = cgroup.map(Cgroup::entrance).transpose();
     let entrance = entrance.map_err(failed("open cgroup"))?;
     let namespaces: Vec<NamespaceKind> = match plan.tier {
-        Tier::Full => NAMESPACES
-            .into_iter()
-            .filter(|kind| !(plan.host_network && *kind == NamespaceKind::Net))
-            .collect(),
+        Tier::Full => NAMESPACES.into(),
         Tier::Landlock => Vec::new(),
     };
     let forked = match &entrance {

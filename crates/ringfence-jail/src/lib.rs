@@ -42,7 +42,7 @@ pub use outlet::Outlet;
 pub use pinned::Pinned;
 pub use plan::{Claim, Plan, PlanError, root::files_max};
 pub use quota::Quota;
-pub use spec::{ClaimSpec, HostWorkspace, JailSpec, Network, Part, Program, Run};
+pub use spec::{ClaimSpec, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};
 pub use way_out::{GATEWAY, Opening, PORTS_MAX, PROXY_PORT, SYNTHETIC, WayOut, WayOutSockets};
 

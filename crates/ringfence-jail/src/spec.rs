@@ -23,8 +23,8 @@ pub struct JailSpec {
     pub host_workspace: Option<HostWorkspace>,
     /// The directory of the host's in which the layers of packages lie; a claim may name one of them (tier `full`).
     pub layers: Option<PathBuf>,
-    /// The way out.
-    pub network: Network,
+    /// What becomes of files that are written.
+    pub written: Written,
     /// What it may use, until a claim says otherwise.
     pub limits: Limits,
 }
@@ -42,19 +42,13 @@ pub struct HostWorkspace {
     pub writing: Option<PathBuf>,
 }
 
-/// What network a place has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// Its own, which leads nowhere.
-    Own,
-    /// The host's: for the installer of packages alone, which executes nothing that it has downloaded. With it come the
-    /// host's texts for finding names. What may be written cannot be executed.
-    Host {
-        /// `/etc/resolv.conf`.
-        resolv_conf: String,
-        /// `/etc/hosts`.
-        hosts: String,
-    },
+/// What may be done with files that were written inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// They may be executed, if their modes say so.
+    MayRun,
+    /// They cannot be executed: for the installer of packages, which unpacks what strangers have made.
+    NeverRuns,
 }
 
 /// What will run inside.

@@ -7,7 +7,7 @@
 )]
 
 use ringfence_jail::{
-    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Network, Part, Pinned, PlanError, Program, Quota, Run,
+    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Part, Pinned, PlanError, Program, Quota, Run, Written,
     cgroup::Parent,
     host::{Node, SystemPath},
     plan,
@@ -76,7 +76,7 @@ fn spec(tier: Tier) -> JailSpec {
         program: Program::Claimed,
         host_workspace: None,
         layers: (tier == Tier::Full).then(|| "/home/alice/.local/state/ringfence/packages/layers".into()),
-        network: Network::Own,
+        written: Written::MayRun,
         limits: limits(),
     }
 }
@@ -169,10 +169,7 @@ fn plans_are_golden() {
     }
     let installer = JailSpec {
         layers: None,
-        network: Network::Host {
-            resolv_conf: "nameserver 192.0.2.1\n".into(),
-            hosts: "127.0.0.1 localhost\n".into(),
-        },
+        written: Written::NeverRuns,
         ..spec(Tier::Full)
     };
     check("installer", installer, &host(ROOT, v1()));

@@ -89,9 +89,10 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
     message
 }
 
-/// A socket that takes connections at this address.
+/// A socket that takes connections at this address. Another of ours may take those at the same port of all addresses.
 pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<OwnedFd> {
     let listener = socket(family(address), SocketType::STREAM, None)?;
+    sockopt::set_socket_reuseport(&listener, true)?;
     rustix::net::bind(&listener, &address)?;
     rustix::net::listen(&listener, i32::from(backlog))?;
     Ok(listener)

@@ -4,6 +4,7 @@
 
 mod address;
 mod check;
+mod domains;
 mod error;
 mod isolation;
 mod language;
@@ -20,6 +21,7 @@ pub use check::{
     Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
     JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
 };
+pub use domains::{AllowedDomains, DOMAINS_MAX};
 pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};
 pub use language::Language;

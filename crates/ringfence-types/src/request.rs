@@ -1,8 +1,8 @@
 //! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
 
 use crate::{
-    IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace, Profile, RequestError, Requirement,
-    ScriptName, SessionId, Validate, WorkspaceName, WorkspacePath, session,
+    AllowedDomains, IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace, Profile, RequestError,
+    Requirement, ScriptName, SessionId, Validate, WorkspaceName, WorkspacePath, session,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -55,6 +55,8 @@ pub struct ExecuteRequest {
     pub session: Option<SessionId>,
     /// Packages that the program imports; see [`crate::requirements`].
     pub packages: BTreeSet<Requirement>,
+    /// Which hosts it may reach.
+    pub allowed_domains: AllowedDomains,
     /// Whose turn comes sooner when requests wait.
     pub priority: Option<Priority>,
     /// Is the code looked at before it runs.
@@ -170,6 +172,7 @@ impl ExecuteRequest {
             secrets: BTreeSet::new(),
             session: None,
             packages: BTreeSet::new(),
+            allowed_domains: AllowedDomains::Granted,
             priority: None,
             validate: Validate::Off,
             profile: None,
@@ -230,6 +233,7 @@ impl ExecuteRequest {
         let given = [
             ("secrets", !self.secrets.is_empty()),
             ("workspace", self.workspace != WorkspaceSource::Private),
+            ("allowed_domains", self.allowed_domains != AllowedDomains::Granted),
             ("max_ram_mb", limits.max_ram_mb.is_some()),
             ("max_processes", limits.max_processes.is_some()),
             ("max_disk_mb", limits.max_disk_mb.is_some()),
@@ -316,6 +320,7 @@ impl ExecuteRequest {
             );
         }
         self.check_names()?;
+        self.allowed_domains.check()?;
         if self.session.is_some() {
             self.check_in_session()?;
         }

@@ -1,7 +1,8 @@
 //! A session as it is asked for, and as it is told of.
 
 use crate::{
-    EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, Requirement, WorkspaceSource,
+    AllowedDomains, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, Requirement,
+    WorkspaceSource,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -76,6 +77,8 @@ pub struct SessionRequest {
     pub workspace: WorkspaceSource,
     /// Packages that it can import from the beginning.
     pub packages: BTreeSet<Requirement>,
+    /// Which hosts its calls may reach.
+    pub allowed_domains: AllowedDomains,
 }
 
 impl SessionRequest {
@@ -90,6 +93,7 @@ impl SessionRequest {
             idle_ms: None,
             workspace: WorkspaceSource::Private,
             packages: BTreeSet::new(),
+            allowed_domains: AllowedDomains::Granted,
         }
     }
 }

@@ -45,7 +45,7 @@ const TABLE: &[Allowed] = &[
     Allowed { name: "ringfence-engine",
         house: &["ringfence-check", "ringfence-egress", "ringfence-jail", "ringfence-redact", "ringfence-store", "ringfence-types"],
         others: &["base64", "governor", "infer", "mime_guess", "prometheus-client", "serde", "serde_json", "sha2", "tokio",
-            "tracing", "uuid", "zeroize"],
+            "tracing", "url", "uuid", "zeroize"],
         tests: &[] },
     // rmcp, clap, YAML, HTTP, OpenTelemetry and the log's printer: nobody else knows the protocols, the command line or
     // the files

@@ -1,6 +1,7 @@
 //! Packages for programs: a set of requirements becomes a layer, once, and every later request for the same set has it
 //! at no cost. It is installed in a sandbox of its own, which runs the installer and nothing of what that downloads.
 
+mod hosts;
 mod installation;
 mod installers;
 mod sources;
@@ -11,6 +12,7 @@ pub use sources::PackageSources;
 
 use crate::{
     backend::{RawOutcome, Running},
+    egress,
     engine::{Caller, House, OutputChunk, OutputStream, Stdin},
     events::EventKind,
     record::Note,
@@ -20,13 +22,16 @@ use crate::{
     store,
     streams::Wires,
 };
-use ringfence_jail::{ClaimSpec, LayerName, Run, harvest, wire::Cause};
+use ringfence_jail::{
+    ClaimSpec, LayerName, Run, harvest,
+    wire::{Cause, Ending},
+};
 use ringfence_store::{
     audit::{Action, Outcome},
     layers::{Layer, LayerError, Layers, LayersKept, Lock, Package, SetName},
 };
 use ringfence_types::{
-    ErrorCode, Language, Limits, Namespace, RequestError, Requirement, Tier, WorkspacePath,
+    Denial, ErrorCode, Language, Limits, Namespace, RequestError, Requirement, Tier, WorkspacePath,
 };
 use serde_json::{Value, json};
 use std::{
@@ -324,8 +329,12 @@ async fn install(
     (making, asking): (Lock, &Asking<'_>),
 ) -> Result<(Layer, String), RequestError> {
     let _seat = seat(wish, policy, asking).await?;
-    let (mut raw, said) = run(house, wish, policy).await?;
-    judge(wish, policy, raw.ending.cause, raw.ending.status, &said)?;
+    let Ended {
+        mut raw,
+        said,
+        refused,
+    } = run(house, wish, policy).await?;
+    judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
     let doors = raw
         .doors
         .take()
@@ -367,11 +376,7 @@ fn crowded() -> RequestError {
 }
 
 /// The installer, to its end, and what it said.
-async fn run(
-    house: &House,
-    wish: &Wish<'_>,
-    policy: &PackagePolicy,
-) -> Result<(RawOutcome, String), RequestError> {
+async fn run(house: &House, wish: &Wish<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
     let sources = &house.settings.packages.sources;
     let surroundings = sandbox::surroundings(house, wish.language.runs_as())?;
     let limits = limits(policy);
@@ -386,6 +391,8 @@ async fn run(
         let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
         files.push((path, blobs.add(bytes.as_slice())));
     }
+    let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
+    egress::check(&reaches)?;
     let claim = house.native.claim(ClaimSpec {
         code: None,
         files,
@@ -395,13 +402,17 @@ async fn run(
             report: false,
         },
         layer: None,
+        way_out: egress::way_out(&reaches),
         limits,
         grace_ms: 0,
     });
     let isolation = plan.isolation(&claim, &house.native.host);
     let place = house.native.place(Arc::new(plan), None)?;
     let mut is_cancelled = wish.cancelled.clone();
-    let started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
+    let mut started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
+    let sockets = started.take_sockets();
+    let lease = sockets.map(|sockets| egress::open_for_installer(house, wish.namespace, &reaches, sockets));
+    let lease = lease.transpose()?;
     let (heard, forwarding) = forward(wish.live.clone());
     let wires = Wires {
         stdin: Stdin::FromRequest,
@@ -412,12 +423,24 @@ async fn run(
     };
     let running = Running::attach(started, wires, OUTPUT_BYTES_MAX)?;
     let raw = running.wait(is_cancelled, isolation).await?;
+    let refused = egress::refused(lease, &raw, &reaches).await;
     if let Some(forwarding) = forwarding {
         drop(forwarding.await);
     }
     let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    Ok((raw, said))
+    Ok(Ended {
+        said: String::from_utf8_lossy(&said).into_owned(),
+        raw,
+        refused,
+    })
+}
+
+/// How an installer came to its end.
+struct Ended {
+    raw: RawOutcome,
+    said: String,
+    /// Whom it wanted to reach and did not.
+    refused: Vec<Denial>,
 }
 
 /// What the installer prints is a notice to whoever watches.
@@ -456,16 +479,10 @@ fn limits(policy: &PackagePolicy) -> Limits {
     }
 }
 
-fn judge(
-    wish: &Wish<'_>,
-    policy: &PackagePolicy,
-    cause: Cause,
-    status: Option<i32>,
-    said: &str,
-) -> Result<(), RequestError> {
+fn judge(wish: &Wish<'_>, policy: &PackagePolicy, ending: &Ending, said: &str) -> Result<(), RequestError> {
     let unavailable =
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
-    match (cause, status) {
+    match (ending.cause, ending.status) {
         (Cause::Program, Some(0)) => Ok(()),
         (Cause::Cancelled, _) => Err(cancelled()),
         (Cause::Timeout, _) => unavailable(
@@ -482,6 +499,22 @@ fn judge(
         ),
         _ => Err(installers::refusal(wish.language, wish.set, said)),
     }
+}
+
+/// What the way out has refused says more than the installer's last words.
+fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
+    if let Some(denial) = refused.first() {
+        let (what, last_words) = error
+            .message
+            .split_once(LAST_WORDS)
+            .unwrap_or((&error.message, ""));
+        error.message = format!(
+            "{what} Its way out refused: {} ({}).{LAST_WORDS}{last_words}",
+            denial.what, denial.rule
+        );
+        error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();
+    }
+    error
 }
 
 /// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.

@@ -4,12 +4,13 @@ use super::{
     InLine, Live, Turn,
     interpreter::{Called, How, Sent},
     life::Job,
-    packages,
+    packages, way_out,
 };
 use crate::{
     artifacts::{self, Kept, Shelf, Staged},
     backend::RawOutcome,
     check::{self, Text},
+    egress::Reached,
     engine::{House, OutputChunk, Submission},
     execute::{self, Clock, Executed},
     files,
@@ -53,6 +54,7 @@ pub(crate) async fn call(
     let who = (opened.caller(), Some(opened.id()));
     let hears = (live_output.clone(), cancelled.clone());
     packages::provide(house, &live, who, &grant.request().packages, hears).await?;
+    way_out::provide(house, &live, &grant).await?;
     let provided_ms = clock.lap();
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     // Nobody puts another state in the workspace's place while a call runs.
@@ -87,6 +89,7 @@ pub(crate) async fn call(
     clock.phases.run_ms = clock.lap();
     let ended = called.how.end();
     let (raw, program) = outcome(&live, called)?;
+    let reached = Reached::of(way_out::report(&live), raw.ending.usage.unrouted, &grant);
     let staged = stage(house, &live, opened.id(), &lent, turn).await?;
     drop((lent, permit));
     let (validation, unchecked) = looked.findings(&program.patched).await;
@@ -103,12 +106,14 @@ pub(crate) async fn call(
         duration_ms: clock.total(),
         validation,
         unchecked,
+        refused: reached.denials,
     };
     let report = report::build(&raw, program, staged, about, &live.lease);
     let found = report.found();
     Ok(Executed {
         result: report.into_result(),
         granted: record::granted(&grant),
+        reached: reached.recorded,
         found,
         changes: None,
         hold: None,
@@ -150,8 +155,9 @@ fn decide(house: &House, live: &Live, request: ExecuteRequest) -> Result<Grant, 
             "Leave `language` out, or make a session of that language.",
         ));
     }
-    let narrowed = house.narrowed(&request.namespace);
-    policy::decide_call(&house.policy(), narrowed.as_ref(), &live.limits, request)
+    let standing = house.standing(&live.namespace, Some(&live.id));
+    let session = (&live.limits, &live.allowed_domains);
+    policy::decide_call(&house.policy(), &standing, session, request)
 }
 
 /// The bytes that the interpreter reads.

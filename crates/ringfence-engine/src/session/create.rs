@@ -5,9 +5,11 @@ use super::{
     interpreter::Interpreter,
     life::{Job, Life},
     packages::Shown,
+    way_out::WayOut,
 };
 use crate::{
     artifacts::Before,
+    egress,
     engine::{Caller, Engine, House},
     events::{EventKind, now_ms},
     execute::{self, Brought},
@@ -122,9 +124,8 @@ async fn make(
     let idle = idle(house, wish.idle_ms)?;
     let age = house.settings.sessions.age;
     let request = request(wish);
-    let narrowed = house.narrowed(&request.namespace);
-    let (grant, limits) =
-        policy::decide_session(&house.policy(), narrowed.as_ref(), &house.private, request, age)?;
+    let standing = house.standing(&request.namespace, None);
+    let (grant, limits) = policy::decide_session(&house.policy(), &standing, &house.private, request, age)?;
     let packages = execute::packages_of(house, opened, &grant, None, cancelled.clone()).await?;
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     let lease = secrets::lease(house, opened, &grant).await?;
@@ -139,8 +140,10 @@ async fn make(
         packages: packages.as_ref(),
     };
     let found = lent.found().await?;
-    let (started, isolation) = execute::start(house, (layout, &lent), &grant, &brought, cancelled).await?;
+    let (mut started, isolation) =
+        execute::start(house, (layout, &lent), &grant, &brought, cancelled).await?;
     drop(lent);
+    let lease_out = egress::open_for(house, &grant, (id.as_str(), Some(id)), started.take_sockets())?;
     let mut parts = started.into_parts();
     let doors = parts.doors.take().ok_or_else(|| not_begun(parts.early))?;
     let mut interpreter = Interpreter::attach(parts)?;
@@ -153,6 +156,7 @@ async fn make(
         namespace: grant.request().namespace.clone(),
         language: grant.request().language,
         workspace: grant.request().workspace.clone(),
+        allowed_domains: grant.request().allowed_domains.clone(),
         lower,
         limits,
         found,
@@ -171,6 +175,7 @@ async fn make(
         has_call: AtomicBool::new(false),
         usage: Mutex::default(),
         packages: Mutex::new(Shown::new(grant.request().packages.clone(), packages)),
+        way_out: Mutex::new(WayOut::new(lease_out, &grant)),
         line: Arc::new(Semaphore::new(1)),
         jobs,
         events: interpreter.events(),
@@ -257,6 +262,7 @@ fn request(wish: SessionRequest) -> ExecuteRequest {
         limits,
         workspace,
         packages,
+        allowed_domains,
         ..
     } = wish;
     let mut request = ExecuteRequest::new(language, prepare::SESSION);
@@ -266,5 +272,6 @@ fn request(wish: SessionRequest) -> ExecuteRequest {
     request.limits = limits;
     request.workspace = workspace;
     request.packages = packages;
+    request.allowed_domains = allowed_domains;
     request
 }

@@ -11,7 +11,7 @@ use crate::{
     streams::{Kept, Outlet, Wires},
 };
 use ringfence_jail::{
-    LayerName,
+    LayerName, Opening, WayOut,
     wire::{Cause, Ending, Event, Order, Usage},
 };
 use ringfence_types::{ProgramError, RequestError, SessionEnd};
@@ -266,6 +266,25 @@ impl Interpreter {
                 Ok(Ok(Event::Layered)) => return Ok(()),
                 Ok(Ok(Event::NotLayered(failure))) => return Err(failed(failure.to_string())),
                 Ok(Ok(Event::Ended(ending))) => Ok(ending),
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => Err(error),
+                Err(late) => Err(failed(late.to_string())),
+            };
+            self.over = Some(over);
+            return Err(failed("it has ended".to_owned()));
+        }
+    }
+
+    /// Opens a way out of it, or more of that: its sockets.
+    pub(crate) async fn open(&mut self, opening: Opening, way: WayOut) -> Result<Vec<OwnedFd>, RequestError> {
+        let failed = |what: String| fault("open the session's way out", &io::Error::other(what));
+        self.events.order(&Order::WayOut(opening, way));
+        let by = Instant::now() + SHOWING;
+        loop {
+            let over = match timeout_at(by, self.events.handed()).await {
+                Ok(Ok((Event::WayOut, sockets))) => return Ok(sockets),
+                Ok(Ok((Event::NoWayOut(failure), _))) => return Err(failed(failure.to_string())),
+                Ok(Ok((Event::Ended(ending), _))) => Ok(ending),
                 Ok(Ok(_)) => continue,
                 Ok(Err(error)) => Err(error),
                 Err(late) => Err(failed(late.to_string())),

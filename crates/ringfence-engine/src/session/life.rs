@@ -7,12 +7,12 @@ use super::{
 };
 use crate::{engine::House, snapshots};
 use ringfence_jail::{
-    LayerName,
+    LayerName, Opening, WayOut,
     wire::{Cause, Ending},
 };
 use ringfence_types::{RequestError, SessionEnd};
 use std::{
-    os::unix::process::ExitStatusExt,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
     process::ExitStatus,
     sync::{Arc, Weak},
     time::Duration,
@@ -31,6 +31,12 @@ pub(crate) enum Job {
     Call(Box<Sent>, oneshot::Sender<Called>),
     /// A layer of packages that the session is to be shown.
     Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
+    /// A way out that is to be opened, or more of it.
+    WayOut(
+        Opening,
+        WayOut,
+        oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>,
+    ),
 }
 
 pub(crate) struct Life {
@@ -73,6 +79,8 @@ impl Life {
                 job = self.jobs.recv() => match job {
                     None => return SessionEnd::Server,
                     Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
+                    Some(Job::WayOut(opening, way, told)) =>
+                        drop(told.send(self.interpreter.open(opening, way).await)),
                     Some(Job::Call(sent, answer)) => if let Some(end) = self.call(*sent, answer).await {
                         return end;
                     },

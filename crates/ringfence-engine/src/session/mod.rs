@@ -7,6 +7,7 @@ mod create;
 mod interpreter;
 mod life;
 mod packages;
+mod way_out;
 
 pub use bridge::{Bridged, Gift};
 pub(crate) use call::call;
@@ -27,8 +28,8 @@ use packages::Shown;
 use ringfence_jail::wire::Usage;
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
-    ErrorCode, Isolation, Language, Limits, Namespace, RequestError, Session, SessionEnd, SessionId,
-    SessionState, WorkspaceSource,
+    AllowedDomains, ErrorCode, Isolation, Language, Limits, Namespace, RequestError, Session, SessionEnd,
+    SessionId, SessionState, WorkspaceSource,
 };
 use serde_json::json;
 use std::{
@@ -42,6 +43,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use way_out::WayOut;
 
 /// Calls that wait for their turn on one session.
 const WAITING_MAX: usize = 32;
@@ -89,6 +91,8 @@ pub(crate) struct Live {
     pub(crate) namespace: Namespace,
     pub(crate) language: Language,
     pub(crate) workspace: WorkspaceSource,
+    /// Which hosts its creator named.
+    pub(crate) allowed_domains: AllowedDomains,
     /// What is below its overlay, if that is its workspace.
     pub(crate) lower: Option<Arc<Lower>>,
     /// Of a call that asks for nothing.
@@ -115,6 +119,7 @@ pub(crate) struct Live {
     interrupts: watch::Sender<u64>,
     gone: watch::Sender<Option<SessionEnd>>,
     packages: Mutex<Shown>,
+    way_out: Mutex<WayOut>,
     /// So far.
     usage: Mutex<Usage>,
     /// What a call finds that it has not made.
@@ -346,6 +351,7 @@ impl Live {
         let since = Usage {
             cpu_user: now.cpu_user.saturating_sub(last.cpu_user),
             cpu_system: now.cpu_system.saturating_sub(last.cpu_system),
+            unrouted: now.unrouted.saturating_sub(last.unrouted),
             ..now
         };
         *last = now;

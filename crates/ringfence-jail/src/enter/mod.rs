@@ -331,9 +331,6 @@ fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
 /// A name and a network of its own. Where no cgroup counts them, what a TCP socket may hold is kept small.
 fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> Step<()> {
     step("host name", identity::set_host_name("sandbox"))?;
-    if plan.host_network {
-        return Ok(());
-    }
     if matches!(plan.cgroups, Parent::None { .. }) {
         for name in ["tcp_rmem", "tcp_wmem"] {
             let path = Path::new("sys/net/ipv4").join(name);

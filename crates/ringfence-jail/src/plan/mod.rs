@@ -7,7 +7,7 @@ pub(crate) mod root;
 mod text;
 
 use crate::{
-    Host, JailSpec, Layout, Network, Pinned, Program, Quota, cgroup,
+    Host, JailSpec, Layout, Pinned, Program, Quota, Written, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
@@ -37,8 +37,6 @@ pub struct Plan {
     pub root: Vec<Step>,
     /// Is there a time namespace.
     pub time_namespace: bool,
-    /// Is there no network namespace: see [`Network::Host`].
-    pub host_network: bool,
     /// Landlock rules.
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
@@ -200,7 +198,6 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         trees,
         root: steps,
         time_namespace: full && host.time_namespaces,
-        host_network: matches!(spec.network, Network::Host { .. }),
         landlock: landlock(&spec, host),
         seccomp: match spec.program {
             _ if !full => seccomp::Profile::Landlock { memory_cgroup },
@@ -237,10 +234,10 @@ fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
         .host_workspace
         .as_ref()
         .is_some_and(|shared| shared.mode == WorkspaceMode::Ro);
-    let right = |path: &Path| match spec.network {
+    let right = |path: &Path| match spec.written {
         _ if read_only && path == spec.layout.workspace => PathRight::Read,
-        Network::Own => PathRight::Write,
-        Network::Host { .. } => PathRight::Keep,
+        Written::MayRun => PathRight::Write,
+        Written::NeverRuns => PathRight::Keep,
     };
     let writable = spec.layout.writable().map(|path| (path.to_owned(), right(path)));
     if spec.tier == Tier::Full {

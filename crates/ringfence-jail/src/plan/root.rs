@@ -3,7 +3,7 @@
 
 use super::{Identity, Tree};
 use crate::{
-    Host, HostWorkspace, JailSpec, Network, PACKAGES, Program,
+    Host, HostWorkspace, JailSpec, PACKAGES, Program,
     host::{Node, SystemPath},
 };
 use ringfence_types::WorkspaceMode;
@@ -155,7 +155,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         });
         return (root.trees, root.steps);
     }
-    root.etc(spec, host);
+    root.etc(host);
     root.system(spec, host);
     root.devices(host);
     root.own_directories(spec);
@@ -246,21 +246,17 @@ impl Root {
     }
 
     /// `/etc` is a handful of generated files and a few public things of the host.
-    fn etc(&mut self, spec: &JailSpec, host: &Host) {
+    fn etc(&mut self, host: &Host) {
         self.directory(Path::new(EMPTY), 0o755);
         self.text("/etc/passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
         self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
-        let (resolv_conf, hosts) = match &spec.network {
-            Network::Own => (RESOLV_CONF, "127.0.0.1 localhost sandbox\n::1 localhost\n"),
-            Network::Host { resolv_conf, hosts } => (resolv_conf.as_str(), hosts.as_str()),
-        };
-        self.text("/etc/hosts", hosts);
+        self.text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n");
         self.text("/etc/hostname", "sandbox\n");
         self.text(
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
-        self.text("/etc/resolv.conf", resolv_conf);
+        self.text("/etc/resolv.conf", RESOLV_CONF);
         self.text(
             "/etc/protocols",
             "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n",

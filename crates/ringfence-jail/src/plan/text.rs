@@ -11,11 +11,6 @@ impl fmt::Display for Plan {
             Identity::Server { uid, gid } => writeln!(f, "identity inside 1000, outside {uid}:{gid}")?,
         }
         writeln!(f, "time namespace {}", self.time_namespace)?;
-        writeln!(
-            f,
-            "network {}",
-            if self.host_network { "of the host" } else { "own" }
-        )?;
         for step in &self.root {
             writeln!(f, "root {}", Act(step, &self.trees))?;
         }

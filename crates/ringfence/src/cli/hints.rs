@@ -3,7 +3,7 @@
 
 use ringfence_types::{RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 18] = [
+const COMMANDS: [(&str, &str); 20] = [
     ("`create_session`", "`ringfence session create`"),
     ("`list_sessions`", "`ringfence session list`"),
     ("`terminate_session`", "`ringfence session kill`"),
@@ -21,6 +21,8 @@ const COMMANDS: [(&str, &str); 18] = [
     ("`session_id`", "`--session`"),
     ("`validate: \"strict\"`", "`--validate strict`"),
     ("`allowed_imports`", "`--allow-import`"),
+    ("`allowed_domains`", "`--allow`"),
+    ("`request_egress`", "`ringfence egress`"),
     ("`validate_code`", "`ringfence validate`"),
 ];
 

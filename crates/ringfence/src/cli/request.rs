@@ -2,8 +2,8 @@
 
 use super::run::RunArguments;
 use ringfence_types::{
-    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language, LimitsRequest,
-    RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
+    AllowedDomains, Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language,
+    LimitsRequest, RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,6 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// The request, checked part by part.
 pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest, RequestError> {
-    refuse_what_does_not_exist(arguments)?;
     let code = read_script(&arguments.script)?;
     let language = language(arguments, &code)?;
     let mut request = ExecuteRequest::new(language, code);
@@ -31,28 +30,13 @@ pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest,
     request.validate = arguments.validate;
     request.profile = arguments.profile;
     request.allowed_imports = super::validate::modules(&arguments.allow_import);
+    if !arguments.allow.is_empty() {
+        request.allowed_domains = AllowedDomains::Operator(arguments.allow.iter().cloned().collect());
+    }
     if let Some(workspace) = &arguments.workspace {
         request.workspace = workspace_of(workspace)?;
     }
     Ok(request)
-}
-
-fn refuse_what_does_not_exist(arguments: &RunArguments) -> Result<(), RequestError> {
-    let refuse = |flag: &str, why: &str, hint: &str| {
-        Err(RequestError::new(
-            ErrorCode::UnsupportedArgument,
-            format!("{flag}: {why} in this version."),
-            hint,
-        ))
-    };
-    if !arguments.allow.is_empty() {
-        return refuse(
-            "--allow",
-            "sandboxes have no network",
-            "Fetch the data first and give it as --workspace or stdin.",
-        );
-    }
-    Ok(())
 }
 
 /// At most one byte more than is allowed is read, whatever the script is.

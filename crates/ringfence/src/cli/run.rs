@@ -46,8 +46,9 @@ pub(super) struct RunArguments {
     /// What makes the sandbox
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
-    /// A host that the script may reach
-    #[arg(long, value_name = "HOST", hide = true)]
+    /// A host that the script may reach, as example.com, *.example.com, example.com:8443 or "GET example.com/path"; with any, only
+    /// these, and not those of egress.allow
+    #[arg(long, value_name = "HOST")]
     pub(super) allow: Vec<String>,
     /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports, too, and
     /// strict refuses warnings

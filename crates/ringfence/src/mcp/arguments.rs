@@ -8,12 +8,6 @@ use serde_json::{Map, Value};
 
 type JsonObject = Map<String, Value>;
 
-/// A name of the contract whose subsystem is not in this version.
-pub(super) struct Absent {
-    pub(super) name: &'static str,
-    pub(super) hint: &'static str,
-}
-
 /// The arguments of one call.
 pub(super) struct Arguments {
     left: JsonObject,
@@ -38,12 +32,11 @@ pub(super) fn unsupported(name: &str, hint: &str) -> RequestError {
 }
 
 impl Arguments {
-    /// Refuses names that are not known, and those that are known and not built yet.
+    /// Refuses names that are not known.
     pub(super) fn open(
         arguments: JsonObject,
         prefix: &'static str,
         known: &[Name],
-        absent: &[Absent],
     ) -> Result<Self, RequestError> {
         let left: JsonObject = arguments
             .into_iter()
@@ -54,14 +47,7 @@ impl Arguments {
                 .iter()
                 .flat_map(|(name, aliases)| [*name].into_iter().chain(aliases.iter().copied()))
         };
-        for (name, value) in &left {
-            if let Some(absent) = absent.iter().find(|absent| absent.name == name) {
-                // An empty list asks for nothing.
-                if value.as_array().is_some_and(Vec::is_empty) {
-                    continue;
-                }
-                return Err(unsupported(name, absent.hint));
-            }
+        for name in left.keys() {
             if !names().any(|known| known == name) {
                 let shown: String = name.chars().take(64).collect();
                 let canonical: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
@@ -69,7 +55,7 @@ impl Arguments {
                     ErrorCode::UnknownArgument,
                     format!(
                         "`{prefix}{shown}` is not an argument.{}",
-                        suggestion(name, names().chain(absent.iter().map(|absent| absent.name)))
+                        suggestion(name, names())
                     ),
                     format!("Known: {}.", canonical.join(", ")),
                 ));
@@ -161,13 +147,18 @@ impl Arguments {
     }
 
     /// A list of texts, or one text, which is meant as a list of it alone.
-    pub(super) fn one_or_more(&mut self, name: Name) -> Result<Vec<Value>, RequestError> {
-        match self.take(name)? {
-            None => Ok(Vec::new()),
-            Some((_, Value::Array(items))) => Ok(items),
-            Some((_, one @ Value::String(_))) => Ok(vec![one]),
-            Some((name, other)) => Err(self.wrong(name, "a list, as [\"numpy\"]", &other)),
-        }
+    pub(super) fn texts(&mut self, name: Name) -> Result<Option<Vec<String>>, RequestError> {
+        let items = match self.take(name)? {
+            None => return Ok(None),
+            Some((_, Value::Array(items))) => items,
+            Some((_, one @ Value::String(_))) => vec![one],
+            Some((name, other)) => return Err(self.wrong(name, "a list of strings", &other)),
+        };
+        let text = |item: Value| match item {
+            Value::String(text) => Ok(text),
+            other => Err(wrong_type(&format!("{}[]", name.0), "a string", &other)),
+        };
+        items.into_iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 
     pub(super) fn object(&mut self, name: Name) -> Result<Option<JsonObject>, RequestError> {
@@ -229,15 +220,7 @@ mod tests {
         let Value::Object(object) = value else {
             panic!("an object")
         };
-        Arguments::open(
-            object,
-            "",
-            &[SIZE, ("name", &[])],
-            &[Absent {
-                name: "vault",
-                hint: "later",
-            }],
-        )
+        Arguments::open(object, "", &[SIZE, ("name")])
     }
 
     #[test]
@@ -246,10 +229,6 @@ mod tests {
         let (unknown, message) = code(json!({"nmae": 1})).unwrap();
         assert_eq!(unknown, ErrorCode::UnknownArgument);
         assert!(message.contains("Did you mean `name`?"), "{message}");
-        assert_eq!(
-            code(json!({"vault": 1})).unwrap().0,
-            ErrorCode::UnsupportedArgument
-        );
         assert!(code(json!({"vault": null, "name": null})).is_none());
     }
 
@@ -276,17 +255,19 @@ mod tests {
             assert!(whole(bad.clone()).is_err(), "{bad}");
         }
         assert!(open(json!({"name": 1})).unwrap().text(("name", &[])).is_err());
-        let texts = |value: Value| open(json!({"size": value})).unwrap().one_or_more(SIZE);
-        assert_eq!(texts(json!("numpy")).unwrap(), [json!("numpy")]);
-        assert_eq!(texts(json!(["a", "b"])).unwrap(), [json!("a"), json!("b")]);
-        assert!(texts(json!(1)).unwrap_err().message.contains("[\"numpy\"]"));
+        let texts = |value: Value| open(json!({"size": value})).unwrap().texts(SIZE);
+        assert_eq!(texts(json!("numpy")).unwrap().unwrap(), ["numpy"]);
+        assert_eq!(texts(json!(["a", "b"])).unwrap().unwrap(), ["a", "b"]);
+        assert!(open(json!({})).unwrap().texts(SIZE).unwrap().is_none());
+        assert!(texts(json!(1)).unwrap_err().message.contains("a list of strings"));
+        assert!(texts(json!([1])).unwrap_err().message.contains("size[]"));
     }
 
     #[test]
     fn a_namespace_is_the_callers_only_where_the_operator_says_so() {
         let read = |name: &str, namespaces| {
             let arguments = json!({"namespace": name}).as_object().unwrap().clone();
-            Arguments::open(arguments, "", &[NAMESPACE], &[])
+            Arguments::open(arguments, "", &[NAMESPACE])
                 .unwrap()
                 .namespace(namespaces)
         };

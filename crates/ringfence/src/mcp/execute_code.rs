@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Offer,
-    arguments::{Absent, Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
+    arguments::{Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
     arrivals::Arrival,
     logging, progress, resources,
     sessions::session_id,
@@ -13,9 +13,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine, Hears, Picture, Stdin, Submission};
 use ringfence_types::nearest::suggestion;
 use ringfence_types::{
-    Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, FILES_MAX,
-    InputFile, Language, LimitsRequest, Namespace, ProgramError, RequestError, Requirement, SessionId,
-    Validate, WorkspacePath, WorkspaceSource, parse_size, requirements,
+    AllowedDomains, Argument, Artifact, EnvName, EnvValue, ErrorCode, ExecuteRequest, ExecutionResult,
+    ExitKind, FILES_MAX, InputFile, Language, LimitsRequest, Namespace, ProgramError, RequestError,
+    Requirement, SessionId, Validate, WorkspacePath, WorkspaceSource, parse_size, requirements,
 };
 use rmcp::{RoleServer, service::RequestContext};
 use serde_json::{Map, Value};
@@ -42,6 +42,7 @@ pub(super) const CONTAINER: Name = ("use_container", &[]);
 pub(super) const BACKEND: Name = ("backend", &[]);
 pub(super) const SESSION: Name = ("session_id", &[]);
 pub(super) const VALIDATE: Name = ("validate", &[]);
+pub(super) const ALLOWED_DOMAINS: Name = ("allowed_domains", &[]);
 pub(super) const WORKSPACE: Name = ("workspace", &[]);
 
 const KNOWN: &[Name] = &[
@@ -65,11 +66,8 @@ const KNOWN: &[Name] = &[
     WORKSPACE,
     NAMESPACE,
     ALLOWED_IMPORTS,
+    ALLOWED_DOMAINS,
 ];
-pub(super) const ABSENT: &[Absent] = &[Absent {
-    name: "allowed_domains",
-    hint: "Sandboxes have no network: fetch the data first and send it as `files`.",
-}];
 pub(crate) const LIMIT_NAMES: [&str; 6] = [
     "max_ram_mb",
     "max_cpu_cores",
@@ -88,7 +86,7 @@ pub(super) fn parse(
     offer: &Offer,
     language_of: impl FnOnce(&Namespace, &SessionId) -> Result<Language, RequestError>,
 ) -> Result<ExecuteRequest, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", KNOWN, ABSENT)?;
+    let mut arguments = Arguments::open(arguments, "", KNOWN)?;
     only_values_that_work(&mut arguments)?;
     let code = arguments.text(CODE)?.ok_or_else(|| {
         invalid(
@@ -110,6 +108,7 @@ pub(super) fn parse(
     request.env = env(arguments.object(ENV)?.unwrap_or_default())?;
     request.secrets = secrets(arguments.list(SECRETS)?.unwrap_or_default())?;
     request.packages = packages(&mut arguments, request.language)?;
+    request.allowed_domains = allowed_domains(&mut arguments)?;
     request.args = args(arguments.list(ARGS)?.unwrap_or_default())?;
     request.stdin = arguments.text(STDIN)?.unwrap_or_default().into_bytes();
     request.capture_output = arguments.flag(CAPTURE)?.unwrap_or(true);
@@ -175,7 +174,7 @@ fn file(item: Value) -> Result<InputFile, RequestError> {
     let Value::Object(fields) = item else {
         return Err(wrong_type("files[]", "an object", &item));
     };
-    let mut fields = Arguments::open(fields, "files[].", &[PATH, TEXT, BASE64], &[])?;
+    let mut fields = Arguments::open(fields, "files[].", &[PATH, TEXT, BASE64])?;
     let path = fields.text(PATH)?.ok_or_else(|| {
         invalid(
             "a file has no `path`.".to_owned(),
@@ -257,13 +256,12 @@ pub(super) fn packages(
     arguments: &mut Arguments,
     language: Language,
 ) -> Result<BTreeSet<Requirement>, RequestError> {
-    let text = |item: Value| match item {
-        Value::String(text) => Ok(text),
-        other => Err(wrong_type("packages[]", "a string", &other)),
-    };
-    let items = arguments.one_or_more(PACKAGES)?;
-    let texts: Vec<String> = items.into_iter().map(text).collect::<Result<_, _>>()?;
-    requirements(language, &texts)
+    requirements(language, &arguments.texts(PACKAGES)?.unwrap_or_default())
+}
+
+/// Hosts; what they mean is the policy's to say.
+pub(super) fn allowed_domains(arguments: &mut Arguments) -> Result<AllowedDomains, RequestError> {
+    arguments.texts(ALLOWED_DOMAINS).map(AllowedDomains::asked)
 }
 
 fn args(words: Vec<Value>) -> Result<Vec<Argument>, RequestError> {
@@ -285,7 +283,6 @@ pub(super) fn limits(arguments: &mut Arguments, offer: &Offer) -> Result<LimitsR
         arguments.object(LIMITS)?.unwrap_or_default(),
         "resource_limits.",
         &known,
-        &[],
     )?;
     let [ram, cpu, timeout, processes, output, disk] = known;
     let seconds = one_of(

@@ -19,7 +19,7 @@ pub(super) fn parse(
     offer: &Offer,
     caller: &Caller,
 ) -> Result<PackageWish, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", &[LANGUAGE, PACKAGES, SESSION, NAMESPACE], &[])?;
+    let mut arguments = Arguments::open(arguments, "", &[LANGUAGE, PACKAGES, SESSION, NAMESPACE])?;
     let language = language(&mut arguments)?.unwrap_or(Language::Python);
     let packages = packages(&mut arguments, language)?;
     if packages.is_empty() {

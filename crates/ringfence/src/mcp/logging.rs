@@ -74,10 +74,16 @@ fn level(kind: &EventKind) -> LoggingLevel {
         | EventKind::VaultAccessed { .. }
         | EventKind::PackageInstalled { .. }
         | EventKind::ArtifactSigned { .. }
-        | EventKind::SnapshotCreated { .. } => LoggingLevel::Info,
-        EventKind::ExecutionFailed(_) | EventKind::SnapshotRestored { .. } => LoggingLevel::Notice,
+        | EventKind::SnapshotCreated { .. }
+        | EventKind::EgressConnected(_)
+        | EventKind::EgressClosed(_)
+        | EventKind::EgressRequest(_) => LoggingLevel::Info,
+        EventKind::ExecutionFailed(_) | EventKind::SnapshotRestored { .. } | EventKind::EgressDenied(_) => {
+            LoggingLevel::Notice
+        }
         EventKind::ExecutionTimeout(_)
         | EventKind::ResourceExceeded { .. }
+        | EventKind::EgressUntold { .. }
         | EventKind::QueueBackpressure { .. } => LoggingLevel::Warning,
     }
 }

@@ -9,6 +9,7 @@ mod arguments;
 mod arrivals;
 mod changes;
 mod check_schemas;
+mod egress_schemas;
 mod execute_code;
 mod files;
 mod install_package;
@@ -103,7 +104,7 @@ const PROMPT: &str = "prompt";
 const FAREWELL: Duration = Duration::from_millis(700);
 
 const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a fresh sandbox that the Linux kernel \
-    enforces: no network, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
+    enforces: no way out but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
     programs, or with the session_id of create_session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
 

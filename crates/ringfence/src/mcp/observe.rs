@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         known: &[Name],
     ) -> Result<(Arguments, Namespace), RequestError> {
         let names = [known, &[NAMESPACE]].concat();
-        let mut arguments = Arguments::open(arguments, "", &names, &[])?;
+        let mut arguments = Arguments::open(arguments, "", &names)?;
         let namespace = arguments.namespace(self.offer.namespaces)?;
         Ok((arguments, namespace))
     }

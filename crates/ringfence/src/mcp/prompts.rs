@@ -94,7 +94,7 @@ pub(super) async fn get(
     let name = name(&request.name, offer)?;
     let arguments = request.arguments.unwrap_or_default();
     let (about, text) = if name == GENERATE {
-        let mut arguments = Arguments::open(arguments, "", &[TASK, PROFILE], &[])?;
+        let mut arguments = Arguments::open(arguments, "", &[TASK, PROFILE])?;
         let task = required(&mut arguments, TASK)?;
         let profile = chosen(&mut arguments, offer)?;
         (
@@ -102,8 +102,7 @@ pub(super) async fn get(
             generate(engine, offer, &task, profile),
         )
     } else {
-        let mut arguments =
-            Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE, PROFILE], &[])?;
+        let mut arguments = Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE, PROFILE])?;
         let error = required(&mut arguments, ERROR)?;
         let named = validate::profile(&mut arguments)?.or_else(|| profile_in(&error));
         let case = Case {

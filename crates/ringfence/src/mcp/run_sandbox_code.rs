@@ -14,7 +14,7 @@ pub(super) const TIMEOUT_SECONDS: u64 = 10;
 
 /// The request, with each part checked.
 pub(super) fn parse(arguments: Map<String, Value>, offer: &Offer) -> Result<ExecuteRequest, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", &[CODE, TIMEOUT, NAMESPACE], &[])?;
+    let mut arguments = Arguments::open(arguments, "", &[CODE, TIMEOUT, NAMESPACE])?;
     let code = arguments.text(CODE)?.ok_or_else(|| {
         invalid(
             "`code` is missing.".to_owned(),

@@ -2,7 +2,7 @@
 //! explanation, every bound is the operator's, and nothing is allowed that is not named.
 
 use super::{
-    Offer, check_schemas,
+    Offer, check_schemas, egress_schemas,
     execute_code::LIMIT_NAMES,
     observe, package_schemas,
     session_schemas::{ended, session, session_id},
@@ -132,6 +132,7 @@ fn program() -> Vec<Property> {
             "Packages that it imports, as `numpy`, `pandas>=2` or `lodash@4`; installed once, then there at once.",
             package_schemas::requirements(),
         ),
+        egress_schemas::allowed_domains(),
         super::workspace_schemas::workspace(),
         ("args", "Command-line arguments of the program.", list(string())),
         (

@@ -1,7 +1,7 @@
 //! JSON Schemas of the toolset `sessions`.
 
 use super::{
-    Offer, package_schemas,
+    Offer, egress_schemas, package_schemas,
     schemas::{flag, input, list, number, or_null, record, resource_limits, said, seconds, string, whole},
 };
 use ringfence_types::{Language, SessionEnd};
@@ -58,6 +58,7 @@ pub(super) fn create_session(offer: &Offer) -> Value {
                 "Packages that the session can import, as `numpy` or `lodash@4`; install_package adds more.",
                 package_schemas::requirements(),
             ),
+            egress_schemas::allowed_domains(),
             (
                 "env",
                 "Environment variables of the session.",

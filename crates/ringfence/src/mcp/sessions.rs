@@ -3,7 +3,9 @@
 use super::{
     Answer,
     arguments::{Arguments, NAMESPACE, Name, invalid},
-    execute_code::{self, ENV, LANGUAGE, LIMITS, MEMORY, PACKAGES, SECRETS, SESSION, TIMEOUT, WORKSPACE},
+    execute_code::{
+        self, ALLOWED_DOMAINS, ENV, LANGUAGE, LIMITS, MEMORY, PACKAGES, SECRETS, SESSION, TIMEOUT, WORKSPACE,
+    },
     observe::{Call, Object, answer},
 };
 use crate::shown;
@@ -50,9 +52,19 @@ fn variable(arguments: &mut Arguments, name: Name) -> Result<Option<EnvName>, Re
 impl Call<'_> {
     pub(super) async fn create_session(&self, arguments: Object) -> Answered {
         const KNOWN: &[Name] = &[
-            LANGUAGE, TIMEOUT, IDLE, ENV, SECRETS, MEMORY, LIMITS, WORKSPACE, PACKAGES, NAMESPACE,
+            LANGUAGE,
+            TIMEOUT,
+            IDLE,
+            ENV,
+            SECRETS,
+            MEMORY,
+            LIMITS,
+            WORKSPACE,
+            PACKAGES,
+            ALLOWED_DOMAINS,
+            NAMESPACE,
         ];
-        let mut arguments = Arguments::open(arguments, "", KNOWN, execute_code::ABSENT)?;
+        let mut arguments = Arguments::open(arguments, "", KNOWN)?;
         let language = execute_code::language(&mut arguments)?.unwrap_or(Language::Python);
         let mut wish = SessionRequest::new(language);
         wish.namespace = arguments.namespace(self.offer().namespaces)?;
@@ -60,6 +72,7 @@ impl Call<'_> {
         wish.secrets = execute_code::secrets(arguments.list(SECRETS)?.unwrap_or_default())?;
         wish.limits = execute_code::limits(&mut arguments, self.offer())?;
         wish.packages = execute_code::packages(&mut arguments, language)?;
+        wish.allowed_domains = execute_code::allowed_domains(&mut arguments)?;
         wish.idle_ms = arguments
             .number(IDLE)?
             .map(super::observe::milliseconds)

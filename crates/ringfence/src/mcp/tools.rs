@@ -71,7 +71,7 @@ const ALL: [&str; 29] = [
 
 const ABOUT_EXECUTE_CODE: &str = "Run a complete program in Python, JavaScript or TypeScript (Node.js) or bash, in a \
     fresh sandbox that the Linux kernel enforces. Use it to calculate, to transform data, to try code out, to make files. \
-    There is no network, nothing of the host is visible, and nothing is kept between calls but in a session (`session_id`): name what it imports in \
+    It reaches no host but those that the operator lets it (`allowed_domains` narrows them), nothing of the host is visible, and nothing is kept between calls but in a session (`session_id`): name what it imports in \
     `packages`, send input as `files` or \
     `stdin`, and write results to stdout or to files in the working directory (/workspace) or in $RINGFENCE_OUTPUT_DIR; \
     files come back as artifacts. In Python the value of the last expression comes back as `result`. A program that fails \

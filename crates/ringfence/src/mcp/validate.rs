@@ -64,17 +64,14 @@ fn word<T: std::str::FromStr>(
 pub(super) fn allowed_imports(
     arguments: &mut Arguments,
 ) -> Result<Option<BTreeSet<ModuleName>>, RequestError> {
-    let items = arguments.one_or_more(ALLOWED_IMPORTS)?;
+    let items = arguments.texts(ALLOWED_IMPORTS)?.unwrap_or_default();
     if items.len() > IMPORTS_MAX {
         return Err(invalid(
             format!("`allowed_imports` has more than {IMPORTS_MAX} modules."),
             "Name packages; what lies below them comes with them.",
         ));
     }
-    let module = |item: Value| {
-        let Value::String(text) = item else {
-            return Err(wrong_type("allowed_imports[]", "a string", &item));
-        };
+    let module = |text: String| {
         ModuleName::try_from(text)
             .map_err(|reason| invalid(format!("`allowed_imports`: {reason}."), "Write math or os.path."))
     };
@@ -168,7 +165,7 @@ impl Call<'_> {
         let (mut arguments, namespace) = self.open(arguments, &[CSV, REQUIRED_HEADERS, TYPES, DELIMITER])?;
         let content = arguments.text(CSV)?.ok_or_else(|| missing(CSV))?;
         let question = CsvQuestion {
-            required_headers: headers(arguments.one_or_more(REQUIRED_HEADERS)?)?,
+            required_headers: headers(arguments.texts(REQUIRED_HEADERS)?.unwrap_or_default())?,
             type_constraints: arguments.object(TYPES)?.unwrap_or_default(),
             delimiter: arguments
                 .text(DELIMITER)?
@@ -230,18 +227,14 @@ impl JsonText {
     }
 }
 
-fn headers(items: Vec<Value>) -> Result<Vec<String>, RequestError> {
+fn headers(items: Vec<String>) -> Result<Vec<String>, RequestError> {
     if items.len() > HEADERS_MAX {
         return Err(invalid(
             format!("`required_headers` has more than {HEADERS_MAX} names."),
             "Name those that the work needs.",
         ));
     }
-    let name = |item: Value| match item {
-        Value::String(name) => Ok(name),
-        other => Err(wrong_type("required_headers[]", "a string", &other)),
-    };
-    items.into_iter().map(name).collect()
+    Ok(items)
 }
 
 /// One character; a tab may be spelled out.
@@ -305,7 +298,7 @@ mod tests {
         let Value::Object(object) = value else {
             panic!("an object")
         };
-        Arguments::open(object, "", &[VALIDATE, PROFILE, ALLOWED_IMPORTS], &[]).unwrap()
+        Arguments::open(object, "", &[VALIDATE, PROFILE, ALLOWED_IMPORTS]).unwrap()
     }
 
     #[test]

@@ -30,7 +30,10 @@ const ALIASES: &[(&str, Effect)] = &[
     ("SANDBOXMCP_MAX_CONCURRENT", Effect::Sets("queue.concurrency")),
     (
         "SANDBOXMCP_NETWORK",
-        Effect::Fixed(OFF, "sandboxes have no network in this version"),
+        Effect::Fixed(
+            OFF,
+            "programs reach the hosts that `egress.allow` names, and no others: name them there",
+        ),
     ),
     ("SANDBOXMCP_VAULT", Effect::Sets("vault.store")),
     ("SANDBOXMCP_AUDIT", Effect::Sets("audit.store")),
@@ -51,7 +54,9 @@ const ALIASES: &[(&str, Effect)] = &[
         "SANDBOX_ENABLE_NETWORK",
         Effect::Offers(
             Profile::Network,
-            Some("sandboxes have no network in this version"),
+            Some(
+                "programs reach the hosts that `egress.allow` names: name them there, and the profile in `check.profiles`",
+            ),
         ),
     ),
     (

@@ -3,9 +3,10 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
+    egress_words::{EgressPattern, PackageHost, PrivateHost, Resolver},
     keys::{
-        Burst, Concurrency, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output, PerMinute, Processes,
-        Ready, Sessions, Setting, Snapshots, Waiting,
+        Burst, Concurrency, Connections, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output,
+        PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting,
     },
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
@@ -36,6 +37,7 @@ pub struct ConfigFile {
     queue: Option<QueueFile>,
     runtimes: Option<RuntimesFile>,
     packages: Option<PackagesFile>,
+    egress: Option<EgressFile>,
     warm: Option<WarmFile>,
     sessions: Option<SessionsFile>,
     check: Option<CheckFile>,
@@ -140,10 +142,25 @@ struct VaultFile {
 struct PackagesFile {
     enabled: Option<Spanned<bool>>,
     allow: Option<Spanned<List<PackagePattern>>>,
+    hosts: Option<Spanned<List<PackageHost>>>,
     timeout_seconds: Option<Spanned<Seconds>>,
     max_mb: Option<Spanned<Disk>>,
     keep_days: Option<Spanned<Days>>,
     keep_mb: Option<Spanned<Disk>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EgressFile {
+    allow: Option<Spanned<List<EgressPattern>>>,
+    private: Option<Spanned<List<PrivateHost>>>,
+    resolvers: Option<Spanned<List<Resolver>>>,
+    connections: Option<Spanned<Connections>>,
+    connections_per_namespace: Option<Spanned<Connections>>,
+    sent_mb: Option<Spanned<Disk>>,
+    received_mb: Option<Spanned<Disk>>,
+    connection_seconds: Option<Spanned<Seconds>>,
+    idle_seconds: Option<Spanned<Seconds>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -262,6 +279,7 @@ impl ConfigFile {
     pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
         let (limits, caps) = (self.limits.unwrap_or_default(), self.caps.unwrap_or_default());
         let packages = self.packages.unwrap_or_default();
+        let egress = self.egress.unwrap_or_default();
         let warm = self.warm.unwrap_or_default();
         let sessions = self.sessions.unwrap_or_default();
         let check = self.check.unwrap_or_default();
@@ -296,10 +314,20 @@ impl ConfigFile {
             runtimes_mounts: at(path, runtimes.mounts),
             packages_enabled: at(path, packages.enabled),
             packages_allow: at(path, packages.allow),
+            packages_hosts: at(path, packages.hosts),
             packages_timeout_seconds: at(path, packages.timeout_seconds),
             packages_max_mb: at(path, packages.max_mb),
             packages_keep_days: at(path, packages.keep_days),
             packages_keep_mb: at(path, packages.keep_mb),
+            egress_allow: at(path, egress.allow),
+            egress_private: at(path, egress.private),
+            egress_resolvers: at(path, egress.resolvers),
+            egress_connections: at(path, egress.connections),
+            egress_connections_per_namespace: at(path, egress.connections_per_namespace),
+            egress_sent_mb: at(path, egress.sent_mb),
+            egress_received_mb: at(path, egress.received_mb),
+            egress_connection_seconds: at(path, egress.connection_seconds),
+            egress_idle_seconds: at(path, egress.idle_seconds),
             warm_ready: at(path, warm.ready),
             warm_ready_max: at(path, warm.ready_max),
             warm_memory_mb: at(path, warm.memory_mb),

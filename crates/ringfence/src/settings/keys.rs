@@ -3,6 +3,7 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
+    egress_words::{EgressPattern, PackageHost, PrivateHost, Resolver},
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
         SecretPattern, VaultKey, VaultStore,
@@ -28,6 +29,9 @@ pub(crate) type Output = Whole<1, 268_435_456>;
 pub(crate) type Concurrency = Whole<1, 1024>;
 /// Requests that wait at once.
 pub(crate) type Waiting = Whole<0, 65_536>;
+
+/// Connections at once.
+pub(crate) type Connections = Whole<1, 100_000>;
 
 /// Sandboxes that stand ready.
 pub(crate) type Ready = Whole<0, 256>;
@@ -187,11 +191,26 @@ keys! {
         "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
     packages_allow: List<PackagePattern>, "packages.allow", Some(r#"["*"]"#),
         "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
+    packages_hosts: List<PackageHost>, "packages.hosts", Some(r#"["auto"]"#),
+        "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
     packages_timeout_seconds: Seconds, "packages.timeout_seconds", Some("300"), "The longest that installing one set may take.";
     packages_max_mb: Disk, "packages.max_mb", Some("1024"), "The most that one set may have, installed, in MiB.";
     packages_keep_days: Days, "packages.keep_days", Some("30"), "How long installed packages are kept after their last use.";
     packages_keep_mb: Disk, "packages.keep_mb", Some("8192"),
         "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
+    egress_allow: List<EgressPattern>, "egress.allow", Some("[]"),
+        "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
+    egress_private: List<PrivateHost>, "egress.private", Some("[]"),
+        "Of these hosts the addresses may be private, as HOST or HOST:PORT; every other name that leads to one is refused.";
+    egress_resolvers: List<Resolver>, "egress.resolvers", Some("[]"),
+        "Who is asked for addresses, as ADDRESS or ADDRESS:PORT; none: whom the host asks, its hosts file first.";
+    egress_connections: Connections, "egress.connections", Some("64"), "Connections that one sandbox has open at once.";
+    egress_connections_per_namespace: Connections, "egress.connections_per_namespace", Some("256"),
+        "Connections that all sandboxes of a namespace have open at once.";
+    egress_sent_mb: Disk, "egress.sent_mb", Some("1024"), "The most that one sandbox sends, all its life, in MiB.";
+    egress_received_mb: Disk, "egress.received_mb", Some("4096"), "The most that one sandbox receives, all its life, in MiB.";
+    egress_connection_seconds: Seconds, "egress.connection_seconds", Some("3600"), "The longest that one connection lasts.";
+    egress_idle_seconds: Seconds, "egress.idle_seconds", Some("300"), "A connection ends when nothing was sent on it for so long.";
     warm_ready: Ready, "warm.ready", Some("2"),
         "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
     warm_ready_max: Ready, "warm.ready_max", Some("8"), "The most that are kept ready for a language under load.";
@@ -274,6 +293,9 @@ mod tests {
                     "vault.allow" => "a/K",
                     "workspaces" => "x=/x:ro",
                     "packages.allow" => "a*",
+                    "packages.hosts" => "auto;a.test",
+                    "egress.allow" | "egress.private" => "example.com;*.example.com",
+                    "egress.resolvers" => "9.9.9.9,127.0.0.1:5353",
                     "check.allowed_imports" => "math,os.path",
                     "check.known_imports" => "np=import numpy as np",
                     "check.schemas" => "order=/order.json",

@@ -4,6 +4,8 @@
 pub(crate) mod aliases;
 mod check_words;
 mod checks;
+mod egress;
+mod egress_words;
 mod environment;
 mod file;
 pub(crate) mod keys;
@@ -21,19 +23,20 @@ pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use crate::telemetry::Address;
 use check_words::{KnownImports, ProfileWord, Schemas};
+use egress_words::PackageHost;
 use environment::CONFIG_VARIABLE;
 use keys::{
-    Burst, Concurrency, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute, Processes, Ready,
-    Sessions, Snapshots, Waiting,
+    Burst, Concurrency, Connections, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute,
+    Processes, Ready, Sessions, Snapshots, Waiting,
 };
 use record_words::{
     AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
     SecretPattern, VaultKey, VaultStore,
 };
 use ringfence_engine::{
-    AuditSettings, CheckSettings, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy, PackageSettings,
-    Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings, SessionSettings,
-    WarmSettings,
+    AuditSettings, CheckSettings, EngineSettings, IndexHost, ListedWorkspace, OnFailure, PackagePolicy,
+    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings,
+    SessionSettings, WarmSettings,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -149,10 +152,20 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         runtimes_mounts: Setting::default_of(List::of(Vec::new())),
         packages_enabled: Setting::default_of(true),
         packages_allow: Setting::default_of(List::of(vec![PackagePattern::everything()])),
+        packages_hosts: Setting::default_of(List::of(vec![PackageHost(IndexHost::Configured)])),
         packages_timeout_seconds: Setting::default_of(Seconds::clamped(300.0)),
         packages_max_mb: Setting::default_of(Disk::clamped(1024)),
         packages_keep_days: Setting::default_of(Days::clamped(30)),
         packages_keep_mb: Setting::default_of(Disk::clamped(8192)),
+        egress_allow: Setting::default_of(List::of(Vec::new())),
+        egress_private: Setting::default_of(List::of(Vec::new())),
+        egress_resolvers: Setting::default_of(List::of(Vec::new())),
+        egress_connections: Setting::default_of(Connections::clamped(64)),
+        egress_connections_per_namespace: Setting::default_of(Connections::clamped(256)),
+        egress_sent_mb: Setting::default_of(Disk::clamped(1024)),
+        egress_received_mb: Setting::default_of(Disk::clamped(4096)),
+        egress_connection_seconds: Setting::default_of(Seconds::clamped(3600.0)),
+        egress_idle_seconds: Setting::default_of(Seconds::clamped(300.0)),
         warm_ready: Setting::default_of(Ready::clamped(2)),
         warm_ready_max: Setting::default_of(Ready::clamped(8)),
         warm_memory_mb: Setting::default_of(Memory::clamped(1024)),
@@ -280,6 +293,7 @@ fn mean(
                 bytes: effective.packages_keep_mb.value.get() * MEBIBYTE,
             },
         },
+        egress: egress::settings(&effective),
         policy: policy(
             &effective,
             workspaces(environment, &effective.workspaces)?,
@@ -425,7 +439,9 @@ fn retention(settings: &Effective) -> Retention {
 }
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 11] = [
+const CHANGEABLE: [&str; 13] = [
+    "packages.hosts",
+    "egress.allow",
     "limits.",
     "caps.",
     "queue.",
@@ -501,6 +517,7 @@ fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>, check: CheckSe
             .collect(),
         workspaces,
         check,
+        egress: egress::policy(settings),
         packages: PackagePolicy {
             enabled: settings.packages_enabled.value,
             allow: settings
@@ -509,6 +526,13 @@ fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>, check: CheckSe
                 .items()
                 .iter()
                 .map(|pattern| pattern.as_str().to_owned())
+                .collect(),
+            hosts: settings
+                .packages_hosts
+                .value
+                .items()
+                .iter()
+                .map(|host| host.0.clone())
                 .collect(),
             timeout: Duration::from_millis(settings.packages_timeout_seconds.value.thousandths()),
             bytes_max: settings.packages_max_mb.value.get() * MEBIBYTE,

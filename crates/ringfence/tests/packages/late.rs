@@ -2,7 +2,7 @@
 
 use super::client::{TempDir, binary};
 use ringfence_jail::{
-    ClaimSpec, Host, JailSpec, LayerName, Layout, Network, PACKAGES, Program, Run,
+    ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Run, Written,
     cgroup::Parent,
     client::{self, Helper, Place},
     plan,
@@ -47,7 +47,7 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Plac
         program: Program::Claimed,
         host_workspace: None,
         layers: Some(directory.0.clone()),
-        network: Network::Own,
+        written: Written::MayRun,
         limits: LIMITS,
     };
     let claim = ClaimSpec {

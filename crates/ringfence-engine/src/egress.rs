@@ -1,0 +1,359 @@
+//! The way out that one request has been given: its sockets, its rules as they are now, and what was done with it.
+
+use crate::{
+    backend::RawOutcome,
+    engine::House,
+    events::{EgressFacts, EventKind},
+    policy::{self, Grant},
+};
+use ringfence_egress::{Happened, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Who};
+use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
+use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId};
+use serde_json::{Value, json};
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+use tokio::sync::watch;
+
+/// Hosts that stand in one record.
+const RECORDED_MAX: usize = 32;
+
+/// What all ways out of a server share.
+#[derive(Default)]
+pub(crate) struct Egress {
+    outside: OnceLock<Arc<Outside>>,
+    open: Mutex<Vec<Weak<Terms>>>,
+}
+
+/// On what terms a way out was given.
+struct Terms {
+    namespace: Namespace,
+    session: Option<SessionId>,
+    asked: AllowedDomains,
+    rules: watch::Sender<Arc<Rules>>,
+}
+
+/// A way out. Dropping it cuts every connection.
+pub(crate) struct EgressLease {
+    /// While it is held, a change of the rules reaches it.
+    _terms: Arc<Terms>,
+    lease: Lease,
+}
+
+/// What the claim of a sandbox with these rules brings; none: it has no way out.
+pub(crate) fn way_out(rules: &Rules) -> Option<WayOut> {
+    if rules.is_empty() {
+        return None;
+    }
+    Some(WayOut {
+        ports: rules.ports().into_iter().take(PORTS_MAX).collect(),
+        networks: rules
+            .networks()
+            .map(|network| (network.network(), network.prefix_len()))
+            .collect(),
+    })
+}
+
+/// Refuses rules that name more ports than there can be listeners.
+pub(crate) fn check(rules: &Rules) -> Result<(), RequestError> {
+    match rules.ports().len() {
+        0..=PORTS_MAX => Ok(()),
+        count => Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "the rules for this request name {count} different ports; one sandbox has at most {PORTS_MAX}."
+            ),
+            "Narrow it with `allowed_domains` to the hosts that the program needs.",
+        )),
+    }
+}
+
+impl Egress {
+    fn open(&self) -> MutexGuard<'_, Vec<Weak<Terms>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outside(&self, house: &House) -> Result<Arc<Outside>, RequestError> {
+        if let Some(outside) = self.outside.get() {
+            return Ok(outside.clone());
+        }
+        let made = outside(house, house.settings.egress.private.clone())?;
+        Ok(self.outside.get_or_init(|| made).clone())
+    }
+
+    /// After the rules have changed: whoever has a way out has it by the new ones, and what they do not allow is cut.
+    pub(crate) fn refresh(&self, house: &House) {
+        let terms: Vec<Arc<Terms>> = {
+            let mut open = self.open();
+            open.retain(|terms| terms.strong_count() > 0);
+            open.iter().filter_map(Weak::upgrade).collect()
+        };
+        let policy = house.policy();
+        for terms in terms {
+            let approved = house.approved(&terms.namespace, terms.session.as_ref());
+            let now = policy::again(&policy.egress, &approved, &terms.namespace, &terms.asked);
+            terms.rules.send_if_modified(|rules| {
+                let is_other = **rules != now;
+                if is_other {
+                    *rules = Arc::new(now);
+                }
+                is_other
+            });
+        }
+    }
+}
+
+/// The way out of an installer: its rules are the operator's own, whose index may have a private address.
+pub(crate) fn open_for_installer(
+    house: &House,
+    namespace: &Namespace,
+    rules: &Rules,
+    sockets: WayOutSockets,
+) -> Result<Lease, RequestError> {
+    let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
+    let outside = outside(house, private)?;
+    let who = Who {
+        namespace: namespace.clone(),
+        id: "packages".to_owned(),
+    };
+    let (_, now) = watch::channel(Arc::new(rules.clone()));
+    ringfence_egress::open(&outside, who, sockets_of(sockets), now, Arc::new(|_| {}))
+        .map_err(|error| fault(&error))
+}
+
+/// Begins to serve the sockets of a sandbox, if it has any. `id` is the execution's, or the session's.
+pub(crate) fn open_for(
+    house: &Arc<House>,
+    grant: &Grant,
+    who: (&str, Option<&SessionId>),
+    sockets: Option<WayOutSockets>,
+) -> Result<Option<EgressLease>, RequestError> {
+    sockets
+        .map(|sockets| open(house, grant, who, sockets))
+        .transpose()
+}
+
+fn open(
+    house: &Arc<House>,
+    grant: &Grant,
+    (id, session): (&str, Option<&SessionId>),
+    sockets: WayOutSockets,
+) -> Result<EgressLease, RequestError> {
+    let request = grant.request();
+    let terms = Arc::new(Terms {
+        namespace: request.namespace.clone(),
+        session: session.cloned(),
+        asked: request.allowed_domains.clone(),
+        rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
+    });
+    let outside = house.egress.outside(house)?;
+    let who = Who {
+        namespace: request.namespace.clone(),
+        id: id.to_owned(),
+    };
+    let sockets = sockets_of(sockets);
+    let tell = teller(house, id, &request.namespace);
+    let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), tell)
+        .map_err(|error| fault(&error))?;
+    house.egress.open().push(Arc::downgrade(&terms));
+    // The rules may have changed since the grant was made.
+    house.egress.refresh(house);
+    Ok(EgressLease { _terms: terms, lease })
+}
+
+fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestError> {
+    let settings = &house.settings.egress;
+    let made = Outside::new(OutsideSettings {
+        resolvers: settings.resolvers.clone(),
+        private,
+        limits: settings.limits,
+    });
+    made.map_err(|error| {
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("there is no way out of this host: {error}."),
+            "Name the resolvers in `egress.resolvers`.",
+        )
+    })
+}
+
+fn sockets_of(sockets: WayOutSockets) -> Sockets {
+    let WayOutSockets {
+        dns_udp,
+        dns_tcp,
+        proxy,
+        attempts,
+        ports,
+    } = sockets;
+    Sockets {
+        dns_udp,
+        dns_tcp,
+        proxy,
+        observer: Some(attempts),
+        ports,
+    }
+}
+
+fn fault(error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("the way out could not be opened: {error}."),
+        "Run `ringfence doctor` to see whether this host can make sandboxes.",
+    )
+}
+
+/// Tells the bus what happens as it happens.
+fn teller(house: &Arc<House>, id: &str, namespace: &Namespace) -> Arc<dyn Fn(Happened) + Send + Sync> {
+    let (house, id, namespace) = (Arc::downgrade(house), id.to_owned(), namespace.clone());
+    Arc::new(move |happened| {
+        if let Some(house) = house.upgrade() {
+            house.meters.count_egress(&happened);
+            house.bus.tell(namespace.as_str(), Some(&id), event(happened));
+        }
+    })
+}
+
+/// The same in the words of events.
+fn event(happened: Happened) -> EventKind {
+    let to = |host, port| EgressFacts {
+        host,
+        port,
+        ..EgressFacts::default()
+    };
+    match happened {
+        Happened::Connected { name, port, address } => EventKind::EgressConnected(EgressFacts {
+            address: Some(address),
+            ..to(Some(name), Some(port))
+        }),
+        Happened::Closed {
+            name,
+            port,
+            address,
+            bytes_out,
+            bytes_in,
+            ..
+        } => EventKind::EgressClosed(EgressFacts {
+            address: Some(address),
+            bytes_out: Some(bytes_out),
+            bytes_in: Some(bytes_in),
+            ..to(Some(name), Some(port))
+        }),
+        Happened::Request {
+            method,
+            name,
+            port,
+            path,
+            status,
+        } => EventKind::EgressRequest(EgressFacts {
+            method: Some(method),
+            path: Some(path),
+            status,
+            ..to(Some(name), Some(port))
+        }),
+        Happened::Denied {
+            rule,
+            host,
+            port,
+            what,
+            hint,
+        } => EventKind::EgressDenied(EgressFacts {
+            rule: Some(rule.as_str().to_owned()),
+            what: Some(what),
+            hint: Some(hint).filter(|hint| !hint.is_empty()),
+            ..to(host, port)
+        }),
+        Happened::Untold { count } => EventKind::EgressUntold { count },
+    }
+}
+
+impl EgressLease {
+    /// Listens at more ports.
+    pub(crate) fn add_ports(&self, ports: Vec<(u16, std::os::fd::OwnedFd)>) -> Result<(), RequestError> {
+        self.lease.add_ports(ports).map_err(|error| fault(&error))
+    }
+
+    /// What was done since somebody asked last.
+    pub(crate) fn report(&self) -> Traffic {
+        self.lease.take_report()
+    }
+}
+
+/// What was done with a way out, for the result and for the record.
+#[derive(Default)]
+pub(crate) struct Reached {
+    pub(crate) denials: Vec<Denial>,
+    pub(crate) recorded: Option<Value>,
+}
+
+impl Reached {
+    pub(crate) fn of(traffic: Option<Traffic>, packets_unrouted: u64, grant: &Grant) -> Self {
+        let traffic = traffic.unwrap_or_default();
+        let recorded = recorded(&traffic);
+        let mut denials = traffic.denials;
+        denials.extend(unrouted(packets_unrouted, grant.reaches()));
+        Self { denials, recorded }
+    }
+}
+
+/// The end of an installer's way out: what it was refused.
+pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome, rules: &Rules) -> Vec<Denial> {
+    let mut refused = match lease {
+        Some(lease) => lease.close().await.denials,
+        None => Vec::new(),
+    };
+    refused.extend(unrouted(raw.ending.usage.unrouted, rules));
+    refused
+}
+
+/// The end of a run's way out.
+pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome, grant: &Grant) -> Reached {
+    let traffic = match lease {
+        Some(lease) => Some(lease.lease.close().await),
+        None => None,
+    };
+    Reached::of(traffic, raw.ending.usage.unrouted, grant)
+}
+
+/// Packets that had no way, as a caller is told.
+fn unrouted(packets: u64, rules: &Rules) -> Option<Denial> {
+    let hint = if rules.is_empty() {
+        "This program has no way out: name the hosts that it needs in `allowed_domains`, as far as the operator's \
+         `egress.allow` has them, or ask with `request_egress`."
+    } else {
+        "Connect to hosts by their names; an address by number is the operator's to allow, in `egress.allow`."
+    };
+    (packets > 0).then(|| Denial {
+        rule: "egress.no_route".to_owned(),
+        layer: "network_namespace".to_owned(),
+        what: format!("{packets} packet(s) to addresses that no route leads to"),
+        hint: hint.to_owned(),
+    })
+}
+
+/// What stands on record of it.
+fn recorded(traffic: &Traffic) -> Option<Value> {
+    if traffic.reached.is_empty() && traffic.denials.is_empty() {
+        return None;
+    }
+    let reached: Vec<Value> = traffic
+        .reached
+        .iter()
+        .take(RECORDED_MAX)
+        .map(|end| {
+            json!({
+                "name": end.name, "port": end.port, "address": end.address, "connections": end.connections,
+                "requests": end.requests, "bytes_out": end.bytes_out, "bytes_in": end.bytes_in,
+            })
+        })
+        .collect();
+    let denied: Vec<Value> = traffic
+        .denials
+        .iter()
+        .take(RECORDED_MAX)
+        .map(|denial| json!({"rule": denial.rule, "what": denial.what}))
+        .collect();
+    let untold = traffic.reached.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.connections;
+    let undenied = traffic.denials.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.denials;
+    Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
+}

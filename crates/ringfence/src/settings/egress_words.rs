@@ -1,0 +1,188 @@
+//! The words of `egress.*`.
+
+use super::words::{Listed, Word};
+use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost};
+use ringfence_types::Namespace;
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+
+const DNS_PORT: u16 = 53;
+const RULE_CHARS_MAX: usize = 1024;
+
+/// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for all that begin so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EgressPattern(EgressRule);
+
+impl EgressPattern {
+    pub(crate) fn rule(&self) -> EgressRule {
+        self.0.clone()
+    }
+}
+
+impl Word for EgressPattern {
+    fn read(text: &str) -> Result<Self, String> {
+        let (namespace, rule) = match text.split_once('=') {
+            Some((before, rule)) if is_namespace(before) => (before, rule.trim_start()),
+            _ => ("*", text),
+        };
+        Ok(Self(EgressRule {
+            namespace: namespace.to_owned(),
+            rule: read_rule(rule)?,
+        }))
+    }
+    fn json(&self) -> Value {
+        let EgressRule { namespace, rule } = &self.0;
+        match namespace.as_str() {
+            "*" => json!(rule.to_string()),
+            namespace => json!(format!("{namespace}={rule}")),
+        }
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+    }
+}
+
+/// A namespace's name, or a beginning followed by `*`. A host never stands before `=`, and a path does not begin a rule.
+fn is_namespace(text: &str) -> bool {
+    let beginning = text.strip_suffix('*').unwrap_or(text);
+    text == "*" || Namespace::try_from(beginning.to_owned()).is_ok()
+}
+
+fn read_rule(text: &str) -> Result<HostRule, String> {
+    text.parse().map_err(|error: HostRuleError| {
+        format!("`{}` is no rule: {error}; {}", text.escape_debug(), error.hint())
+    })
+}
+
+impl Listed for EgressPattern {
+    const SEPARATOR: char = ';';
+    const EMPTY: bool = true;
+}
+
+/// A service whose addresses may be private: `db.internal:5432`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrivateHost(pub(crate) HostRule);
+
+impl Word for PrivateHost {
+    fn read(text: &str) -> Result<Self, String> {
+        let rule = read_rule(text)?;
+        if rule.is_network() {
+            return Err(format!(
+                "`{text}` is an address: name it in `egress.allow`, here stand names"
+            ));
+        }
+        Ok(Self(rule))
+    }
+    fn json(&self) -> Value {
+        json!(self.0.to_string())
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+    }
+}
+
+impl Listed for PrivateHost {
+    const SEPARATOR: char = ';';
+    const EMPTY: bool = true;
+}
+
+/// Who is asked for addresses: `9.9.9.9`, `127.0.0.1:5353`, `[::1]:53`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resolver(pub(crate) SocketAddr);
+
+impl Word for Resolver {
+    fn read(text: &str) -> Result<Self, String> {
+        let address = text
+            .parse::<IpAddr>()
+            .map(|address| SocketAddr::from((address, DNS_PORT)));
+        let found = address.or_else(|_| text.parse());
+        found.map(Self).map_err(|_| {
+            format!(
+                "`{}` is not an address, which may have a port",
+                text.escape_debug()
+            )
+        })
+    }
+    fn json(&self) -> Value {
+        json!(self.0.to_string())
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "maxLength": 64})
+    }
+}
+
+impl Listed for Resolver {
+    const SEPARATOR: char = ',';
+    const EMPTY: bool = true;
+}
+
+/// `auto`: the hosts of the index that pip and npm are told to use; or a host by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PackageHost(pub(crate) IndexHost);
+
+impl Word for PackageHost {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "auto" => IndexHost::Configured,
+            host => IndexHost::Named(read_rule(host)?),
+        }))
+    }
+    fn json(&self) -> Value {
+        match &self.0 {
+            IndexHost::Configured => json!("auto"),
+            IndexHost::Named(rule) => json!(rule.to_string()),
+        }
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+    }
+}
+
+impl Listed for PackageHost {
+    const SEPARATOR: char = ';';
+    const EMPTY: bool = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_everybodys_or_a_namespaces() {
+        let check = |text: &str, namespace: &str, rule: &str| {
+            let read = EgressPattern::read(text).unwrap().rule();
+            assert_eq!(
+                (read.namespace.as_str(), read.rule.to_string().as_str()),
+                (namespace, rule),
+                "{text}"
+            );
+        };
+        check("example.com", "*", "example.com");
+        check("team-a=example.com:8443", "team-a", "example.com:8443");
+        check("team-*=*.example.com", "team-*", "*.example.com");
+        check("*=10.0.0.0/8:5432", "*", "10.0.0.0/8:5432");
+        check("GET api.test/a=b", "*", "GET api.test/a=b");
+        for text in [
+            "",
+            "=",
+            "a=",
+            "https://example.com",
+            "a b c",
+            "team-a=team-b=example.com",
+        ] {
+            assert!(EgressPattern::read(text).is_err(), "{text}");
+        }
+        assert_eq!(EgressPattern::read("a=b.test").unwrap().json(), json!("a=b.test"));
+    }
+
+    #[test]
+    fn a_resolver_is_an_address() {
+        let read = |text: &str| Resolver::read(text).map(|resolver| resolver.0.to_string());
+        assert_eq!(read("9.9.9.9").unwrap(), "9.9.9.9:53");
+        assert_eq!(read("127.0.0.1:5353").unwrap(), "127.0.0.1:5353");
+        assert_eq!(read("::1").unwrap(), "[::1]:53");
+        assert!(read("dns.test").is_err());
+        assert!(PrivateHost::read("10.0.0.1:80").is_err());
+        assert!(PrivateHost::read("db.internal:5432").is_ok());
+    }
+}
