@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use ringfence_types::Reach;
 use std::{fmt, net::IpAddr};
 
-/// The longest rule, as it is written.
+/// The longest rule, as it is written and as it is printed.
 pub const RULE_BYTES_MAX: usize = 1024;
 /// What a rule without a port means.
 pub const DEFAULT_PORTS: [u16; 2] = [80, 443];

@@ -152,6 +152,10 @@ impl FromStr for Rule {
         if rule.is_network() && rule.needs_request() {
             return Err(RuleError::NetworkRequest(words.unwrap_or_default().to_owned()));
         }
+        // A name in another alphabet is longer as it is printed, and that has to be a rule, too.
+        if rule.to_string().len() > RULE_BYTES_MAX {
+            return Err(RuleError::Length);
+        }
         Ok(rule)
     }
 }
@@ -340,6 +344,8 @@ mod tests {
         let long = format!("a.com/{}", "x".repeat(1020));
         check("", "a rule is not empty", "example.com");
         check(&long, "a rule has at most 1024 bytes", "shorten");
+        let longer = format!("ü.com/{}", "x".repeat(1016));
+        check(&longer, "a rule has at most 1024 bytes", "shorten");
         check("GET  a.com", "' ' has no place there", "example.com");
         check("GET a.com\r\nX: y", "'\\r' has no place there", "");
         check("GET ", "a rule is not empty", "");
