@@ -391,112 +391,121 @@ mod tests {
         }
     }
 
-    #[test]
-    fn whatever_two_programs_could_read_in_two_ways_is_refused() {
-        let head = "POST / HTTP/1.1\r\nHost: a\r\n";
-        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for (text, expect) in [
-            ("GET / HTTP/1.1\nHost: a\n\n".to_owned(), Misshape::LineEnd),
-            (
-                "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n".to_owned(),
-                Misshape::LineEnd,
-            ),
-            ("GET / HTTP/1.1\r\nHost: a\r\n\n".to_owned(), Misshape::LineEnd),
-            (
-                "GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n".to_owned(),
-                Misshape::Character,
-            ),
-            (
-                "GET  / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
-                Misshape::RequestLine,
-            ),
-            (
-                "GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(),
-                Misshape::RequestLine,
-            ),
-            ("GET /\r\n".to_owned(), Misshape::RequestLine),
-            ("\r\n\r\n\r\n".to_owned(), Misshape::RequestLine),
-            (format!("{head} folded: b\r\n\r\n"), Misshape::HeaderName),
-            (format!("{head}X-A: b\r\n\tfolded\r\n\r\n"), Misshape::HeaderName),
-            (format!("{head}Content-Length : 5\r\n\r\n"), Misshape::HeaderName),
-            (format!("{head}: b\r\n\r\n"), Misshape::HeaderName),
-            (format!("{head}Host: b\r\n\r\n"), Misshape::HostCount),
-            (
-                "GET / HTTP/1.1\r\nAccept: a\r\n\r\n".to_owned(),
-                Misshape::HostCount,
-            ),
-            (
-                "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n".to_owned(),
-                Misshape::HostCount,
-            ),
-            (
-                format!("{head}Content-Length: 5\r\nContent-Length: 5\r\n\r\n"),
-                Misshape::Length,
-            ),
-            (format!("{head}Content-Length: 5, 5\r\n\r\n"), Misshape::Length),
-            (format!("{head}Content-Length: +5\r\n\r\n"), Misshape::Length),
-            (format!("{head}Content-Length: 0x5\r\n\r\n"), Misshape::Length),
-            (format!("{head}Content-Length:\r\n\r\n"), Misshape::Length),
-            (
-                format!("{head}Content-Length: 99999999999999999999\r\n\r\n"),
-                Misshape::Length,
-            ),
-            (
-                format!("{head}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
-                Misshape::Length,
-            ),
-            (
-                format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n"),
-                Misshape::Coding,
-            ),
-            (
-                format!("{head}Transfer-Encoding: xchunked\r\n\r\n"),
-                Misshape::Coding,
-            ),
-            (
-                format!("{head}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
-                Misshape::Coding,
-            ),
-            (
-                format!("{head}Transfer-Encoding: \x0bchunked\r\n\r\n"),
-                Misshape::Character,
-            ),
-            (
-                "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
-                Misshape::Coding,
-            ),
-            (format!("{chunked}3;a=b\r\nabc\r\n"), Misshape::Chunk),
-            (format!("{chunked}3 \r\nabc\r\n"), Misshape::Chunk),
-            (format!("{chunked}+3\r\nabc\r\n"), Misshape::Chunk),
-            (format!("{chunked}0x3\r\nabc\r\n"), Misshape::Chunk),
-            (format!("{chunked}\r\nabc\r\n"), Misshape::Chunk),
-            (format!("{chunked}3\nabc\r\n"), Misshape::LineEnd),
-            (format!("{chunked}3\r\nabcd\r\n"), Misshape::Chunk),
-            (format!("{chunked}3\r\nabc\n"), Misshape::Chunk),
-            (format!("{chunked}fffffffffffffffff\r\n"), Misshape::Chunk),
-            (
-                format!("{chunked}0\r\nContent-Length: 5\r\n\r\n"),
-                Misshape::Trailer,
-            ),
-            (
-                "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 5\r\n\r\n".to_owned(),
-                Misshape::Length,
-            ),
-            (
-                format!("{head}X: {}\r\n\r\n", "a".repeat(HEAD_BYTES_MAX)),
-                Misshape::Size,
-            ),
-            (
-                format!("GET /{} HTTP/1.1\r\n", "a".repeat(HEAD_BYTES_MAX)),
-                Misshape::Size,
-            ),
-            (
-                format!("{chunked}0\r\nX: {}", "a".repeat(HEAD_BYTES_MAX)),
-                Misshape::Size,
-            ),
-        ] {
-            assert_eq!(read(&text), Err(expect), "{:?}", &text[..text.len().min(200)]);
+    const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
+    const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\n";
+
+    fn refuses(expect: Misshape, texts: &[&str]) {
+        for text in texts {
+            assert_eq!(read(text), Err(expect), "{text:?}");
         }
+    }
+
+    /// What follows a first line and a host that are well.
+    fn refuses_after_head(expect: Misshape, rests: &[&str]) {
+        for rest in rests {
+            refuses(expect, &[&format!("{HEAD}{rest}")]);
+        }
+    }
+
+    #[test]
+    fn lines_have_one_end_and_no_second_meaning() {
+        refuses(
+            Misshape::LineEnd,
+            &[
+                "GET / HTTP/1.1\nHost: a\n\n",
+                "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: a\r\n\n",
+            ],
+        );
+        refuses(Misshape::Character, &["GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n"]);
+        refuses(
+            Misshape::RequestLine,
+            &[
+                "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+                "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+                "GET /\r\n",
+                "\r\n\r\n\r\n",
+            ],
+        );
+        refuses_after_head(
+            Misshape::HeaderName,
+            &[
+                " folded: b\r\n\r\n",
+                "X-A: b\r\n\tfolded\r\n\r\n",
+                "Content-Length : 5\r\n\r\n",
+                ": b\r\n\r\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_host_and_a_length_are_given_once_and_in_one_way() {
+        refuses(
+            Misshape::HostCount,
+            &[
+                "GET / HTTP/1.1\r\nAccept: a\r\n\r\n",
+                "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
+            ],
+        );
+        refuses_after_head(Misshape::HostCount, &["Host: b\r\n\r\n"]);
+        refuses_after_head(
+            Misshape::Length,
+            &[
+                "Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
+                "Content-Length: 5, 5\r\n\r\n",
+                "Content-Length: +5\r\n\r\n",
+                "Content-Length: 0x5\r\n\r\n",
+                "Content-Length:\r\n\r\n",
+                "Content-Length: 99999999999999999999\r\n\r\n",
+                "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ],
+        );
+        refuses(
+            Misshape::Length,
+            &["CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 5\r\n\r\n"],
+        );
+    }
+
+    #[test]
+    fn a_body_is_plain_or_in_chunks_and_nothing_else() {
+        refuses_after_head(
+            Misshape::Coding,
+            &[
+                "Transfer-Encoding: gzip, chunked\r\n\r\n",
+                "Transfer-Encoding: xchunked\r\n\r\n",
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ],
+        );
+        refuses_after_head(Misshape::Character, &["Transfer-Encoding: \x0bchunked\r\n\r\n"]);
+        refuses(
+            Misshape::Coding,
+            &["POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"],
+        );
+        for chunk in [
+            "3;a=b\r\nabc\r\n",
+            "3 \r\nabc\r\n",
+            "+3\r\nabc\r\n",
+            "0x3\r\nabc\r\n",
+            "\r\nabc\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc\n",
+            "fffffffffffffffff\r\n",
+        ] {
+            refuses_after_head(Misshape::Chunk, &[&format!("{CHUNKED}{chunk}")]);
+        }
+        refuses_after_head(Misshape::LineEnd, &[&format!("{CHUNKED}3\nabc\r\n")]);
+        let trailer = format!("{CHUNKED}0\r\nContent-Length: 5\r\n\r\n");
+        refuses_after_head(Misshape::Trailer, &[&trailer]);
+    }
+
+    #[test]
+    fn a_head_and_its_trailers_are_only_so_large() {
+        let long = "a".repeat(HEAD_BYTES_MAX);
+        refuses(Misshape::Size, &[&format!("GET /{long} HTTP/1.1\r\n")]);
+        refuses_after_head(
+            Misshape::Size,
+            &[&format!("X: {long}\r\n\r\n"), &format!("{CHUNKED}0\r\nX: {long}")],
+        );
     }
 
     #[test]
