@@ -185,19 +185,27 @@ impl Border {
 
     /// Tells, unless too much happens to tell each.
     pub(crate) fn happened(&self, what: Happened) {
-        let untold = {
+        {
             let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
             let (pace, untold) = &mut *pace;
             if !pace.allows() {
                 *untold += 1;
                 return;
             }
-            std::mem::take(untold)
-        };
-        if untold > 0 {
-            (self.tell)(Happened::Untold { count: untold });
         }
+        self.tell_of_untold();
         (self.tell)(what);
+    }
+
+    /// Tells how many events were not told, where there are such.
+    pub(crate) fn tell_of_untold(&self) {
+        let count = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut pace.1)
+        };
+        if count > 0 {
+            (self.tell)(Happened::Untold { count });
+        }
     }
 
     /// Connects to a destination that the caller has judged by name and by what was said.

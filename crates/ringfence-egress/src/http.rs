@@ -214,10 +214,14 @@ impl Line {
             return Err(Unsent::Never(Box::new(request)));
         }
         let sent = self.sender.try_send_request(request).await;
-        sent.map_err(|mut error| match error.take_message() {
+        let sent = sent.map_err(|mut error| match error.take_message() {
             Some(request) => Unsent::Never(Box::new(request)),
             None => Unsent::Perhaps(error.into_error()),
-        })
+        });
+        if !matches!(sent, Err(Unsent::Never(_))) {
+            self.carried.request();
+        }
+        sent
     }
 }
 
@@ -311,14 +315,11 @@ impl Desk {
         let before = self.line.lock().await.take();
         let (mut line, request) = match before {
             Some(Opened::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
-            Some(Opened::Used(mut line)) if line.to == *to => {
-                line.carried.request();
-                match line.send(request).await {
-                    Ok(response) => return Ok((response, line)),
-                    Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
-                    Err(Unsent::Perhaps(error)) => return Err(failed(&error)),
-                }
-            }
+            Some(Opened::Used(mut line)) if line.to == *to => match line.send(request).await {
+                Ok(response) => return Ok((response, line)),
+                Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
+                Err(Unsent::Perhaps(error)) => return Err(failed(&error)),
+            },
             _ => (self.open(to, None).await?, request),
         };
         line.carried.request();

@@ -206,6 +206,7 @@ impl Lease {
     /// What happened since this was last asked. Connections go on.
     pub fn take_report(&self) -> Traffic {
         self.note_tried_ports();
+        self.border.tell_of_untold();
         self.border.report.take()
     }
 
@@ -219,6 +220,7 @@ impl Lease {
         if timeout(CLOSE_TIME, ended).await.is_err() {
             tasks.shutdown().await;
         }
+        self.border.tell_of_untold();
         self.border.report.take()
     }
 

@@ -41,7 +41,7 @@ const TABLE: &[Allowed] = &[
         house: &["ringfence-types"],
         others: &["hickory-proto", "hickory-resolver", "http-body-util", "hyper", "hyper-util", "idna", "ipnet", "tokio",
             "tracing"],
-        tests: &["proptest"] },
+        tests: &["proptest", "rustix"] },
     Allowed { name: "ringfence-engine",
         house: &["ringfence-check", "ringfence-egress", "ringfence-jail", "ringfence-redact", "ringfence-store", "ringfence-types"],
         others: &["base64", "governor", "infer", "mime_guess", "prometheus-client", "serde", "serde_json", "sha2", "tokio",

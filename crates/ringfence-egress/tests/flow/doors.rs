@@ -213,6 +213,33 @@ fn ports_that_are_added_later_are_served() {
 }
 
 #[test]
+fn a_port_that_nobody_listens_on_is_told_with_the_name() {
+    within(async {
+        let world = World::with(&["api.test:443"]).await;
+        let address = world.lookup("api.test").await.expect("an address");
+        for _ in 0..2 {
+            assert_eq!(
+                hear_of((address, 5432)).await,
+                (Vec::new(), End::Reset),
+                "the kernel has refused it"
+            );
+        }
+        assert_eq!(
+            hear_of((Ipv4Addr::LOCALHOST, 9999)).await.1,
+            End::Reset,
+            "which is the program's own affair"
+        );
+        let denials = world.report().denials;
+        assert_eq!(denials.len(), 1, "{denials:?}");
+        assert_eq!(denials[0].rule, "egress.port");
+        assert!(
+            denials[0].what.starts_with("api.test:5432: ") && denials[0].hint.contains("`api.test:5432`")
+        );
+        assert!(world.report().denials.is_empty(), "it is told once");
+    });
+}
+
+#[test]
 fn a_name_whose_rule_is_gone_is_not_reached_by_its_address() {
     within(async {
         let world = World::with(&["api.test:5432", "other.test:5432"]).await;

@@ -307,6 +307,75 @@ fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
 }
 
 #[test]
+fn answers_without_a_body_or_without_a_length_end_where_they_should() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            while let Some((head, _)) = request(&mut stream).await {
+                let answer = match head.split(' ').nth(1) {
+                    Some("/head") => "HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n",
+                    Some("/none") => "HTTP/1.1 204 No Content\r\n\r\n",
+                    Some("/same") => "HTTP/1.1 304 Not Modified\r\nETag: a\r\n\r\n",
+                    Some("/early") => {
+                        "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+                    }
+                    _ => {
+                        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").await);
+                        return;
+                    }
+                };
+                stream.write_all(answer.as_bytes()).await.expect("said");
+            }
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        talk.say("HEAD /head HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        let head = talk.hear_until("\r\n\r\n").await.to_lowercase();
+        assert!(head.contains("content-length: 1234"), "{head}");
+        for (path, end) in [
+            ("/none", "204 No Content\r\n\r\n"),
+            ("/same", "\r\n\r\n"),
+            ("/early", "\r\n\r\nok"),
+        ] {
+            talk.say(format!("GET {path} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
+                .await;
+            talk.hear_until(end).await;
+        }
+        talk.say("GET /close HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.hear_until("until the end\r\n0\r\n\r\n").await;
+    });
+}
+
+#[test]
+fn a_connection_that_the_server_has_closed_is_replaced_before_a_request_is_lost() {
+    within(async {
+        let world = World::with(&["api.test:80"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        serve(PUBLIC, 80, |mut stream| async move {
+            request(&mut stream).await.expect("a request");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+                .await
+                .expect("said");
+        });
+        let mut talk = world.connect("api.test", 80).await;
+        for number in 0..3 {
+            talk.say(format!(
+                "POST /{number} HTTP/1.1\r\nHost: api.test\r\nContent-Length: 2\r\n\r\nab"
+            ))
+            .await;
+            talk.hear_until("\r\n\r\nok").await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let report = world.report();
+        assert_eq!(
+            (report.reached[0].connections, report.reached[0].requests),
+            (3, 3)
+        );
+    });
+}
+
+#[test]
 fn an_answer_that_is_cut_short_is_not_made_whole() {
     within(async {
         let world = World::with(&["api.test:80"]).await;

@@ -162,7 +162,7 @@ impl Wish {
             dns_udp: dns_udp.into(),
             dns_tcp: listen(DOOR, 53),
             proxy: listen(DOOR, 3128),
-            observer: None,
+            observer: Some(first_segments()),
             ports,
         };
         let (sender, rules) = watch::channel(Arc::new(rules));
@@ -182,6 +182,12 @@ impl Wish {
             zone,
         }
     }
+}
+
+/// What hears of every segment; the filter that the sandbox's has only spares it work.
+fn first_segments() -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP)).expect("a raw socket")
 }
 
 /// A listener as a sandbox's helper makes it; the Internet listens on the same ports elsewhere on this machine.

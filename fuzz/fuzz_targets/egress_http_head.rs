@@ -1,0 +1,58 @@
+//! Requests from a program that wants two readers to disagree: the verdict must not depend on how the stream is cut, what
+//! passes must be plain to the simplest of readers, and a destination is read as what it prints.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ringfence_egress::{Destination, HEAD_BYTES_MAX, Misshape, Shape};
+
+fuzz_target!(|input: &[u8]| {
+    let (cut, bytes) = input
+        .split_first()
+        .map_or((1, input), |(cut, rest)| (usize::from(*cut).max(1), rest));
+    let mut shape = Shape::default();
+    let whole = shape.read(bytes);
+    assert_eq!(in_pieces(bytes, cut), whole);
+    assert_eq!(in_pieces(bytes, 1), whole);
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    if let Some(end) = end.filter(|end| whole.is_ok() || whole.is_err_and(|(at, _)| at > end + 3)) {
+        a_head_that_passes_is_plain(&bytes[..end]);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(to) = Destination::read(text, Some(80))
+    {
+        assert_eq!(Destination::read(&to.to_string(), None), Ok(to));
+    }
+});
+
+fn in_pieces(bytes: &[u8], size: usize) -> Result<(), (usize, Misshape)> {
+    let mut shape = Shape::default();
+    for (number, piece) in bytes.chunks(size).enumerate() {
+        shape
+            .read(piece)
+            .map_err(|(at, wrong)| (number * size + at, wrong))?;
+    }
+    Ok(())
+}
+
+/// As somebody reads it who knows nothing but lines and colons.
+fn a_head_that_passes_is_plain(head: &[u8]) {
+    let head = head.strip_prefix(b"\r\n").unwrap_or(head);
+    let head = head.strip_prefix(b"\r\n").unwrap_or(head);
+    assert!(head.len() <= HEAD_BYTES_MAX);
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    assert_eq!(first.split(' ').count(), 3, "{first:?}");
+    let headers: Vec<(String, &str)> = lines
+        .map(|line| line.split_once(':').expect("a colon"))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .collect();
+    let count = |wanted: &str| headers.iter().filter(|(name, _)| name == wanted).count();
+    assert!(
+        headers
+            .iter()
+            .all(|(name, value)| !name.contains([' ', '\t']) && !value.contains(['\r', '\n', '\0']))
+    );
+    assert!(count("host") == 1 || (count("host") == 0 && first.ends_with("HTTP/1.0")));
+    assert!(count("content-length") + count("transfer-encoding") <= 1);
+}
