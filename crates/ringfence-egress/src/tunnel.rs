@@ -12,9 +12,10 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A connection that says little needs little; one that fills this gets the large one.
+/// A connection that says little needs little; one that fills this gets the large one. Larger still is faster on a loopback, and
+/// not worth what a namespace full of connections could then make this process hold.
 const BUFFER_BYTES_FIRST: usize = 8 * 1024;
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
+const BUFFER_BYTES_MAX: usize = 128 * 1024;
 
 /// The two sockets of a tunnel. Unless it is said that the talk ended well, dropping them resets both connections, so that
 /// neither end takes what it has for all there was.
