@@ -6,6 +6,7 @@
 //! formats that the drafts name, and says nothing for others.
 
 mod excerpt;
+mod letters;
 mod meter;
 mod node;
 mod report;

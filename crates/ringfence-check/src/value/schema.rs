@@ -1,7 +1,7 @@
 //! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is told
 //! in a sentence.
 
-use super::{excerpt, node::Metered};
+use super::{excerpt, letters, node::Metered};
 use crate::Answer;
 use jsonschema::{
     PatternOptions, ReferencingError, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind,
@@ -62,7 +62,15 @@ pub(super) fn compile(schema: &Value, survey: Survey) -> Result<Validator<Metere
         .with_retriever(Nowhere)
         .with_pattern_options(engine)
         .should_validate_formats(true);
-    options.build(schema).map_err(|error| refusal(&error))
+    let error = match options.clone().build(schema) {
+        Ok(validator) => return Ok(validator),
+        Err(error) => error,
+    };
+    // Not by the kind of the error: below `items` the metaschema tells a pattern as an alternative that fails.
+    match letters::escaped(schema) {
+        Some(schema) => options.build(&schema).map_err(|error| refusal(&error)),
+        None => Err(refusal(&error)),
+    }
 }
 
 /// A schema of tolerable size is looked through without recursion, for it may have been made by a program.

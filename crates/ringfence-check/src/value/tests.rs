@@ -369,6 +369,30 @@ fn a_pattern_that_would_backtrack_is_matched_in_linear_time() {
 }
 
 #[test]
+fn a_bracket_that_closes_nothing_is_a_letter_in_the_older_drafts_too() {
+    for draft in [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ] {
+        // As in the official schema of SARIF 2.1.0.
+        let language = |pattern: &str| json!({ "$schema": draft, "items": { "pattern": pattern } });
+        let schema = language("^[a-z]{2}-[A-Z]{2}]?$");
+        assert!(report(schema.clone(), r#"["en-GB", "en-GB]"]"#).valid, "{draft}");
+        assert!(!report(schema, r#"["en-GB]]"]"#).valid, "{draft}");
+        assert!(report(language("^}$"), r#"["}"]"#).valid, "{draft}");
+        let named = json!({ "$schema": draft, "patternProperties": { "^x]$": { "type": "null" } } });
+        assert!(!report(named.clone(), r#"{"x]": 1}"#).valid, "{draft}");
+        assert!(report(named, r#"{"x": 1}"#).valid, "{draft}");
+        // What can be matched by none is refused as ever.
+        let told = refusal(language("](?=a)"), "[]");
+        assert!(told.contains("linear time"), "{draft}: {told}");
+    }
+}
+
+#[test]
 fn a_hostile_value_of_a_format_is_no_harm() {
     let formats = [
         "regex",

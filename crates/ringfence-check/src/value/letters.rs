@@ -1,0 +1,133 @@
+//! A `]` or `}` that closes nothing is a letter in a pattern: ECMA-262 says so of patterns without the flag `u` (Annex B), and
+//! the drafts up to 7 know no such flag. Their metaschemas' format "regex" is checked as if it were set, and refuses published
+//! schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
+
+use jsonschema::Draft;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the flag.
+pub(super) fn escaped(schema: &Value) -> Option<Value> {
+    let draft = Draft::default().detect(schema);
+    if !matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7) {
+        return None;
+    }
+    let escaped = in_schema(schema);
+    (escaped != *schema).then_some(escaped)
+}
+
+/// As deep a recursion as the schema, which is bounded.
+fn in_schema(schema: &Value) -> Value {
+    match schema {
+        Value::Object(members) => Value::Object(members.iter().map(in_keyword).collect()),
+        Value::Array(schemas) => schemas.iter().map(in_schema).collect(),
+        other => other.clone(),
+    }
+}
+
+fn in_keyword((keyword, value): (&String, &Value)) -> (String, Value) {
+    let value = match (keyword.as_str(), value) {
+        ("pattern", Value::String(pattern)) => Value::String(in_pattern(pattern).into_owned()),
+        ("patternProperties", Value::Object(schemas)) => by_name(schemas, in_pattern),
+        ("properties" | "definitions" | "$defs" | "dependencies", Value::Object(schemas)) => {
+            by_name(schemas, Cow::Borrowed)
+        }
+        // What stands there is data.
+        ("enum" | "const" | "default" | "examples", value) => value.clone(),
+        (_, value) => in_schema(value),
+    };
+    (keyword.clone(), value)
+}
+
+/// Schemas whose names are none of the schema language's.
+fn by_name<'a>(schemas: &'a Map<String, Value>, rename: impl Fn(&'a str) -> Cow<'a, str>) -> Value {
+    let each = |(name, schema): (&'a String, &Value)| (rename(name).into_owned(), in_schema(schema));
+    Value::Object(schemas.iter().map(each).collect())
+}
+
+fn in_pattern(pattern: &str) -> Cow<'_, str> {
+    let (mut in_class, mut in_braces) = (false, false);
+    let mut lone = Vec::new();
+    let mut letters = pattern.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => drop(letters.next()),
+            '[' => in_class = true,
+            ']' if in_class => in_class = false,
+            _ if in_class => {}
+            '{' => in_braces = true,
+            '}' if in_braces => in_braces = false,
+            ']' | '}' => lone.push(at),
+            _ => {}
+        }
+    }
+    if lone.is_empty() {
+        return Cow::Borrowed(pattern);
+    }
+    let mut escaped = String::with_capacity(pattern.len() + lone.len());
+    let mut from = 0;
+    for at in lone {
+        escaped.push_str(&pattern[from..at]);
+        escaped.push('\\');
+        from = at;
+    }
+    escaped.push_str(&pattern[from..]);
+    Cow::Owned(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_closes_something_is_left_as_it_is() {
+        let check = |pattern: &str, expect: &str| assert_eq!(in_pattern(pattern), expect, "{pattern}");
+        check(r"a]", r"a\]");
+        check(r"]}", r"\]\}");
+        check(r"^[a-z]{2}]?$", r"^[a-z]{2}\]?$");
+        check(r"ä}]", r"ä\}\]");
+        check(r"[]a]", r"[]a\]");
+        check(r"\{2}", r"\{2\}");
+        check(r"\[a]", r"\[a\]");
+        for whole in [
+            "",
+            "a",
+            "[a]",
+            "[}]",
+            "[[a]",
+            r"[\]]",
+            r"\]",
+            r"\}",
+            "a{2}",
+            "a{2,}[b]{3}",
+            r"\p{L}",
+            r"\u{41}",
+            "\\",
+        ] {
+            check(whole, whole);
+        }
+    }
+
+    #[test]
+    fn only_patterns_of_the_older_drafts_are_looked_at() {
+        let draft = "http://json-schema.org/draft-07/schema#";
+        let schema = json!({
+            "$schema": draft,
+            "properties": { "pattern": { "enum": [{ "pattern": "a]" }] }, "a]": { "pattern": "]" } },
+            "patternProperties": { "a]": { "const": { "pattern": "]" } } },
+            "allOf": [{ "pattern": "}" }],
+            "default": { "pattern": "]" },
+        });
+        let expect = json!({
+            "$schema": draft,
+            "properties": { "pattern": { "enum": [{ "pattern": "a]" }] }, "a]": { "pattern": "\\]" } },
+            "patternProperties": { "a\\]": { "const": { "pattern": "]" } } },
+            "allOf": [{ "pattern": "\\}" }],
+            "default": { "pattern": "]" },
+        });
+        assert_eq!(escaped(&schema), Some(expect));
+        assert_eq!(escaped(&json!({ "$schema": draft, "pattern": "[a]" })), None);
+        assert_eq!(escaped(&json!({ "pattern": "]" })), None);
+    }
+}
