@@ -4,8 +4,8 @@
 /// The variable that tests and chores read.
 pub const VARIABLE: &str = "RINGFENCE_REQUIRE";
 
-/// What CI requires.
-pub const ALL: &str = "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip";
+/// What CI requires. `index`: pip and npm reach the index that they are configured for.
+pub const ALL: &str = "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip,index";
 
 /// Is this CI.
 pub fn in_ci() -> bool {
@@ -46,5 +46,6 @@ mod tests {
         assert!(!names("rootless,userns", "root"));
         assert!(!names("", "root"));
         assert!(names(ALL, "landlock"));
+        assert!(names(ALL, "index"));
     }
 }
