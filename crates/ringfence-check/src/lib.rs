@@ -16,6 +16,7 @@ mod rule;
 mod shell;
 mod table;
 mod tree;
+mod unknown;
 mod value;
 mod verdict;
 

@@ -27,6 +27,23 @@ impl Rule {
     }
 }
 
+/// In the order in which the tables of the languages name it.
+pub(crate) const fn rule(
+    id: &'static str,
+    severity: Severity,
+    title: &'static str,
+    why: &'static str,
+    hint: &'static str,
+) -> Rule {
+    Rule {
+        id,
+        severity,
+        title,
+        why,
+        hint,
+    }
+}
+
 /// Every rule, by language.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     python::RULES

@@ -2,12 +2,15 @@
 
 use super::{
     files,
-    known::{Known, UNKNOWN},
-    look::{Look, executes, shown},
+    known::Known,
+    look::{Look, executes},
     rules,
     syntax::{Field, Id, Kind},
 };
-use crate::{domains, shell};
+use crate::{
+    domains, shell,
+    unknown::{UNKNOWN, shown},
+};
 use ringfence_types::Severity::Info;
 
 /// Base64 or digits that long are a program or data, not a name.

@@ -1,12 +1,15 @@
 //! What is removed from the disk, and secrets that are read from it.
 
 use super::{
-    known::{Known, UNKNOWN},
-    look::{Look, Worse, shown},
+    known::Known,
+    look::{Look, Worse},
     rules,
     syntax::Id,
 };
-use crate::credentials;
+use crate::{
+    credentials,
+    unknown::{UNKNOWN, shown},
+};
 
 /// Functions of `fs` that take a path first.
 const READS: &[&str] = &[

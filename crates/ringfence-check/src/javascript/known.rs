@@ -6,14 +6,13 @@ use super::{
     syntax::{Field, Id, Kind, Program},
     text,
 };
+use crate::unknown::UNKNOWN;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     rc::Rc,
 };
 
-/// Stands in a text for what only a run can tell.
-pub(super) const UNKNOWN: char = '\u{FFFD}';
 const DEPTH_MAX: u32 = 48;
 /// Nodes that are looked at for one expression.
 const STEPS_MAX: u32 = 400;

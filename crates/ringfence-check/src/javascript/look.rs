@@ -1,7 +1,7 @@
 //! The rules: what is called, what is passed on, what is assigned, and what is written in texts.
 
 use super::{
-    known::{Knowledge, Known, UNKNOWN},
+    known::{Knowledge, Known},
     rules,
     scope::Scopes,
     syntax::{Field, Id, Kind, Program},
@@ -11,6 +11,7 @@ use crate::{
     credentials::{self, Secret},
     domains,
     rule::{Finding, Rule},
+    unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{self, Error, Info, Warning};
 use std::{
@@ -446,16 +447,4 @@ fn starts(path: &str) -> bool {
             "exec" | "execSync" | "execFile" | "execFileSync" | "spawn" | "spawnSync" | "fork"
         )
     })
-}
-pub(super) fn shown(text: &str) -> String {
-    const SHOWN_MAX: usize = 60;
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_MAX)
-        .map(|c| if c == UNKNOWN { '…' } else { c })
-        .collect();
-    if text.chars().nth(SHOWN_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
 }

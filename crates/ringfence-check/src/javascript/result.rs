@@ -1,11 +1,11 @@
 //! What a call gives, where that can be known: a module, a decoded text, a text that is put together.
 
 use super::{
-    known::{Budget, Knowledge, Known, LIST_MAX, TEXT_BYTES_MAX, UNKNOWN, push},
+    known::{Budget, Knowledge, Known, LIST_MAX, TEXT_BYTES_MAX, push},
     syntax::{Field, Id, Kind, Program},
     text,
 };
-use crate::encoding;
+use crate::{encoding, unknown::UNKNOWN};
 use std::rc::Rc;
 
 impl Knowledge<'_, '_> {

@@ -18,7 +18,7 @@ mod strict;
 mod texts;
 mod walk;
 
-use crate::rule::Rule;
+use crate::rule::{Rule, rule};
 use ringfence_types::{Profile, Severity};
 
 pub(crate) use encoding::check as check_encoding;
@@ -37,22 +37,6 @@ pub(crate) fn knows(path: &str, by: Known) -> bool {
     match by {
         Known::ByItself => grave::find_by_name(path).is_some(),
         Known::ByItselfOrItsModule => grave::find(path).is_some(),
-    }
-}
-
-const fn rule(
-    id: &'static str,
-    severity: Severity,
-    title: &'static str,
-    why: &'static str,
-    hint: &'static str,
-) -> Rule {
-    Rule {
-        id,
-        severity,
-        title,
-        why,
-        hint,
     }
 }
 

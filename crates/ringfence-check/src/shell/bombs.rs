@@ -4,8 +4,9 @@ use super::{
     call::{Call, is_shell},
     rules,
     scene::{Report, Scene},
-    value::{shown, without_unknown},
+    value::without_unknown,
 };
+use crate::unknown::shown;
 
 /// That start the script itself; more of them say nothing new.
 const COMMANDS_MAX: usize = 1000;

@@ -2,8 +2,9 @@
 
 use super::{
     scene::said,
-    value::{Field, UNKNOWN, is_known},
+    value::{Field, is_known},
 };
+use crate::unknown::{self, UNKNOWN};
 use std::ops::Range;
 
 /// Programs that start programs that start programs.
@@ -120,7 +121,7 @@ impl Call {
             text.push(' ');
             text.push_str(argument);
         }
-        super::value::shown(&text)
+        unknown::shown(&text)
     }
 }
 

@@ -7,9 +7,11 @@ use super::{
     rules,
     scene::{Report, Scene},
     syntax::Redirection,
-    value::{UNKNOWN, shown},
 };
-use crate::credentials::{self, Secret};
+use crate::{
+    credentials::{self, Secret},
+    unknown::{UNKNOWN, shown},
+};
 use ringfence_types::Severity::{self, Error, Info, Warning};
 use std::ops::Range;
 
@@ -35,7 +37,7 @@ pub(super) fn look(
                 .operands()
                 .last()
                 .map(|path| place::of(path, scene.directory(command)));
-            if let Some(Place::Root | Place::System | Place::Home | Place::Above) = target {
+            if target.is_some_and(Place::loses_much) {
                 let what = format!("`{}` empties what it copies to", call.shown());
                 report.tell(scene, range, &rules::REMOVE_ROOT, what);
             }
@@ -104,10 +106,7 @@ fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>,
     let mut what = format!("`{}` removes files", call.shown());
     for path in call.operands() {
         let at = place::of(path, directory);
-        let fatal = match at {
-            Place::Root | Place::System | Place::Home | Place::Above => recursive,
-            _ => false,
-        };
+        let fatal = recursive && at.loses_much();
         // A variable that may be empty, before a slash: `"$x"/*`.
         if fatal && path != "/dev/null" {
             let seen = match directory {
@@ -121,7 +120,7 @@ fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>,
             let what = format!("`{}` removes a history or a log", call.shown());
             report.tell(scene, range, &rules::HISTORY, what);
         }
-        if matches!(at, Place::Root | Place::System | Place::Home | Place::Above) || stays(path) {
+        if at.loses_much() || stays(path) {
             worst = Warning;
             what = format!("`{}` removes files of the system or of a home", call.shown());
         }
@@ -171,9 +170,7 @@ fn found_and_removed(
     let narrowed = call.texts().any(|text| narrows.contains(&text));
     let directory = scene.directory(command);
     let places = starts.iter().map(|path| place::of(path, directory));
-    let wide = places
-        .into_iter()
-        .any(|at| matches!(at, Place::Root | Place::System | Place::Home | Place::Above));
+    let wide = places.into_iter().any(Place::loses_much);
     let what = format!("`{}` removes what it finds", call.shown());
     match (wide, narrowed) {
         (true, false) => report.tell(scene, range, &rules::REMOVE_ROOT, what),

@@ -26,12 +26,14 @@ mod habit_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use place::loses_much;
 pub(crate) use rules::RULES;
 
 use crate::{
     domains,
     rule::{Checked, Finding},
     tree,
+    unknown::{UNKNOWN, shown},
 };
 use call::{Run, Runner, Started};
 use network::Fetched;
@@ -39,7 +41,7 @@ use ringfence_types::Severity::Warning;
 use scene::{Origin, Report, Scene};
 use std::{ops::Range, time::Duration};
 use syntax::{Command, Fault, FaultKind, Part, Redirection, Role, Script};
-use value::{UNKNOWN, Values, is_known, shown};
+use value::{Values, is_known};
 
 /// Texts within texts.
 const DEPTH_MAX: u32 = 8;

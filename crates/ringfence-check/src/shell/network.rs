@@ -6,9 +6,11 @@ use super::{
     rules,
     scene::{Report, Scene, connects, downloads},
     syntax::{Command, Inside, Part, Pipeline, Word},
-    value::{UNKNOWN, shown},
 };
-use crate::credentials::{self, Secret};
+use crate::{
+    credentials::{self, Secret},
+    unknown::{UNKNOWN, shown},
+};
 use ringfence_types::Severity::{Error, Info, Warning};
 use std::{collections::HashSet, ops::Range};
 

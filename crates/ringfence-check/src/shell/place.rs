@@ -1,6 +1,6 @@
 //! Where a path leads, as far as its text tells.
 
-use super::value::UNKNOWN;
+use crate::unknown::UNKNOWN;
 
 /// From the most to the least that is lost with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,18 @@ const SYSTEM_BELOW: &[&str] = &[
     "etc/ssl",
     "boot/efi",
 ];
+
+impl Place {
+    /// Is it the system, a part of it, a whole home, or what is above the working directory that goes with it.
+    pub(super) fn loses_much(self) -> bool {
+        matches!(self, Self::Root | Self::System | Self::Home | Self::Above)
+    }
+}
+
+/// Of a path in a program of another language.
+pub(crate) fn loses_much(path: &str) -> bool {
+    of(path, None).loses_much()
+}
 
 /// Of a path, seen from a directory; none: from wherever the script is.
 pub(super) fn of(path: &str, from: Option<&str>) -> Place {
@@ -188,6 +200,42 @@ mod tests {
         check("\u{FFFD}/x", Place::Unknown);
         assert_eq!(of("*", Some("/")), Place::Root);
         assert_eq!(of("lib", Some("/usr")), Place::System);
+    }
+
+    #[test]
+    fn roots_are_known_however_they_are_written() {
+        for path in [
+            "/",
+            "//",
+            "/.",
+            "/*",
+            "/usr",
+            "/usr/",
+            "/usr/lib",
+            "~",
+            "~/",
+            "..",
+            "../..",
+            "/home",
+            "/home/alice",
+        ] {
+            assert!(loses_much(path), "{path}");
+        }
+        for path in [
+            "",
+            ".",
+            "a",
+            "usr",
+            "/workspace",
+            "/tmp",
+            "/tmp/x",
+            "../a",
+            "~/a",
+            "/usr/share/x",
+            "build/",
+        ] {
+            assert!(!loses_much(path), "{path}");
+        }
     }
 
     #[test]

@@ -1,23 +1,7 @@
 //! What is looked for in shell scripts.
 
-use crate::rule::Rule;
-use ringfence_types::Severity::{self, Error, Info, Warning};
-
-const fn rule(
-    id: &'static str,
-    severity: Severity,
-    title: &'static str,
-    why: &'static str,
-    hint: &'static str,
-) -> Rule {
-    Rule {
-        id,
-        severity,
-        title,
-        why,
-        hint,
-    }
-}
+use crate::rule::{Rule, rule};
+use ringfence_types::Severity::{Error, Info, Warning};
 
 pub(super) const SYNTAX: Rule = rule(
     "shell.syntax",

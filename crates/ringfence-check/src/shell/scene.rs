@@ -5,9 +5,12 @@ use super::{
     emptied::Guards,
     rules,
     syntax::{Command, Inside, Part, Script, Word},
-    value::{Expander, Values, shown},
+    value::{Expander, Values},
 };
-use crate::rule::{Finding, Rule};
+use crate::{
+    rule::{Finding, Rule},
+    unknown::shown,
+};
 use ringfence_types::Severity;
 use std::{
     collections::{BTreeSet, HashSet},

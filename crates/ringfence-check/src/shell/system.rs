@@ -4,9 +4,11 @@ use super::{
     call::Call,
     rules,
     scene::{Report, Scene},
-    value::{UNKNOWN, shown},
 };
-use crate::rule::Rule;
+use crate::{
+    rule::Rule,
+    unknown::{UNKNOWN, shown},
+};
 use ringfence_types::Severity::{Error, Info, Warning};
 use std::ops::Range;
 

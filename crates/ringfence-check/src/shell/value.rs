@@ -7,11 +7,8 @@ use super::{
     },
     word::unescape,
 };
-use crate::encoding;
+use crate::{encoding, unknown::UNKNOWN};
 use std::{borrow::Cow, collections::HashMap};
-
-/// Stands where something is that only a run can tell.
-pub(super) const UNKNOWN: char = '\u{FFFD}';
 
 /// Longer values are not followed.
 const VALUE_BYTES_MAX: usize = 4096;
@@ -637,20 +634,6 @@ fn group(parts: &[&Part<'_>]) -> Option<(usize, usize, Vec<usize>)> {
         }
     }
     found
-}
-
-/// A text with its unknown parts, as a caller may read it.
-pub(super) fn shown(text: &str) -> String {
-    const SHOWN_MAX: usize = 60;
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_MAX)
-        .map(|c| if c == UNKNOWN { '…' } else { c })
-        .collect();
-    if text.chars().nth(SHOWN_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// Is every part of it known.

@@ -72,7 +72,7 @@ impl<'a> Walk<'a, '_, '_> {
         let Meaning::Text(place) = self.meanings.of(first) else {
             return;
         };
-        if is_root(&place) {
+        if shell::loses_much(&place) {
             let shown: String = place.chars().take(SHOWN_CHARS_MAX).collect();
             self.add(Finding {
                 range: range.to_std_range(),
@@ -81,67 +81,6 @@ impl<'a> Walk<'a, '_, '_> {
                 what: format!("`{path}` deletes `{shown}` with everything in it"),
                 hint: Some("Delete a directory of the workspace by its relative name.".to_owned()),
             });
-        }
-    }
-}
-
-/// The system, a part of it, all homes, or what is above the workspace.
-fn is_root(path: &str) -> bool {
-    const PARTS: &[&str] = &[
-        "bin",
-        "boot",
-        "dev",
-        "etc",
-        "home",
-        "lib",
-        "lib64",
-        "opt",
-        "proc",
-        "root",
-        "run",
-        "sbin",
-        "srv",
-        "sys",
-        "usr",
-        "usr/bin",
-        "usr/lib",
-        "usr/local",
-        "var",
-    ];
-    let steps: Vec<&str> = path
-        .split('/')
-        .filter(|step| !matches!(*step, "" | "." | "*"))
-        .collect();
-    let climbs = !steps.is_empty() && steps.iter().all(|step| *step == "..");
-    let top = steps.join("/");
-    climbs || top == "~" || (path.starts_with('/') && (top.is_empty() || PARTS.contains(&top.as_str())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roots_are_known_however_they_are_written() {
-        for path in [
-            "/", "//", "/.", "/*", "/usr", "/usr/", "/usr/lib", "~", "~/", "..", "../..", "/home",
-        ] {
-            assert!(is_root(path), "{path}");
-        }
-        for path in [
-            "",
-            ".",
-            "a",
-            "usr",
-            "/workspace",
-            "/tmp",
-            "/tmp/x",
-            "../a",
-            "~/a",
-            "/usr/share/x",
-            "build/",
-        ] {
-            assert!(!is_root(path), "{path}");
         }
     }
 }
