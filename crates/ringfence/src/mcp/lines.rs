@@ -9,7 +9,10 @@ use rmcp::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 use std::io;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty},
+    task::JoinHandle,
+};
 
 /// The longest message: 64 MiB of files are 86 MiB in base64.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
@@ -20,6 +23,9 @@ pub(super) struct Lines<R, W: AsyncWrite> {
     /// A line was too long, and its end has not come.
     is_too_long: bool,
     writer: AsyncRwTransport<RoleServer, Empty, W>,
+    /// What is said of the last line that could not be read. A task of its own, because it holds the writer while others wait
+    /// for that, and nobody need be reading then.
+    answering: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// What can be seen of a message that cannot be read.
@@ -36,6 +42,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             line: Vec::new(),
             is_too_long: false,
             writer: AsyncRwTransport::new_server(empty(), writer),
+            answering: None,
         }
     }
 
@@ -65,10 +72,18 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
     }
 
     fn answer(&mut self, error: ErrorData, id: Option<RequestId>) {
-        // It is written when it is its turn; a client that is gone is noticed by others.
-        drop(tokio::spawn(
-            self.writer.send(TxJsonRpcMessage::<RoleServer>::error(error, id)),
-        ));
+        let error = TxJsonRpcMessage::<RoleServer>::error(error, id);
+        self.answering = Some(tokio::spawn(self.writer.send(error)));
+    }
+
+    /// Waits until the last answer is written: a client that sends and does not read would fill the memory with answers.
+    /// Whoever stops waiting and comes again waits for the same one.
+    async fn answered(&mut self) {
+        if let Some(answering) = &mut self.answering {
+            // A client that is gone is noticed by others.
+            drop(answering.await);
+            self.answering = None;
+        }
     }
 }
 
@@ -103,7 +118,11 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        while self.next().await {
+        loop {
+            self.answered().await;
+            if !self.next().await {
+                return None;
+            }
             if std::mem::take(&mut self.is_too_long) {
                 tracing::error!("a message longer than {MESSAGE_BYTES_MAX} bytes was not read");
                 let what = format!("a message has at most {} MiB", MESSAGE_BYTES_MAX >> 20);
@@ -122,7 +141,6 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
                 Err(None) => tracing::debug!("a line that is no message was passed over"),
             }
         }
-        None
     }
 
     fn close(&mut self) -> impl Future<Output = io::Result<()>> + Send {
@@ -134,7 +152,16 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use tokio::io::AsyncReadExt;
+    use std::{
+        pin::Pin,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Context, Poll},
+        time::Duration,
+    };
+    use tokio::io::{AsyncReadExt, ReadBuf};
 
     #[tokio::test]
     async fn whoever_sends_what_cannot_be_read_is_told_under_its_number() {
@@ -172,6 +199,51 @@ mod tests {
             (Value::Null, json!(-32600)),
         ];
         assert_eq!(told, expect);
+    }
+
+    /// Lines that cannot be read, without end.
+    struct Nonsense {
+        lines: Arc<AtomicUsize>,
+    }
+
+    impl AsyncRead for Nonsense {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.lines.fetch_add(1, Ordering::Relaxed);
+            buffer.put_slice(b"[]\n");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_read_the_answers_is_not_read_either() {
+        let lines = Arc::new(AtomicUsize::new(0));
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let nonsense = Nonsense {
+            lines: Arc::clone(&lines),
+        };
+        let mut transport = Lines::new(nonsense, ours);
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            // The protocol's library, too, stops waiting and comes again.
+            for _ in 0..10 {
+                let waiting = tokio::time::timeout(Duration::from_millis(10), transport.receive());
+                assert!(waiting.await.is_err(), "none of it is a message");
+            }
+            let read = lines.swap(0, Ordering::Relaxed);
+            assert!((1..100).contains(&read), "{read} lines were read");
+            // A client that is late is answered from there on.
+            let mut some = vec![0; 1 << 10];
+            theirs.read_exact(&mut some).await.unwrap();
+            taken.extend(some);
+        }
+        assert!(taken.split(|byte| *byte == b'\n').rev().skip(1).all(|line| {
+            let answer: Value = serde_json::from_slice(line).unwrap();
+            answer["error"]["code"] == -32600
+        }));
     }
 
     #[tokio::test]
