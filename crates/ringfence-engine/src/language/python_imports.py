@@ -10,7 +10,8 @@ LIVE = {'time': {'altzone', 'daylight', 'timezone', 'tzname'}, 'tempfile': {'tem
         'sys': {name for name in vars(sys) if not callable(getattr(sys, name))}}
 modules, getframe, Module, builtins = sys.modules, sys._getframe, type(sys), sys.modules['builtins']
 bootstrap, finder = sys.modules['_frozen_importlib'], sys.modules['_frozen_importlib_external'].PathFinder
-original, loaders = builtins.__import__, (builtins.__loader__, builtins.__spec__)
+machine = sys.modules['_imp']
+original, dynamic, loaders = builtins.__import__, machine.create_dynamic, (builtins.__loader__, builtins.__spec__)
 # None: nothing is refused.
 allowed, parents, profile, script, own = None, (), '', None, '/'
 # An interrupt came while it was working, and is for the caller's code.
@@ -88,8 +89,8 @@ def is_library(frame):
     statement = original('opcode').opmap['IMPORT_NAME']
     return frame.f_code.co_code[frame.f_lasti] == statement and is_library(before)
 
-def refusal(name, frame):
-    """Tells the server, and gives the words for the program."""
+def tell_of(name, frame):
+    """Tells the server what is refused."""
     line = None
     while frame is not None and line is None:
         line = frame.f_lineno if frame.f_code.co_filename == script else None
@@ -99,6 +100,10 @@ def refusal(name, frame):
         told.add((what, line))
         tell(b'S', '{"rule":"blocked_import","what":"%s","line":%s}' % (what, 'null' if line is None else line), 1024)
         send()
+
+def refusal(name, frame):
+    """Tells the server, and gives the words for the program."""
+    tell_of(name, frame)
     if profile == 'unrestricted':
         return "ringfence: module '%s' is not in allowed_imports" % name
     return "ringfence: module '%s' is not in the profile %s (allowed_imports could name it)" % (name, profile)
@@ -259,6 +264,16 @@ def import_module(name, package=None):
     original(name, None, None, (), 0)
     return view(modules[name], False)
 
+def create_dynamic(spec, *file):
+    """What every import of native code comes to. Such code is held to nothing here, so that of the caller's own none is loaded,
+    whatever imports it."""
+    name, origin = getattr(spec, 'name', None), getattr(spec, 'origin', None)
+    is_plain = type(spec) is bootstrap.ModuleSpec and type(name) is str and type(origin) is str
+    if allowed is None or is_plain and origin.startswith(roots) and '/../' not in origin:
+        return dynamic(spec, *file)
+    tell_of(str(name), getframe(1))
+    raise ImportError("ringfence: module '%s' is native code, and only that of installed modules is loaded" % name, name=name)
+
 def prepare(names):
     """Views of modules that are there before anybody asks."""
     find_roots()
@@ -275,7 +290,7 @@ def find_roots():
 
 def begin(names, of_profile, of_script, here, packages):
     """From now on the caller's code imports these modules, and no others."""
-    global allowed, parents, profile, script, own, original, told, roots, late
+    global allowed, parents, profile, script, own, original, dynamic, told, roots, late
     if packages or len(roots) == 1:
         find_roots()
         roots += (packages + '/',) if packages else ()
@@ -292,6 +307,8 @@ def begin(names, of_profile, of_script, here, packages):
     late, own = False, here + '/'
     if builtins.__import__ is not imported:
         original, builtins.__import__ = builtins.__import__, imported
+    if machine.create_dynamic is not create_dynamic:
+        dynamic, machine.create_dynamic = machine.create_dynamic, create_dynamic
     builtins.__loader__ = builtins.__spec__ = None
 
 def end():
@@ -302,3 +319,5 @@ def end():
     # A program may have put something else in the place, which asks this one.
     if builtins.__import__ is imported:
         builtins.__import__ = original
+    if machine.create_dynamic is create_dynamic:
+        machine.create_dynamic = dynamic

@@ -308,6 +308,69 @@ fn a_refused_import_is_the_programs_error() {
 }
 
 #[test]
+fn native_code_of_the_callers_own_is_not_loaded() {
+    // A copy of one that the interpreter has, where each of these looks for it.
+    let copy = "import json, sys\n\
+        name = 'mmap.cpython-%d%d-%s.so' % (*sys.version_info[:2], sys.implementation._multiarch)\n\
+        library = json.__file__.replace('json/__init__.py', 'lib-dynload/' + name)\n\
+        with open(library, 'rb') as file: native = file.read()\n\
+        with open('package/' + name, 'wb') as file: file.write(native)\n\
+        with open('package/asks.py', 'w') as file: file.write('from . import mmap')\n";
+    let unnamed = checks("basic", &["sys"]);
+    // What is named may be imported, and is none the less not loaded from there.
+    let named = checks("basic", &["sys", "package"]);
+    for import in [
+        "import package.mmap",
+        "from package import mmap",
+        "import package.asks",
+    ] {
+        let code = format!(
+            "{copy}{import}\nsys.modules['package.mmap'].mmap(-1, 1).write_byte(1)\nprint('ESCAPED')"
+        );
+        let free = run_checked(PYTHON, Form::Cold, &code, None);
+        assert!(free.stdout.contains("ESCAPED"), "{import}: {}", free.stderr);
+        for (form, checks) in [
+            (Form::Cold, &unnamed),
+            (Form::Forked, &unnamed),
+            (Form::Cold, &named),
+        ] {
+            let ran = run_checked(PYTHON, form, &code, Some(checks));
+            assert!(!ran.stdout.contains("ESCAPED"), "{form:?} {import}");
+            let error = ran.report.error.unwrap();
+            assert_eq!(
+                (error.kind.as_str(), error.line),
+                ("ImportError", Some(7)),
+                "{import}: {}",
+                ran.stderr
+            );
+            assert_eq!(
+                error.message,
+                "ringfence: module 'package.mmap' is native code, and only that of installed modules is loaded"
+            );
+            assert!(!error.traceback.contains("<ringfence>"), "{}", error.traceback);
+            let blocked = Blocked {
+                module: "package.mmap".to_owned(),
+                line: Some(7),
+            };
+            assert_eq!(ran.report.security_events, [blocked], "{form:?} {import}");
+        }
+    }
+    // That of installed modules is, and nobody sees who has looked at it.
+    let code =
+        "import decimal, _decimal\n_decimal.__file__.endswith('.so'), _decimal.Decimal is decimal.Decimal";
+    let installed = checks("basic", &["_decimal"]);
+    for form in [Form::Cold, Form::Forked] {
+        let ran = run_checked(PYTHON, form, code, Some(&installed));
+        assert_eq!(
+            ran.report.result,
+            Some(json!([true, true])),
+            "{form:?}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
 fn missing_imports_are_done_for_names_that_nobody_has_defined() {
     let patches = |patches: &[(&str, &str)], imports: Option<Vec<String>>| Checks {
         imports,
