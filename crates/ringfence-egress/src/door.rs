@@ -2,7 +2,7 @@
 //! address whom it is for.
 
 use crate::{
-    Destination, Host, RefusalRule,
+    Destination, Host, RefusalRule, Rules,
     border::{Border, Seat},
     connection::{by_proxy, carry},
     course::{Course, opened},
@@ -10,6 +10,7 @@ use crate::{
     tunnel::reset,
     wire::Client,
 };
+use ipnet::IpNet;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -119,11 +120,20 @@ fn meant(border: &Border, address: SocketAddr) -> Result<Destination, Refusal> {
         host: Host::Address(ip),
         port,
     };
-    // The listener hears the sandbox's own loopback too; whatever rules say of the host's, it is not meant.
-    if ip.is_loopback() || ip.is_unspecified() {
+    // The listener hears the sandbox's own loopback too. The host's is meant where a rule is about nothing else.
+    if ip.is_unspecified() || (ip.is_loopback() && !names_loopback(&border.rules_now(), ip, port)) {
         let what =
             format!("{to} is inside the sandbox, and the port there is taken for connections to the outside");
         return Err(Refusal::of(RefusalRule::Address, &to, what, "connect by name"));
     }
     opened(&border.rules_now(), &to).map(|_| to)
+}
+
+/// Does a rule name this address of the host's loopback, and not only a network that has it, too.
+fn names_loopback(rules: &Rules, ip: IpAddr, port: u16) -> bool {
+    rules.iter().any(|rule| {
+        let is_loopback =
+            |network: IpNet| network.network().is_loopback() && network.broadcast().is_loopback();
+        rule.network().is_some_and(is_loopback) && rule.reaches_address(ip, port)
+    })
 }

@@ -320,11 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_yet_is_refused_by_name() {
+    fn hosts_at_the_command_line_are_the_operators_word() {
         let script = Script::new("c.py", b"1");
-        let error = script.request(&["--allow", "example.com"]).unwrap_err();
-        assert_eq!(error.code, ErrorCode::UnsupportedArgument);
-        assert!(error.message.contains("--allow"), "{error}");
+        let asked = |flags: &[&str]| script.request(flags).unwrap().allowed_domains;
+        assert_eq!(asked(&[]), AllowedDomains::Granted);
+        let hosts = ["GET b.test/x".to_owned(), "a.test".to_owned()];
+        let named = asked(&["--allow", "a.test", "--allow", "GET b.test/x"]);
+        assert_eq!(named, AllowedDomains::Operator(hosts.into()));
     }
 
     #[test]

@@ -220,7 +220,7 @@ mod tests {
         let Value::Object(object) = value else {
             panic!("an object")
         };
-        Arguments::open(object, "", &[SIZE, ("name")])
+        Arguments::open(object, "", &[SIZE, ("name", &[])])
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{
     mcp::schemas::{self, tests::conforms},
     settings::{Namespaces, Toolset},
 };
-use ringfence_engine::{PackagePolicy, PolicySettings};
+use ringfence_engine::{EgressPolicy, PackagePolicy, PolicySettings};
 use ringfence_types::{Display, Exit, Isolation, Limits, Lossy, Phases, ResourceUsage, Tier, Truncated};
 use serde_json::json;
 
@@ -39,11 +39,16 @@ pub(in crate::mcp) fn offer() -> Offer {
             known_imports: Default::default(),
             schemas: Default::default(),
         },
+        egress: EgressPolicy {
+            tier: Tier::Full,
+            allow: Vec::new(),
+        },
         packages: PackagePolicy {
             enabled: true,
             allow: vec!["*".to_owned()],
             timeout: Duration::from_secs(300),
             bytes_max: 1 << 30,
+            hosts: Vec::new(),
         },
     };
     Offer {
@@ -139,6 +144,7 @@ fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
         json!({"secrets": ["A"]}),
         json!({"workspace": "namespace"}),
         json!({"memory_limit": "1g"}),
+        json!({"allowed_domains": ["example.com"]}),
     ] {
         let error = read(of_the_session).unwrap_err();
         assert!(error.hint.contains("create_session"), "{error}");
@@ -152,7 +158,6 @@ fn what_does_not_exist_yet_is_refused_by_name() {
         assert_eq!(error.code, ErrorCode::UnsupportedArgument, "{name}: {error}");
         assert!(error.message.contains(name) && !error.hint.is_empty(), "{error}");
     };
-    check("allowed_domains", json!(["example.com"]));
     check("use_container", json!(true));
     check("backend", json!("docker"));
 }

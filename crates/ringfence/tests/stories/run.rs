@@ -52,7 +52,7 @@ fn our_own_failures_are_125_and_say_what_to_do() {
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("hint:"));
     for (words, part) in [
-        (&["--allow", "example.com"][..], "unsupported_argument"),
+        (&["--allow", "https://example.com"][..], "invalid_argument"),
         (&["--memory", "1"], "invalid_argument"),
         (&["--timeout", "999999"], "invalid_argument"),
         (&["--workspace", "/nonexistent:ro"], "invalid_argument"),
