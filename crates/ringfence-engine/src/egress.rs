@@ -257,7 +257,7 @@ fn event(happened: Happened) -> EventKind {
             port,
             what,
             hint,
-        } => EventKind::EgressDenied(EgressFacts {
+        } => EventKind::EgressRefused(EgressFacts {
             rule: Some(rule.as_str().to_owned()),
             what: Some(what),
             hint: Some(hint).filter(|hint| !hint.is_empty()),

@@ -2,6 +2,7 @@
 //! hangs up loses nothing.
 
 use crate::{
+    approval::Approvals,
     backend::Native,
     check::{self, Checkers},
     egress::Egress,
@@ -80,6 +81,7 @@ pub(crate) struct House {
     pub(crate) egress: Egress,
     pub(crate) redactors: Redactors,
     pub(crate) sessions: Sessions,
+    pub(crate) approvals: Approvals,
     /// For requests without secrets.
     pub(crate) personal: Redactor,
     /// Which engine wrote a record.
@@ -282,6 +284,13 @@ impl Engine {
         }
         let bus = Bus::new();
         let personal = Redactor::new([], Forms::All, settings.record.personal);
+        let vault = Arc::new(vault);
+        let approvals = Approvals::new(
+            settings.approvals,
+            bus.clone(),
+            record.clone(),
+            LogRedactor::new(&vault),
+        );
         let house = House {
             native,
             queue: Queue::new(settings.queue.clone(), bus.clone()),
@@ -291,7 +300,7 @@ impl Engine {
             bus,
             meters: Meters::new(),
             record,
-            vault: Arc::new(vault),
+            vault,
             artifacts,
             snapshots: Arc::new(snapshots),
             workspaces: Workspaces::below(&settings.state_dir),
@@ -299,6 +308,7 @@ impl Engine {
             egress: Egress::default(),
             redactors: Redactors::default(),
             sessions: Sessions::default(),
+            approvals,
             personal,
             id,
             private: store::private(&settings),
@@ -430,6 +440,7 @@ impl Engine {
     /// program that is about to exit, or that cannot wait.
     pub fn leave(&self) {
         self.cancel_all();
+        self.house.approvals.close();
         self.house.sessions.close();
         self.house.checkers.close();
         self.house.pools.close();
@@ -467,6 +478,7 @@ impl Engine {
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
         self.cancel_all();
+        self.house.approvals.close();
         let mut sessions = self.house.sessions.close();
         let ended = async {
             loop {

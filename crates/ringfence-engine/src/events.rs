@@ -109,14 +109,29 @@ pub enum EventKind {
     #[serde(rename = "egress.request")]
     EgressRequest(EgressFacts),
     /// It was refused a host.
-    #[serde(rename = "egress.denied")]
-    EgressDenied(EgressFacts),
+    #[serde(rename = "egress.refused")]
+    EgressRefused(EgressFacts),
     /// So many events of hosts were not told: there were too many at once.
     #[serde(rename = "egress.untold")]
     EgressUntold {
         /// How many.
         count: u64,
     },
+    /// A person is asked.
+    #[serde(rename = "approval.requested")]
+    ApprovalRequested(ApprovalFacts),
+    /// The answer, or that there was none.
+    #[serde(rename = "approval.decided")]
+    ApprovalDecided(ApprovalFacts),
+    /// A person is asked whether programs may reach a host.
+    #[serde(rename = "egress.requested")]
+    EgressRequested(ApprovalFacts),
+    /// They may.
+    #[serde(rename = "egress.approved")]
+    EgressApproved(ApprovalFacts),
+    /// They may not.
+    #[serde(rename = "egress.denied")]
+    EgressDenied(ApprovalFacts),
     /// A file that it left was kept and signed.
     #[serde(rename = "artifact.signed")]
     ArtifactSigned {
@@ -189,6 +204,29 @@ pub struct EgressFacts {
     pub bytes_in: Option<u64>,
 }
 
+/// A request for approval. The words of whoever asks are not among it: whoever decides has them.
+#[derive(Clone, Debug, Serialize)]
+pub struct ApprovalFacts {
+    /// Its name.
+    pub request_id: String,
+    /// `egress`.
+    pub kind: &'static str,
+    /// What exactly is asked for.
+    pub what: String,
+    /// The session that it is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Once it is decided: yes or no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved: Option<bool>,
+    /// `once`, `session`, `namespace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<&'static str>,
+    /// By whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+}
+
 /// The end of an execution.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ended {
@@ -211,7 +249,7 @@ pub struct Ended {
 
 impl EventKind {
     /// Every name, in the order of the reference.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 24] = [
         "execution.started",
         "execution.completed",
         "execution.failed",
@@ -222,6 +260,11 @@ impl EventKind {
         "session.killed",
         "vault.accessed",
         "package.installed",
+        "approval.requested",
+        "approval.decided",
+        "egress.requested",
+        "egress.approved",
+        "egress.denied",
         "artifact.signed",
         "snapshot.created",
         "snapshot.restored",
@@ -229,7 +272,7 @@ impl EventKind {
         "egress.connected",
         "egress.closed",
         "egress.request",
-        "egress.denied",
+        "egress.refused",
         "egress.untold",
     ];
 
@@ -246,15 +289,20 @@ impl EventKind {
             Self::SessionKilled { .. } => 7,
             Self::VaultAccessed { .. } => 8,
             Self::PackageInstalled { .. } => 9,
-            Self::ArtifactSigned { .. } => 10,
-            Self::SnapshotCreated { .. } => 11,
-            Self::SnapshotRestored { .. } => 12,
-            Self::QueueBackpressure { .. } => 13,
-            Self::EgressConnected(_) => 14,
-            Self::EgressClosed(_) => 15,
-            Self::EgressRequest(_) => 16,
-            Self::EgressDenied(_) => 17,
-            Self::EgressUntold { .. } => 18,
+            Self::ApprovalRequested(_) => 10,
+            Self::ApprovalDecided(_) => 11,
+            Self::EgressRequested(_) => 12,
+            Self::EgressApproved(_) => 13,
+            Self::EgressDenied(_) => 14,
+            Self::ArtifactSigned { .. } => 15,
+            Self::SnapshotCreated { .. } => 16,
+            Self::SnapshotRestored { .. } => 17,
+            Self::QueueBackpressure { .. } => 18,
+            Self::EgressConnected(_) => 19,
+            Self::EgressClosed(_) => 20,
+            Self::EgressRequest(_) => 21,
+            Self::EgressRefused(_) => 22,
+            Self::EgressUntold { .. } => 23,
         };
         Self::NAMES[at]
     }

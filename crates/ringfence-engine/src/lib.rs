@@ -1,6 +1,7 @@
 //! One request from start to finish. The only crate that knows the order of the steps; `execute` tells it.
 #![forbid(unsafe_code)]
 
+mod approval;
 mod artifacts;
 mod backend;
 mod changes;
@@ -39,13 +40,17 @@ mod warm;
 mod worker;
 mod workspaces;
 
+pub use approval::{
+    Answer, ApprovalRequest, ApprovalSettings, ApprovalWatch, Decision, DeniedBy, EgressWish,
+    REASON_CHARS_MAX, Scope, ScopeWish, Verdict as ApprovalVerdict, Waiting, egress_rule,
+};
 pub use artifacts::{artifact_uri, create_below};
 pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
 pub use directories::{DirectoryGot, DirectoryPut};
 pub use engine::{
     Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
 };
-pub use events::{Ended, Event, EventKind, Hears, Subscriber};
+pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
 pub use files::{FILE_BYTES_MAX, FileFacts, Whose};
 pub use language::{Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;

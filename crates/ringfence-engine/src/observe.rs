@@ -91,6 +91,8 @@ pub struct Inspection {
     pub caps: Limits,
     /// Has it given up some of what the operator allows.
     pub is_narrowed: bool,
+    /// Hosts that somebody has approved for all of it, as rules.
+    pub approved: Vec<String>,
     /// Names of its secrets.
     pub secrets: Vec<String>,
     /// What happened in it lately, oldest first.
@@ -192,6 +194,13 @@ impl Engine {
             defaults,
             caps,
             is_narrowed: house.narrowed(namespace).is_some(),
+            approved: house
+                .approvals
+                .rules()
+                .rules_for(namespace, None)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             secrets: secrets
                 .into_iter()
                 .map(|entry| entry.key.as_str().to_owned())

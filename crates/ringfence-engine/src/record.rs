@@ -112,6 +112,17 @@ impl Record {
         }
     }
 
+    /// The same, for what is done whether it is on record or not: something is taken away. The log says what is not.
+    pub(crate) fn note_unwaited(&self, note: Note<'_>) {
+        let lost = self.lost.clone();
+        self.audit.append(note.entry(), move |written| {
+            if let Err(error) = written {
+                lost.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, "NOT ON RECORD: something that was taken away");
+            }
+        });
+    }
+
     /// The same, for who cannot wait otherwise than by standing still: the start and the end of a server.
     pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
         match self.audit.append_and_wait(note.entry()) {

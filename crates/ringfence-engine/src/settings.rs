@@ -1,7 +1,7 @@
 //! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
 //! here has a default, because a forgotten security setting must not compile.
 
-use crate::{PackageSettings, SessionSettings, WarmSettings};
+use crate::{ApprovalSettings, PackageSettings, SessionSettings, WarmSettings};
 use ringfence_egress::{Limits as EgressLimits, Rule};
 use ringfence_redact::Personal;
 use ringfence_store::{
@@ -45,6 +45,8 @@ pub struct EngineSettings {
     pub packages: PackageSettings,
     /// How programs get out.
     pub egress: EgressSettings,
+    /// How long a person may take who is asked.
+    pub approvals: ApprovalSettings,
     /// What is kept, and where.
     pub record: RecordSettings,
 }

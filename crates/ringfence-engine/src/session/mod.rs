@@ -535,6 +535,7 @@ impl Sessions {
                 state.ended.pop_front();
             }
         }
+        house.approvals.forget_session(&live.id);
         let kind = EventKind::SessionKilled {
             session_id: live.id.to_string(),
             reason: end.as_str(),

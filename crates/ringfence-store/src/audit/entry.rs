@@ -46,7 +46,7 @@ macro_rules! words {
 
 words! {
     /// What was done.
-    Action, 26:
+    Action, 28:
     /// A server began to serve.
     ServerStarted = "server.started",
     /// A server ended in order.
@@ -91,6 +91,10 @@ words! {
     SnapshotDeleted = "snapshot.deleted",
     /// What a program did to a directory of the host was accepted.
     WorkspaceCommitted = "workspace.committed",
+    /// A person was asked, or was to be.
+    ApprovalRequested = "approval.requested",
+    /// A person has answered, or nobody has.
+    ApprovalDecided = "approval.decided",
     /// Code was looked at without running it.
     CodeValidated = "code.validated",
     /// Data were held against a schema.

@@ -153,7 +153,7 @@ fn kind(action: Option<Action>) -> Kind {
         Some(A::ServerStarted) => application(6002, "Application Lifecycle", 3, "Start"),
         Some(A::PackageInstalled) => application(6002, "Application Lifecycle", 1, "Install"),
         Some(A::ServerStopped) => application(6002, "Application Lifecycle", 4, "Stop"),
-        Some(A::AuditBegan | A::SnapshotCreated) => api(1, "Create"),
+        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested) => api(1, "Create"),
         Some(A::VaultAccessed | A::ArtifactRead | A::FileRead | A::CodeValidated | A::DataValidated) => {
             api(2, "Read")
         }
@@ -164,7 +164,8 @@ fn kind(action: Option<Action>) -> Kind {
             | A::ConfigChanged
             | A::FilePut
             | A::SnapshotRestored
-            | A::WorkspaceCommitted,
+            | A::WorkspaceCommitted
+            | A::ApprovalDecided,
         ) => api(3, "Update"),
         Some(A::SnapshotDeleted) => api(4, "Delete"),
         Some(A::ToolCalled) | None => api(99, "Other"),
@@ -204,7 +205,7 @@ mod tests {
                 "package.installed" => 600_201,
                 "server.started" => 600_203,
                 "server.stopped" => 600_204,
-                "audit.began" | "snapshot.created" => 600_301,
+                "audit.began" | "snapshot.created" | "approval.requested" => 600_301,
                 "vault.accessed" | "artifact.read" | "file.read" | "code.validated" | "data.validated" => {
                     600_302
                 }
@@ -214,7 +215,8 @@ mod tests {
                 | "config.changed"
                 | "file.put"
                 | "snapshot.restored"
-                | "workspace.committed" => 600_303,
+                | "workspace.committed"
+                | "approval.decided" => 600_303,
                 "snapshot.deleted" => 600_304,
                 "tool.called" => 600_399,
                 other => panic!("{other} has no class"),

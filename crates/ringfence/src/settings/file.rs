@@ -6,7 +6,7 @@ use super::{
     egress_words::{EgressPattern, PackageHost, PrivateHost, Resolver},
     keys::{
         Burst, Concurrency, Connections, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output,
-        PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting,
+        PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting, WholeSeconds,
     },
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
@@ -40,6 +40,7 @@ pub struct ConfigFile {
     egress: Option<EgressFile>,
     warm: Option<WarmFile>,
     sessions: Option<SessionsFile>,
+    approvals: Option<ApprovalsFile>,
     check: Option<CheckFile>,
     audit: Option<AuditFile>,
     vault: Option<VaultFile>,
@@ -106,6 +107,13 @@ struct SessionsFile {
     idle_seconds: Option<Spanned<Seconds>>,
     idle_seconds_max: Option<Spanned<Seconds>>,
     age_seconds: Option<Spanned<Seconds>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApprovalsFile {
+    timeout_seconds: Option<Spanned<WholeSeconds>>,
+    max_namespace_minutes: Option<Spanned<Minutes>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -282,6 +290,7 @@ impl ConfigFile {
         let egress = self.egress.unwrap_or_default();
         let warm = self.warm.unwrap_or_default();
         let sessions = self.sessions.unwrap_or_default();
+        let approvals = self.approvals.unwrap_or_default();
         let check = self.check.unwrap_or_default();
         let (audit, vault) = (self.audit.unwrap_or_default(), self.vault.unwrap_or_default());
         let artifacts = self.artifacts.unwrap_or_default();
@@ -340,6 +349,8 @@ impl ConfigFile {
             sessions_idle_seconds: at(path, sessions.idle_seconds),
             sessions_idle_seconds_max: at(path, sessions.idle_seconds_max),
             sessions_age_seconds: at(path, sessions.age_seconds),
+            approvals_timeout_seconds: at(path, approvals.timeout_seconds),
+            approvals_max_namespace_minutes: at(path, approvals.max_namespace_minutes),
             check_profile: at(path, check.profile),
             check_profiles: at(path, check.profiles),
             check_allowed_imports: at(path, check.allowed_imports),

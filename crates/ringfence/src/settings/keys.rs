@@ -50,6 +50,9 @@ pub(crate) type PerMinute = Whole<0, 1_000_000>;
 /// Requests at once.
 pub(crate) type Burst = Whole<1, 1_000_000>;
 
+/// At most a day.
+pub(crate) type WholeSeconds = Whole<1, 86_400>;
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -229,6 +232,10 @@ keys! {
     sessions_idle_seconds_max: Seconds, "sessions.idle_seconds_max", Some("14400"),
         "The longest such time that a creator may name.";
     sessions_age_seconds: Seconds, "sessions.age_seconds", Some("86400"), "A session ends when it is so old.";
+    approvals_timeout_seconds: WholeSeconds, "approvals.timeout_seconds", Some("120"),
+        "How long a request for approval waits for an answer; then it is denied.";
+    approvals_max_namespace_minutes: Minutes, "approvals.max_namespace_minutes", Some("60"),
+        "The longest that an approval for a whole namespace lasts.";
     check_profile: ProfileWord, "check.profile", Some("unrestricted"),
         "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
     check_profiles: List<ProfileWord>, "check.profiles", Some("all"),

@@ -2,6 +2,7 @@
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
 pub(crate) mod aliases;
+mod approvals;
 mod check_words;
 mod checks;
 mod egress;
@@ -27,7 +28,7 @@ use egress_words::PackageHost;
 use environment::CONFIG_VARIABLE;
 use keys::{
     Burst, Concurrency, Connections, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute,
-    Processes, Ready, Sessions, Snapshots, Waiting,
+    Processes, Ready, Sessions, Snapshots, Waiting, WholeSeconds,
 };
 use record_words::{
     AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
@@ -178,6 +179,8 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         sessions_idle_seconds: Setting::default_of(Seconds::clamped(900.0)),
         sessions_idle_seconds_max: Setting::default_of(Seconds::clamped(14_400.0)),
         sessions_age_seconds: Setting::default_of(Seconds::clamped(86_400.0)),
+        approvals_timeout_seconds: Setting::default_of(WholeSeconds::clamped(120)),
+        approvals_max_namespace_minutes: Setting::default_of(Minutes::clamped(60)),
         check_profile: Setting::default_of(ProfileWord(Profile::Unrestricted)),
         check_profiles: Setting::default_of(List::of(words::Listed::all())),
         check_allowed_imports: Setting::default_of(List::of(Vec::new())),
@@ -317,6 +320,7 @@ fn mean(
             template_age: Duration::from_secs(60 * effective.warm_template_minutes.value.get()),
         },
         sessions: sessions(&effective),
+        approvals: approvals::meant(&effective),
     };
     Ok(Config {
         engine,

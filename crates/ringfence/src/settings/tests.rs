@@ -107,7 +107,9 @@ fn the_reference_tells_the_true_defaults() {
     for (key, row) in keys::KEYS.iter().zip(config.effective.rows()) {
         let Some(text) = key.default else { continue };
         let expect = match key.path {
-            "toolsets" => r#"["execute","sessions","snapshots","data","observe","vault"]"#.to_owned(),
+            "toolsets" => {
+                r#"["execute","sessions","snapshots","data","observe","vault","egress"]"#.to_owned()
+            }
             "check.profiles" => {
                 r#"["unrestricted","basic","data_science","network","filesystem","strict"]"#.to_owned()
             }

@@ -223,11 +223,13 @@ choice! {
         Snapshots = "snapshots",
         /// `validate_json_data`, `validate_csv_data`.
         Data = "data",
+        /// `request_egress`.
+        Egress = "egress",
     }
 }
 
 /// Toolsets of the contract whose tools are not in this version.
-const TOOLSETS_TO_COME: &[&str] = &["egress", "web", "host"];
+const TOOLSETS_TO_COME: &[&str] = &["web", "host"];
 
 impl Floor {
     pub(crate) fn tier(self) -> Tier {
@@ -393,6 +395,7 @@ impl Listed for Toolset {
             Self::Data,
             Self::Observe,
             Self::Vault,
+            Self::Egress,
         ]
     }
 }

@@ -1,0 +1,126 @@
+//! Asking a person. What a program or a model may not have by itself is asked for here, shown exactly as it is, and decided
+//! through a channel that neither of them has: the client's own dialogue, the operator's command, the callback of the program
+//! that embeds us. Everything that is not a yes in time is a no.
+
+mod desk;
+mod door;
+mod notes;
+mod rules;
+mod shown;
+mod state;
+#[cfg(test)]
+mod tests;
+mod waiting;
+mod words;
+
+pub(crate) use desk::Approvals;
+pub use door::{EgressWish, egress_rule};
+pub use waiting::{ApprovalWatch, Waiting};
+pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeWish, Verdict};
+
+use crate::engine::Caller;
+use ringfence_egress::Rule;
+use ringfence_types::{Namespace, RequestError, SessionId};
+use rules::ApprovedRules;
+use std::{sync::Arc, time::Duration};
+
+/// The longest reason, in characters. One that is longer is refused: what is shown is complete.
+pub const REASON_CHARS_MAX: usize = 500;
+
+/// How long a request waits, and how long an approval may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApprovalSettings {
+    /// Then it is denied.
+    pub timeout: Duration,
+    /// The longest approval for a whole namespace.
+    pub namespace_max: Duration,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// To reach a host.
+    Egress { rule: Rule },
+}
+
+impl Kind {
+    /// Its name, as it stands on record.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Egress { .. } => "egress",
+        }
+    }
+
+    /// What exactly, in its one way of being written.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Self::Egress { rule } => rule.to_string(),
+        }
+    }
+}
+
+/// One question to a person.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Namespace,
+    /// Where it is for one session alone.
+    pub(crate) session: Option<SessionId>,
+    /// Where a run that is under way waits for the answer.
+    pub(crate) execution: Option<String>,
+    pub(crate) caller: Caller,
+    /// Whoever asks says why; nobody has checked it.
+    pub(crate) reason: String,
+}
+
+impl Ask {
+    fn check(&self) -> Result<(), RequestError> {
+        if self.reason.chars().count() <= REASON_CHARS_MAX {
+            return Ok(());
+        }
+        Err(RequestError::invalid(
+            format!("the reason has more than {REASON_CHARS_MAX} characters."),
+            "A person reads it before the answer: say it shortly.",
+        ))
+    }
+
+    /// Asks that have the same key are one: whoever asks second waits for the answer to the first.
+    fn key(&self) -> Key {
+        Key {
+            kind: self.kind.clone(),
+            namespace: self.namespace.clone(),
+            session: self.session.clone(),
+            execution: self.execution.clone(),
+        }
+    }
+
+    /// What it may be approved for.
+    fn scopes(&self) -> Vec<Scope> {
+        let session = self.session.is_some().then_some(Scope::Session);
+        [Some(Scope::Once), session, Some(Scope::Namespace)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+/// What makes two asks the same. The reason is none of it: other words do not make another question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    kind: Kind,
+    namespace: Namespace,
+    session: Option<SessionId>,
+    execution: Option<String>,
+}
+
+/// The one place where a decision takes effect. False: there is no room for it, so it has none.
+fn apply(rules: &Arc<ApprovedRules>, ask: &Ask, decision: &Decision) -> bool {
+    let Verdict::Approved(scope) = decision.verdict else {
+        return true;
+    };
+    match &ask.kind {
+        // The run that waits for the answer goes on by it; nothing is left for another.
+        Kind::Egress { .. } if scope == Scope::Once && ask.execution.is_some() => true,
+        Kind::Egress { rule } => rules.add(ask, rule, scope, decision),
+    }
+}

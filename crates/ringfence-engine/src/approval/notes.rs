@@ -1,0 +1,68 @@
+//! How requests and decisions stand on record, and how they are told.
+
+use super::{
+    Ask,
+    words::{Decision, Verdict},
+};
+use crate::{engine::Caller, events::ApprovalFacts, record::Note};
+use ringfence_store::audit::{Action, Outcome};
+use serde_json::{Value, json};
+
+impl ApprovalFacts {
+    pub(super) fn of(ask: &Ask, id: &str) -> Self {
+        Self {
+            request_id: id.to_owned(),
+            kind: ask.kind.name(),
+            what: ask.kind.what(),
+            session_id: ask.session.as_ref().map(ToString::to_string),
+            approved: None,
+            scope: None,
+            decided_by: None,
+        }
+    }
+}
+
+/// What every record of a request has.
+pub(super) fn facts(ask: &Ask, id: &str, digest: &str) -> Value {
+    let mut facts = json!({
+        "request": id,
+        "digest": digest,
+        "kind": ask.kind.name(),
+        "what": ask.kind.what(),
+    });
+    if let Some(session) = &ask.session {
+        facts["session"] = json!(session.as_str());
+    }
+    facts
+}
+
+pub(super) fn decided_note<'a>(
+    ask: &'a Ask,
+    id: &str,
+    digest: &str,
+    decision: &Decision,
+    by: &'a Caller,
+) -> Note<'a> {
+    let mut details = facts(ask, id, digest);
+    let outcome = match decision.verdict {
+        Verdict::Approved(scope) => {
+            details["scope"] = json!(scope);
+            if let Some(expires) = decision.expires_unix_ms {
+                details["expires_unix_ms"] = json!(expires);
+            }
+            Outcome::Ok
+        }
+        Verdict::Denied(why) => {
+            details["why"] = json!(why.as_str());
+            Outcome::Denied
+        }
+    };
+    Note {
+        action: Action::ApprovalDecided,
+        outcome,
+        namespace: ask.namespace.as_str(),
+        execution_id: ask.execution.as_deref(),
+        caller: by,
+        details,
+    }
+}

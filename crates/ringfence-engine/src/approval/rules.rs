@@ -1,0 +1,207 @@
+//! What has been approved of the network: rules with an end, by namespace, by session, and for one run. Whoever holds a way
+//! out listens, and asks again when it has changed.
+
+use super::{
+    Ask,
+    words::{Decision, Scope},
+};
+use ringfence_egress::Rule;
+use ringfence_types::{Namespace, SessionId};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::watch, time::Instant};
+
+/// Rules that one namespace has by approval, its sessions' with them.
+pub(super) const RULES_MAX: usize = 64;
+/// Of all namespaces.
+const ALL_MAX: usize = 4096;
+/// How long one that is for the next run waits for that run.
+const ONCE: Duration = Duration::from_secs(15 * 60);
+
+/// One rule that somebody has approved.
+#[derive(Clone, Debug)]
+struct Approved {
+    rule: Rule,
+    namespace: Namespace,
+    holder: Holder,
+    /// None: as long as its holder.
+    until: Option<Instant>,
+    decision: Decision,
+}
+
+/// Whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Holder {
+    /// The next run of the namespace, or the next call of the session.
+    Next(Option<SessionId>),
+    Session(SessionId),
+    Namespace,
+}
+
+/// The rules of a server that are there by approval.
+#[derive(Debug)]
+pub(crate) struct ApprovedRules {
+    all: Mutex<Vec<Approved>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for ApprovedRules {
+    fn default() -> Self {
+        Self {
+            all: Mutex::default(),
+            changes: watch::Sender::new(0),
+        }
+    }
+}
+
+impl ApprovedRules {
+    fn all(&self) -> MutexGuard<'_, Vec<Approved>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the runs of a namespace may reach by approval, or the calls of one of its sessions. For one run alone there may be
+    /// more: see [`ApprovedRules::take_once`].
+    pub(crate) fn rules_for(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
+        let now = Instant::now();
+        let is_theirs = |approved: &&Approved| {
+            approved.namespace == *namespace
+                && approved.is_live(now)
+                && match &approved.holder {
+                    Holder::Namespace => true,
+                    Holder::Session(id) => Some(id) == session,
+                    Holder::Next(_) => false,
+                }
+        };
+        self.all()
+            .iter()
+            .filter(is_theirs)
+            .map(|approved| approved.rule.clone())
+            .collect()
+    }
+
+    /// What was approved for one run: it is the caller's who takes it, and nobody else's any more.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the ways out of programs ask for it"))]
+    pub(crate) fn take_once(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
+        let now = Instant::now();
+        let mut taken = Vec::new();
+        self.all().retain(|approved| {
+            let is_theirs = approved.namespace == *namespace
+                && matches!(&approved.holder, Holder::Next(of) if of.as_ref() == session);
+            if is_theirs && approved.is_live(now) {
+                taken.push(approved.rule.clone());
+            }
+            !is_theirs
+        });
+        taken
+    }
+
+    /// Tells that something was approved, has ended or was taken away. What was approved for the next run is told, too.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the ways out of programs listen to it")
+    )]
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// What a session had by approval ends with it.
+    pub(crate) fn forget_session(&self, session: &SessionId) {
+        let is_its = |holder: &Holder| match holder {
+            Holder::Session(id) | Holder::Next(Some(id)) => id == session,
+            Holder::Next(None) | Holder::Namespace => false,
+        };
+        self.remove(|approved| is_its(&approved.holder));
+    }
+
+    /// The decision by which an ask has been approved already.
+    pub(super) fn standing(&self, ask: &Ask, rule: &Rule) -> Option<Decision> {
+        let now = Instant::now();
+        let all = self.all();
+        let stands = all.iter().find(|approved| {
+            approved.namespace == ask.namespace
+                && approved.is_live(now)
+                && rule.is_within(&approved.rule)
+                && match &approved.holder {
+                    Holder::Namespace => true,
+                    Holder::Session(id) => Some(id) == ask.session.as_ref(),
+                    // The run that waits is not the next.
+                    Holder::Next(of) => *of == ask.session && ask.execution.is_none(),
+                }
+        });
+        stands.map(|approved| approved.decision.clone())
+    }
+
+    /// Is there room for one more of this namespace.
+    pub(super) fn has_room(&self, namespace: &Namespace) -> bool {
+        let now = Instant::now();
+        let mut all = self.all();
+        all.retain(|approved| approved.is_live(now));
+        let of_it = all.iter().filter(|approved| approved.namespace == *namespace);
+        of_it.count() < RULES_MAX && all.len() < ALL_MAX
+    }
+
+    /// False: there is no room.
+    pub(super) fn add(self: &Arc<Self>, ask: &Ask, rule: &Rule, scope: Scope, decision: &Decision) -> bool {
+        let holder = match (scope, &ask.session) {
+            (Scope::Once, session) => Holder::Next(session.clone()),
+            (Scope::Session, Some(session)) => Holder::Session(session.clone()),
+            // It is refused before it comes here.
+            (Scope::Session, None) => return false,
+            (Scope::Namespace, _) => Holder::Namespace,
+        };
+        if !self.has_room(&ask.namespace) {
+            return false;
+        }
+        let lasts = match scope {
+            Scope::Once => Some(ONCE),
+            Scope::Session => None,
+            Scope::Namespace => decision.expires_unix_ms.map(|end| {
+                let now = crate::events::now_ms();
+                Duration::from_millis(end.saturating_sub(now))
+            }),
+        };
+        let until = lasts.map(|lasts| Instant::now() + lasts);
+        self.all().push(Approved {
+            rule: rule.clone(),
+            namespace: ask.namespace.clone(),
+            holder,
+            until,
+            decision: decision.clone(),
+        });
+        self.tell();
+        if let Some(until) = until {
+            let rules = Arc::downgrade(self);
+            tokio::spawn(async move {
+                tokio::time::sleep_until(until).await;
+                if let Some(rules) = rules.upgrade() {
+                    let now = Instant::now();
+                    rules.remove(|approved| !approved.is_live(now));
+                }
+            });
+        }
+        true
+    }
+
+    fn remove(&self, is_over: impl Fn(&Approved) -> bool) {
+        let mut all = self.all();
+        let before = all.len();
+        all.retain(|approved| !is_over(approved));
+        let has_changed = all.len() != before;
+        drop(all);
+        if has_changed {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|number| *number += 1);
+    }
+}
+
+impl Approved {
+    fn is_live(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}

@@ -1,0 +1,137 @@
+//! How a request is put before a person: every fact on a line of its own, and whatever a stranger has chosen in a quotation
+//! that cannot end before its end. The text is plain, and stays what it is on a terminal, in a dialogue and in Markdown.
+
+use super::{Ask, words::ApprovalRequest};
+use ringfence_egress::{Pattern, Rule};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::time::Duration;
+
+/// All that is asked, for a person.
+pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
+    let mut lines = match &ask.kind {
+        super::Kind::Egress { rule } => egress(rule),
+    };
+    lines.push(line("namespace", ask.namespace.as_str()));
+    if let Some(session) = &ask.session {
+        lines.push(line("session", session.as_str()));
+    }
+    if let Some(execution) = &ask.execution {
+        lines.push(line("run", &format!("{}, which waits", plain(execution))));
+    }
+    lines.push(line("asked by", &quoted(ask.caller.as_str())));
+    lines.push(if ask.reason.is_empty() {
+        line("reason", "none was given")
+    } else {
+        line(
+            "reason",
+            &format!("{} (its own words, unchecked)", quoted(&ask.reason)),
+        )
+    });
+    lines.push(format!(
+        "Without an answer it is denied after {} s.",
+        timeout.as_secs()
+    ));
+    lines
+}
+
+fn egress(rule: &Rule) -> Vec<String> {
+    let host = match rule.host() {
+        Pattern::Below(apex) => format!("every name below {apex}"),
+        Pattern::Any => "every name".to_owned(),
+        one => one.to_string(),
+    };
+    let ports: Vec<String> = rule.ports().iter().map(ToString::to_string).collect();
+    let mut lines = vec![
+        "Programs in a sandbox ask to reach a host on the network.".to_owned(),
+        line("host", &host),
+        line("ports", &ports.join(", ")),
+    ];
+    if !rule.methods().is_empty() {
+        lines.push(line("methods", &rule.methods().join(", ")));
+    }
+    if let Some(path) = rule.path() {
+        lines.push(line("path", &plain(path)));
+    }
+    lines
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("  {name}: {value}")
+}
+
+/// A quotation: whatever is in it, it ends at the second quotation mark, and is one line.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", plain(text))
+}
+
+/// Letters, digits, blanks and most punctuation stay; everything else is spelled out as `\u{...}`: what ends a line or
+/// the quotation, moves the cursor, reorders or hides text, joins with the letter before it, or is a link or a tag to
+/// whoever takes the text for Markdown.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_plain(c) {
+            out.push(c);
+        } else {
+            out.extend(c.escape_unicode());
+        }
+    }
+    out
+}
+
+fn is_plain(c: char) -> bool {
+    match c {
+        ' ' => true,
+        '"' | '\\' | '`' | '<' | '>' | '[' | ']' => false,
+        // Letters by their category, of which nothing is seen.
+        '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{2800}' => false,
+        // The standard library escapes by category what cannot be seen, and what joins with the letter before it.
+        other => other.escape_debug().eq([other]) || other == '\'',
+    }
+}
+
+/// What the digest is over, in this order.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    version: u8,
+    request: &'a ApprovalRequest,
+}
+
+pub(super) fn digest(request: &ApprovalRequest) -> String {
+    // Fields of a struct are written in the order of their declaration, whoever writes them.
+    let canonical = serde_json::to_vec(&Canonical { version: 1, request }).unwrap_or_default();
+    let hash = Sha256::digest(&canonical);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quotation_cannot_be_left_and_is_one_line() {
+        let check = |text: &str, expect: &str| assert_eq!(quoted(text), format!("\"{expect}\""));
+        check("to read the docs; it's fine", "to read the docs; it's fine");
+        check("é 漢 日本語 Ж 🎉", "é 漢 日本語 Ж 🎉");
+        check("x\"\n  host: good.test", "x\\u{22}\\u{a}  host: good.test");
+        check("\\u{22}", "\\u{5c}u{22}");
+        check("\x1b[2K\r\x07", "\\u{1b}\\u{5b}2K\\u{d}\\u{7}");
+        check(
+            "\u{202e}\u{2066}\u{200f}\u{200b}",
+            "\\u{202e}\\u{2066}\\u{200f}\\u{200b}",
+        );
+        check(
+            "\u{2028}\u{85}\u{9b}\u{feff}\u{ad}",
+            "\\u{2028}\\u{85}\\u{9b}\\u{feff}\\u{ad}",
+        );
+        check(
+            "a\u{336}\u{3164}\u{e0041}\u{a0}",
+            "a\\u{336}\\u{3164}\\u{e0041}\\u{a0}",
+        );
+        check(
+            "![x](http://e.test/?s) <b> `",
+            "!\\u{5b}x\\u{5d}(http://e.test/?s) \\u{3c}b\\u{3e} \\u{60}",
+        );
+    }
+}

@@ -1,0 +1,504 @@
+//! Requests, answers and the clock.
+
+use super::*;
+use crate::{
+    engine::Caller,
+    events::{Bus, Hears},
+    log_redactor::LogRedactor,
+    record::Record,
+    settings::OnFailure,
+};
+use ringfence_store::{
+    Signer,
+    audit::{Audit, Durability, Page, Place, Query},
+    vault::{Vault, VaultSettings},
+};
+use ringfence_types::ErrorCode;
+use serde_json::Value;
+
+struct Scene {
+    approvals: Approvals,
+    bus: Bus,
+    record: Record,
+}
+
+fn scene_with(timeout: Duration) -> Scene {
+    let signer = Signer::in_memory().unwrap();
+    let audit = Audit::open(Place::Memory, Durability::Process, signer, "test".to_owned()).unwrap();
+    let record = Record::new(audit, OnFailure::Deny);
+    let vault = Arc::new(Vault::open(VaultSettings::Memory).unwrap());
+    let settings = ApprovalSettings {
+        timeout,
+        namespace_max: Duration::from_secs(3600),
+    };
+    let bus = Bus::new();
+    let approvals = Approvals::new(settings, bus.clone(), record.clone(), LogRedactor::new(&vault));
+    Scene {
+        approvals,
+        bus,
+        record,
+    }
+}
+
+fn scene() -> Scene {
+    scene_with(Duration::from_secs(120))
+}
+
+fn session() -> SessionId {
+    "0190b8f0-5c1e-7000-8000-00000000abcd".parse().unwrap()
+}
+
+fn ask_for(domain: &str) -> Ask {
+    Ask {
+        kind: Kind::Egress {
+            rule: egress_rule(domain).unwrap(),
+        },
+        namespace: Namespace::default_name(),
+        session: None,
+        execution: None,
+        caller: Caller::new("test"),
+        reason: "to read the documentation".to_owned(),
+    }
+}
+
+fn person() -> Caller {
+    Caller::new("a person")
+}
+
+const ONCE: Answer = Answer::Approve(ScopeWish::Once);
+
+impl Scene {
+    async fn ask(&self, ask: Ask) -> Waiting {
+        self.approvals.ask(ask).await.unwrap()
+    }
+
+    async fn answer(&self, waiting: &Waiting, answer: Answer) -> Result<Decision, RequestError> {
+        let request = waiting.request().unwrap();
+        let digest = request.digest();
+        self.approvals
+            .decide(&request.id, &digest, answer, &person())
+            .await
+    }
+
+    fn records(&self, action: &str) -> Vec<(String, Value)> {
+        let Page { records, .. } = self.record.audit().query(&Query::default()).unwrap();
+        let of_action = records.into_iter().filter(|record| record.action == action);
+        of_action
+            .map(|record| (record.outcome, serde_json::from_str(&record.details).unwrap()))
+            .collect()
+    }
+
+    fn rules(&self, session: Option<&SessionId>) -> Vec<String> {
+        let rules = self
+            .approvals
+            .rules()
+            .rules_for(&Namespace::default_name(), session);
+        rules.iter().map(ToString::to_string).collect()
+    }
+
+    fn once(&self, session: Option<&SessionId>) -> Vec<String> {
+        let rules = self
+            .approvals
+            .rules()
+            .take_once(&Namespace::default_name(), session);
+        rules.iter().map(ToString::to_string).collect()
+    }
+}
+
+#[tokio::test]
+async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
+    let scene = scene();
+    let mut waiting = scene.ask(ask_for("api.example.com")).await;
+    let answered = scene.answer(&waiting, ONCE).await.unwrap();
+    assert_eq!(waiting.decided().await, answered);
+    assert_eq!(
+        (answered.scope(), answered.decided_by.as_str()),
+        (Some(Scope::Once), "a person")
+    );
+    assert!(scene.rules(None).is_empty());
+    assert_eq!(scene.once(None), ["api.example.com"]);
+    assert!(scene.once(None).is_empty(), "it is for one run");
+
+    let of_session = Ask {
+        session: Some(session()),
+        ..ask_for("b.example.com:8443")
+    };
+    let waiting = scene.ask(of_session).await;
+    scene
+        .answer(&waiting, Answer::Approve(ScopeWish::Session))
+        .await
+        .unwrap();
+    assert_eq!(scene.rules(Some(&session())), ["b.example.com:8443"]);
+    assert!(scene.rules(None).is_empty());
+    let mut changes = scene.approvals.rules().changes();
+    changes.mark_unchanged();
+    scene.approvals.forget_session(&session());
+    assert!(changes.has_changed().unwrap() && scene.rules(Some(&session())).is_empty());
+
+    let waiting = scene.ask(ask_for("c.example.com")).await;
+    let hour = Answer::Approve(ScopeWish::Namespace(None));
+    let answered = scene.answer(&waiting, hour).await.unwrap();
+    assert!(answered.expires_unix_ms.is_some());
+    assert_eq!(scene.rules(Some(&session())), ["c.example.com"]);
+    let elsewhere = Namespace::try_from("other".to_owned()).unwrap();
+    assert!(scene.approvals.rules().rules_for(&elsewhere, None).is_empty());
+
+    let decided = scene.records("approval.decided");
+    assert_eq!(decided.len(), 3);
+    assert_eq!(
+        (decided[0].0.as_str(), &decided[0].1["scope"]),
+        ("ok", &"once".into())
+    );
+    let asked = scene.records("approval.requested");
+    assert_eq!(asked[0].1["what"], "api.example.com");
+    assert_eq!(asked[0].1["digest"], decided[0].1["digest"]);
+}
+
+#[tokio::test]
+async fn what_is_for_a_time_ends_by_itself_and_is_told() {
+    let scene = scene();
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    let short = Answer::Approve(ScopeWish::Namespace(Some(Duration::from_millis(150))));
+    scene.answer(&waiting, short).await.unwrap();
+    let mut changes = scene.approvals.rules().changes();
+    changes.mark_unchanged();
+    assert_eq!(scene.rules(None), ["a.example.com"]);
+    tokio::time::timeout(Duration::from_secs(10), changes.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(scene.rules(None).is_empty());
+}
+
+/// claim: [APR-3]
+#[tokio::test]
+async fn what_nobody_answers_is_denied_when_its_time_is_up() {
+    let scene = scene_with(Duration::from_millis(100));
+    let mut waiting = scene.ask(ask_for("a.example.com")).await;
+    let decision = waiting.decided().await;
+    assert_eq!(decision.verdict, Verdict::Denied(DeniedBy::Timeout));
+    let late = scene.answer(&waiting, ONCE).await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::Conflict, "{late}");
+    assert!(late.message.contains("its time was up"), "{late}");
+    assert!(scene.rules(None).is_empty() && scene.once(None).is_empty());
+    let decided = scene.records("approval.decided");
+    assert_eq!(decided[0].0, "denied");
+    assert_eq!(decided[0].1["why"], "timeout");
+}
+
+/// claim: [APR-2]
+#[tokio::test]
+async fn an_answer_to_something_else_than_what_is_asked_is_refused_and_decides_nothing() {
+    let scene = scene();
+    let waiting = scene.ask(ask_for("good.example.com")).await;
+    let other = scene.ask(ask_for("evil.example.com")).await;
+    let (request, other) = (waiting.request().unwrap(), other.request().unwrap());
+    let mut changed = request.clone();
+    changed.what = "evil.example.com".to_owned();
+    let mut reworded = request.clone();
+    reworded.reason = "another".to_owned();
+    let mut shown = request.clone();
+    shown.lines[1] = "  host: evil.example.com".to_owned();
+    for digest in [
+        other.digest(),
+        changed.digest(),
+        reworded.digest(),
+        shown.digest(),
+        String::new(),
+    ] {
+        assert_ne!(digest, request.digest());
+        let refused = scene
+            .approvals
+            .decide(&request.id, &digest, ONCE, &person())
+            .await;
+        assert_eq!(refused.unwrap_err().code, ErrorCode::PolicyDenied);
+    }
+    assert!(waiting.decision().is_none() && scene.once(None).is_empty());
+    let unknown = scene
+        .approvals
+        .decide("00000000", &request.digest(), ONCE, &person())
+        .await;
+    assert_eq!(unknown.unwrap_err().code, ErrorCode::NotFound);
+    assert!(scene.answer(&waiting, ONCE).await.is_ok());
+}
+
+/// claim: [APR-4]
+#[tokio::test]
+async fn of_two_who_answer_at_once_the_first_counts_and_the_second_is_told() {
+    let scene = scene();
+    let mut waiting = scene.ask(ask_for("a.example.com")).await;
+    let (yes, no) = tokio::join!(scene.answer(&waiting, ONCE), scene.answer(&waiting, Answer::Deny));
+    let (counted, told) = match (yes, no) {
+        (Ok(counted), Err(told)) | (Err(told), Ok(counted)) => (counted, told),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told.code, ErrorCode::Conflict, "{told}");
+    assert_eq!(waiting.decided().await, counted);
+    assert_eq!(scene.records("approval.decided").len(), 1);
+    let third = scene.answer(&waiting, ONCE).await.unwrap_err();
+    assert!(third.message.contains("decided already"), "{third}");
+}
+
+#[tokio::test]
+async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
+    let scene = scene();
+    let mut first = scene.ask(ask_for("a.example.com")).await;
+    let reworded = Ask {
+        reason: "other words".to_owned(),
+        ..ask_for("A.example.com")
+    };
+    let mut second = scene.ask(reworded).await;
+    assert!(first.is_first() && !second.is_first());
+    assert_eq!(first.request(), second.request());
+    let elsewhere = Ask {
+        namespace: Namespace::try_from("other".to_owned()).unwrap(),
+        ..ask_for("a.example.com")
+    };
+    let third = scene.ask(elsewhere).await;
+    let of_session = Ask {
+        session: Some(session()),
+        ..ask_for("a.example.com")
+    };
+    let fourth = scene.ask(of_session).await;
+    assert!(third.is_first() && fourth.is_first());
+    assert_eq!(scene.approvals.pending(None).len(), 3);
+    scene.answer(&first, ONCE).await.unwrap();
+    assert_eq!(first.decided().await, second.decided().await);
+    assert!(third.decision().is_none());
+}
+
+#[tokio::test]
+async fn what_is_approved_already_is_not_asked_and_what_was_denied_lately_neither() {
+    let scene = scene();
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    let hour = Answer::Approve(ScopeWish::Namespace(None));
+    scene.answer(&waiting, hour).await.unwrap();
+    let again = scene.ask(ask_for("a.example.com:443")).await;
+    assert!(again.request().is_none() && again.decision().unwrap().is_approved());
+
+    let waiting = scene.ask(ask_for("b.example.com")).await;
+    scene.answer(&waiting, Answer::Deny).await.unwrap();
+    let again = scene.ask(ask_for("b.example.com")).await;
+    let lately = again.decision().unwrap();
+    assert_eq!(lately.verdict, Verdict::Denied(DeniedBy::Lately));
+    assert!(lately.decided_by.contains("a moment ago"));
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    assert!(scene.ask(ask_for("b.example.com")).await.decision().is_none());
+}
+
+/// claim: [APR-5]
+#[tokio::test]
+async fn a_person_is_not_asked_without_end() {
+    let scene = scene();
+    let mut waiting = Vec::new();
+    for number in 0..8 {
+        waiting.push(scene.ask(ask_for(&format!("h{number}.example.com"))).await);
+    }
+    let refused = scene
+        .approvals
+        .ask(ask_for("more.example.com"))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Busy, "{refused}");
+    waiting.clear();
+    assert!(scene.approvals.pending(None).is_empty());
+    for number in 8..10 {
+        drop(scene.ask(ask_for(&format!("h{number}.example.com"))).await);
+    }
+    let refused = scene
+        .approvals
+        .ask(ask_for("more.example.com"))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Busy, "{refused}");
+    assert!(
+        refused.retry_after_ms.is_some_and(|ms| ms <= 60_000),
+        "{refused:?}"
+    );
+    let elsewhere = Ask {
+        namespace: Namespace::try_from("other".to_owned()).unwrap(),
+        ..ask_for("more.example.com")
+    };
+    assert!(scene.approvals.ask(elsewhere).await.is_ok());
+    for number in 0..100 {
+        let of_many = Ask {
+            namespace: Namespace::try_from(format!("n{number}")).unwrap(),
+            ..ask_for("x.example.com")
+        };
+        drop(scene.approvals.ask(of_many).await);
+    }
+    let one_more = Ask {
+        namespace: Namespace::try_from("one-more".to_owned()).unwrap(),
+        ..ask_for("x.example.com")
+    };
+    assert_eq!(
+        scene.approvals.ask(one_more).await.unwrap_err().code,
+        ErrorCode::Busy
+    );
+    let denied = scene.records("approval.requested");
+    assert!(
+        denied
+            .iter()
+            .any(|(outcome, details)| outcome == "denied" && details["code"] == "busy")
+    );
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
+    let scene = scene();
+    let mut events = scene.bus.subscribe(Hears::AllButOutput);
+    let first = scene.ask(ask_for("a.example.com")).await;
+    let mut second = scene.ask(ask_for("a.example.com")).await;
+    drop(first);
+    assert!(second.decision().is_none());
+    assert_eq!(scene.approvals.pending(None).len(), 1);
+    scene.answer(&second, ONCE).await.unwrap();
+    assert!(second.decided().await.is_approved());
+
+    let alone = scene.ask(ask_for("b.example.com")).await;
+    let request = alone.request().unwrap().clone();
+    drop(alone);
+    assert!(scene.approvals.pending(None).is_empty());
+    let late = scene
+        .approvals
+        .decide(&request.id, &request.digest(), ONCE, &person())
+        .await;
+    assert_eq!(late.unwrap_err().code, ErrorCode::Conflict);
+    // It was not denied by anybody, so it may be asked again.
+    assert!(scene.ask(ask_for("b.example.com")).await.decision().is_none());
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        told.push(events.next().await.unwrap().kind.name());
+    }
+    assert_eq!(
+        told,
+        [
+            "approval.requested",
+            "egress.requested",
+            "approval.decided",
+            "egress.approved",
+            "approval.requested",
+            "egress.requested"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_waits_has_what_was_approved_for_it_and_leaves_nothing() {
+    let scene = scene();
+    let held = Ask {
+        execution: Some("0190b8f0-5c1e-7000-8000-000000000001".to_owned()),
+        ..ask_for("a.example.com")
+    };
+    let waiting = scene.ask(held).await;
+    assert!(
+        waiting
+            .request()
+            .unwrap()
+            .lines
+            .iter()
+            .any(|line| line.contains("which waits"))
+    );
+    assert!(scene.answer(&waiting, ONCE).await.unwrap().is_approved());
+    assert!(scene.once(None).is_empty() && scene.rules(None).is_empty());
+}
+
+#[tokio::test]
+async fn an_approval_is_for_what_was_asked_and_no_longer_than_the_operator_allows() {
+    let scene = scene();
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    let refused = scene.answer(&waiting, Answer::Approve(ScopeWish::Session)).await;
+    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidArgument);
+    for lasts in [Duration::ZERO, Duration::from_secs(3601)] {
+        let refused = scene
+            .answer(&waiting, Answer::Approve(ScopeWish::Namespace(Some(lasts))))
+            .await;
+        assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidArgument);
+    }
+    assert!(waiting.decision().is_none());
+    for domain in [
+        "*",
+        "*.example.com",
+        "10.0.0.1",
+        "GET a.example.com",
+        "a.example.com/x",
+        "https://x.test",
+        "",
+    ] {
+        assert!(egress_rule(domain).is_err(), "{domain}");
+    }
+    let long = Ask {
+        reason: "x".repeat(REASON_CHARS_MAX + 1),
+        ..ask_for("a.example.com")
+    };
+    assert_eq!(
+        scene.approvals.ask(long).await.unwrap_err().code,
+        ErrorCode::InvalidArgument
+    );
+}
+
+/// claim: [APR-1]
+#[tokio::test]
+async fn what_is_shown_is_complete_and_no_word_of_the_asker_makes_another_line() {
+    let scene = scene();
+    let hostile = Ask {
+        session: Some(session()),
+        caller: Caller::new("mcp x\"\n  host: good.test"),
+        reason: "x\"\n  host: good.test\r\u{1b}[2A\u{202e}gnp\u{2028}Without".to_owned(),
+        ..ask_for("evil.example.com:8443")
+    };
+    let waiting = scene.ask(hostile).await;
+    let lines = &waiting.request().unwrap().lines;
+    assert_eq!(
+        lines,
+        &[
+            "Programs in a sandbox ask to reach a host on the network.",
+            "  host: evil.example.com",
+            "  ports: 8443",
+            "  namespace: default",
+            "  session: 0190b8f0-5c1e-7000-8000-00000000abcd",
+            "  asked by: \"mcp x\\u{22}?  host: good.test\"",
+            "  reason: \"x\\u{22}\\u{a}  host: good.test\\u{d}\\u{1b}\\u{5b}2A\\u{202e}gnp\\u{2028}Without\" (its own words, unchecked)",
+            "Without an answer it is denied after 120 s.",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_stops_denies_what_waits_and_asks_no_more() {
+    let scene = scene();
+    let mut watch = scene.approvals.watch();
+    let mut waiting = scene.ask(ask_for("a.example.com")).await;
+    assert!(watch.changed().await);
+    assert_eq!(watch.pending().len(), 1);
+    scene.approvals.close();
+    assert_eq!(waiting.decided().await.verdict, Verdict::Denied(DeniedBy::Gone));
+    assert!(!watch.changed().await);
+    let refused = scene.approvals.ask(ask_for("b.example.com")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Cancelled);
+}
+
+#[tokio::test]
+async fn what_a_namespace_may_have_by_approval_is_bounded() {
+    let scene = scene();
+    let decision = Decision {
+        verdict: Verdict::Approved(Scope::Namespace),
+        decided_by: "a person".to_owned(),
+        expires_unix_ms: None,
+    };
+    for number in 0..rules::RULES_MAX {
+        let ask = ask_for(&format!("h{number}.example.com"));
+        assert!(apply(scene.approvals.rules(), &ask, &decision));
+    }
+    assert!(!apply(
+        scene.approvals.rules(),
+        &ask_for("more.example.com"),
+        &decision
+    ));
+    let waiting = scene.ask(ask_for("more.example.com")).await;
+    let refused = scene.answer(&waiting, ONCE).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied, "{refused}");
+    assert!(waiting.decision().is_none());
+}

@@ -1,0 +1,196 @@
+//! What a request for approval, an answer to it and a decision are, for whoever is asked.
+
+use super::shown;
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// What somebody is asked. It never changes while it is pending.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalRequest {
+    /// Eight hexadecimal digits.
+    pub id: String,
+    /// `egress`.
+    pub kind: String,
+    /// What exactly is asked for: of `egress`, the rule.
+    pub what: String,
+    /// Whose programs would have it.
+    pub namespace: String,
+    /// The session that it is asked for.
+    pub session_id: Option<String>,
+    /// The run that waits for the answer.
+    pub execution_id: Option<String>,
+    /// Who asks, as it calls itself.
+    pub caller: String,
+    /// The asker's own words, as they came: hostile. [`ApprovalRequest::lines`] has them escaped.
+    pub reason: String,
+    /// What an approval may be for.
+    pub scopes: Vec<Scope>,
+    /// Unix time.
+    pub since_unix_ms: u64,
+    /// When it is denied. Unix time.
+    pub expires_unix_ms: u64,
+    /// All of it for a person to read: each a line without control characters, and complete.
+    pub lines: Vec<String>,
+}
+
+impl ApprovalRequest {
+    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. Whoever decides says
+    /// by it what they have seen.
+    pub fn digest(&self) -> String {
+        shown::digest(self)
+    }
+}
+
+/// What an approval is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// One run: the one that waits, else the next.
+    Once,
+    /// The session that it is asked for, until its end.
+    Session,
+    /// Every run of the namespace, for a time.
+    Namespace,
+}
+
+impl Scope {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Once, Self::Session, Self::Namespace];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Session => "session",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|scope| scope.as_str() == text);
+        known.ok_or_else(|| "an approval is for `once`, `session` or `namespace`".to_owned())
+    }
+}
+
+/// What an approval is to be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScopeWish {
+    /// One run.
+    Once,
+    /// The session.
+    Session,
+    /// The namespace, for so long; none: as long as the operator's settings allow.
+    Namespace(Option<Duration>),
+}
+
+impl ScopeWish {
+    pub(super) fn scope(self) -> Scope {
+        match self {
+            Self::Once => Scope::Once,
+            Self::Session => Scope::Session,
+            Self::Namespace(_) => Scope::Namespace,
+        }
+    }
+}
+
+/// What somebody says to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Yes, for that much.
+    Approve(ScopeWish),
+    /// No.
+    Deny,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Yes or no.
+    pub verdict: Verdict,
+    /// By which channel and whom; where nobody has answered, why.
+    pub decided_by: String,
+    /// When an approval ends that is for a time. Unix time.
+    pub expires_unix_ms: Option<u64>,
+}
+
+impl Decision {
+    /// May it be done.
+    pub fn is_approved(&self) -> bool {
+        matches!(self.verdict, Verdict::Approved(_))
+    }
+
+    /// What it was approved for.
+    pub fn scope(&self) -> Option<Scope> {
+        match self.verdict {
+            Verdict::Approved(scope) => Some(scope),
+            Verdict::Denied(_) => None,
+        }
+    }
+
+    pub(super) fn denied(why: DeniedBy) -> Self {
+        Self {
+            verdict: Verdict::Denied(why),
+            decided_by: why.words().to_owned(),
+            expires_unix_ms: None,
+        }
+    }
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Yes.
+    Approved(Scope),
+    /// No.
+    Denied(DeniedBy),
+}
+
+/// Why it is a no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeniedBy {
+    /// A person said so.
+    Human,
+    /// Nobody answered in time.
+    Timeout,
+    /// Nobody waits for the answer any more, or the server stops.
+    Gone,
+    /// The same was denied a moment ago.
+    Lately,
+    /// An approval could not be put on record, or there is no room for it.
+    Limit,
+}
+
+impl DeniedBy {
+    /// Its name, as it stands on record.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Timeout => "timeout",
+            Self::Gone => "gone",
+            Self::Lately => "lately",
+            Self::Limit => "limit",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Human => "a person",
+            Self::Timeout => "nobody: its time was up",
+            Self::Gone => "nobody: it was withdrawn",
+            Self::Lately => "nobody: asked and denied a moment ago",
+            Self::Limit => "nobody: the approval could not be kept",
+        }
+    }
+}
