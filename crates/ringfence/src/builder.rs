@@ -2,11 +2,12 @@
 //! files, environment and flags fill in too, and is read by the same code.
 
 use crate::{
+    callback::Callback,
     executable, footing,
     sandbox::Sandbox,
     settings::{self, Environment, Flags, Layer, LogLevel, Origin, Setting},
 };
-use ringfence_engine::{Caller, Engine};
+use ringfence_engine::{Answer, ApprovalRequest, Caller, Engine};
 use ringfence_types::{ErrorCode, LimitsRequest, Profile, RequestError, Tier};
 use std::{
     path::{Path, PathBuf},
@@ -41,6 +42,7 @@ pub struct SandboxBuilder {
     reads_environment: bool,
     helper: Option<PathBuf>,
     caller: Caller,
+    callback: Option<Callback>,
 }
 
 impl SandboxBuilder {
@@ -52,6 +54,7 @@ impl SandboxBuilder {
             reads_environment: false,
             helper: None,
             caller: Caller::new("library"),
+            callback: None,
         }
     }
 
@@ -254,6 +257,28 @@ impl SandboxBuilder {
         self
     }
 
+    /// Who is asked when something needs approval, as [`Sandbox::request_egress`] does. It shows a person all of
+    /// [`lines`](crate::approval::Request::lines), and gives back what they said; one that panics has said no. Whoever answers
+    /// first is the one who counts: this, [`Approvals::decide`](crate::Approvals::decide), or the time, which is a no.
+    ///
+    /// ```
+    /// use ringfence::{Sandbox, approval::{Answer, ScopeWish}};
+    /// let builder = Sandbox::builder().on_approval(|request| async move {
+    ///     match request.what.as_str() {
+    ///         "pypi.org" => Answer::Approve(ScopeWish::Once),
+    ///         _ => Answer::Deny,
+    ///     }
+    /// });
+    /// ```
+    pub fn on_approval<F, A>(mut self, answer: F) -> Self
+    where
+        F: Fn(ApprovalRequest) -> A + Send + Sync + 'static,
+        A: Future<Output = Answer> + Send + 'static,
+    {
+        self.callback = Some(Callback::new(answer));
+        self
+    }
+
     /// Opens the record and the vault, starts the helper, and makes one sandbox with every wall of the floor, to prove that
     /// this host can. To be awaited in a Tokio runtime whose I/O and time are enabled; the sandbox lives in that one.
     ///
@@ -268,7 +293,7 @@ impl SandboxBuilder {
             )
         })?;
         footing::prepare()?;
-        let (helper, caller) = (self.helper.clone(), self.caller.clone());
+        let (helper, caller, callback) = (self.helper.clone(), self.caller.clone(), self.callback.clone());
         let mut engine_settings = self.settings()?;
         engine_settings.helper = match helper {
             Some(helper) => helper,
@@ -276,6 +301,9 @@ impl SandboxBuilder {
         };
         let opened = spawn_blocking(move || Engine::open(engine_settings)).await;
         let engine = opened.map_err(|_| fault("opening the engine failed.", "Report this."))??;
+        if let Some(callback) = callback {
+            runtime.spawn(callback.attend(engine.watch_approvals(), engine.clone()));
+        }
         let sandbox = Sandbox::new(engine, caller, runtime);
         let proved = tokio::time::timeout(PROOF_PATIENCE, sandbox.engine().prove()).await;
         match proved.unwrap_or_else(|_| Err(fault("the helper does not answer.", ""))) {

@@ -35,6 +35,7 @@
 
 pub mod artifact;
 mod builder;
+mod callback;
 mod cli;
 mod control;
 mod executable;
@@ -60,10 +61,10 @@ mod utf8;
 pub use builder::SandboxBuilder;
 pub use executable::init;
 pub use ringfence_engine::{
-    Base, Bridged, Canceller, Changed, CodeWish, Counts, CsvQuestion, Difference, DirectoryGot, DirectoryPut,
-    Ended, Event, EventKind, Execution, FileFacts, Fixing, Gift, Hears, Installed, Lay, LineState,
-    OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts, Runtime, SandboxInfo, SchemaWish,
-    SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber, Warm,
+    ApprovalFacts, Base, Bridged, Canceller, Changed, CodeWish, Counts, CsvQuestion, Difference,
+    DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts, Fixing, Gift, Hears,
+    Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts,
+    Runtime, SandboxInfo, SchemaWish, SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber, Warm,
 };
 pub use ringfence_types::{
     Analysis, Argument, Artifact, Complexity, CsvError, CsvReport, Denial, Display, EnvName, EnvValue,
@@ -73,7 +74,15 @@ pub use ringfence_types::{
     SessionId, SessionRequest, SessionState, Severity, Summary, Tier, Truncated, Validate, Validation,
     Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
 };
-pub use sandbox::{Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
+pub use sandbox::{Approvals, Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
+
+/// What a person is asked, and what they say.
+pub mod approval {
+    pub use ringfence_engine::{
+        Answer, ApprovalRequest as Request, ApprovalVerdict as Verdict, ApprovalWatch as Watch, Decision,
+        DeniedBy, EgressWish, REASON_CHARS_MAX, Scope, ScopeWish,
+    };
+}
 
 /// The words of the audit record.
 pub mod audit {

@@ -1,9 +1,11 @@
 //! The library's face: a typed, thin way into the engine.
 
+mod approvals;
 mod checks;
 mod sessions;
 mod workspace;
 
+pub use approvals::Approvals;
 pub use sessions::Sessions;
 pub use workspace::{Snapshots, Workspace};
 

@@ -1,8 +1,10 @@
 //! What a server knows, told twice: as words for a person and as facts for a program. The tools of the protocol and the
 //! control socket tell the same.
 
+mod approvals;
 mod workspaces;
 
+pub(crate) use approvals::{approval, approvals, decision, decision_facts, decision_words};
 pub(crate) use workspaces::{
     committed, difference, files, held_changes, snapshot_made, snapshot_restored, snapshots,
 };
@@ -204,6 +206,9 @@ pub(crate) fn inspection(state: &Inspection) -> Shown {
     }
     text.extend(state.sessions.iter().map(session_line));
     text += &limits_text(&state.defaults, &state.caps);
+    if !state.approved.is_empty() {
+        text += &format!("approved hosts: {}\n", state.approved.join(", "));
+    }
     if !state.secrets.is_empty() {
         text += &format!("secrets: {}\n", state.secrets.join(", "));
     }
@@ -222,6 +227,7 @@ pub(crate) fn inspection(state: &Inspection) -> Shown {
         "sessions": state.sessions,
         "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
         "is_narrowed": state.is_narrowed,
+        "approved": state.approved,
         "secrets": state.secrets,
         "recent_events": state.recent,
     });

@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and which exit code each end has. Everything of ours that fails ends with 125,
 //! so that a script's own codes stay its own.
 
+mod approvals;
 mod artifacts;
 mod audit;
 mod below_floor;
@@ -67,6 +68,8 @@ enum Command {
     Inspect(live::InspectArguments),
     /// Show or narrow what a namespace may use
     Limits(live::LimitsArguments),
+    /// Show what programs and models ask for, and answer
+    Approvals(approvals::ApprovalsArguments),
     /// Add, list and delete secrets
     Vault(vault::VaultArguments),
     /// Show, check and export the audit record
@@ -116,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Stats(arguments) => live::stats(&context, &arguments),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
+        Command::Approvals(arguments) => approvals::approvals(&context, arguments),
         Command::Vault(arguments) => vault::vault(&context, arguments),
         Command::Audit(arguments) => audit::audit(&context, arguments),
         Command::Artifacts(arguments) => artifacts::artifacts(&context, &arguments),

@@ -1,7 +1,9 @@
 //! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
 
 use super::{
-    ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX, own_uid,
+    ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX,
+    approvals::News,
+    own_uid,
     place::Place,
     wire::{Answer, Request},
 };
@@ -12,6 +14,7 @@ use std::{io, path::Path, pin::pin, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
+    sync::mpsc,
     time::timeout,
 };
 use zeroize::Zeroizing;
@@ -109,8 +112,48 @@ pub(crate) async fn follow_one(
             }
             Ok(Answer::Ok(shown)) => return Ok(shown),
             Ok(Answer::Error(error)) => return Err(error),
-            Err(_) => return Err(failed(&"it hung up")),
+            Ok(Answer::News(_)) | Err(_) => return Err(failed(&"it hung up")),
         }
+    }
+}
+
+/// What a server tells of its requests, with its process number.
+pub(crate) type Heard = (u32, Result<News, RequestError>);
+
+/// Hears what one server tells of its requests for approval, until it stops or nobody listens.
+pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
+    let Server { mut stream, .. } = find_one(state_dir, Some(pid)).await?;
+    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
+    let line = written(pid, &Request::ApprovalsWatch)?;
+    stream.write_all(&line).await.map_err(|error| failed(&error))?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
+        let read = one.read_until(b'\n', &mut line).await;
+        // A server that ends has nothing more to tell.
+        if matches!(read, Ok(0) | Err(_)) {
+            return Ok(());
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Answer::News(news)) => {
+                if give.send((pid, Ok(news))).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(Answer::Ok(_)) => return Ok(()),
+            Ok(Answer::Error(error)) => return Err(error),
+            Ok(Answer::Output { .. }) | Err(_) => return Err(failed(&"its answer is not understood")),
+        }
+    }
+}
+
+/// The process numbers of the servers of this state directory, or of the one that is meant. None is no error.
+pub(crate) async fn servers(state_dir: &Path, only: Option<u32>) -> Result<Vec<u32>, RequestError> {
+    match find(state_dir, only).await {
+        Ok(servers) => Ok(servers.into_iter().map(|server| server.pid).collect()),
+        Err(error) if error.code == ErrorCode::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
 }
 
@@ -224,7 +267,7 @@ async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, R
     match serde_json::from_slice(&line) {
         Ok(Answer::Ok(shown)) => Ok(shown),
         Ok(Answer::Error(error)) => Err(error),
-        Ok(Answer::Output { .. }) | Err(_) => Err(failed(&"its answer is not understood")),
+        Ok(Answer::Output { .. } | Answer::News(_)) | Err(_) => Err(failed(&"its answer is not understood")),
     }
 }
 

@@ -7,6 +7,7 @@
 //! every process of a network namespace could reach. In the `landlock` tier, where the tree is the host's, no program gets
 //! a Unix socket at all (`ringfence-jail/src/seccomp/arguments.rs`).
 
+mod approvals;
 mod client;
 mod place;
 mod server;
@@ -14,7 +15,8 @@ mod sessions;
 mod wire;
 mod workspaces;
 
-pub(crate) use client::{Answered, Piece, ask_all, ask_one, expect_one, follow_one};
+pub(crate) use approvals::News;
+pub(crate) use client::{Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, servers};
 pub(crate) use server::{Socket, open};
 pub(crate) use sessions::{Call, Wish};
 pub(crate) use wire::{Bytes, Question, Request, Value};

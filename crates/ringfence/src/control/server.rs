@@ -1,7 +1,7 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, own_uid,
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, approvals, own_uid,
     place::Place,
     sessions,
     wire::{Answer, Request},
@@ -83,14 +83,15 @@ async fn is_dead(place: &Place, pid: u32) -> bool {
 
 async fn attend(listener: UnixListener, engine: Engine) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let watching = Arc::new(Semaphore::new(approvals::WATCHING_MAX));
     let mut calls = JoinSet::new();
     while let Ok(place) = places.clone().acquire_owned().await {
         while calls.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                let engine = engine.clone();
+                let (engine, watching) = (engine.clone(), watching.clone());
                 calls.spawn(async move {
-                    if let Err(error) = serve(stream, &engine).await {
+                    if let Err(error) = serve(stream, &engine, &watching).await {
                         tracing::debug!(%error, "a control connection ended early");
                     }
                     drop(place);
@@ -104,13 +105,16 @@ async fn attend(listener: UnixListener, engine: Engine) {
     }
 }
 
-async fn serve(mut stream: UnixStream, engine: &Engine) -> io::Result<()> {
+async fn serve(mut stream: UnixStream, engine: &Engine, watching: &Semaphore) -> io::Result<()> {
     let answer = match accept(&mut stream).await? {
         Ok(Request::SessionExec { call }) => {
             sessions::exec(engine, &Caller::new(CALLER), *call, &mut stream).await?
         }
         Ok(Request::SessionCreate { wish }) => {
             sessions::create(engine, &Caller::new(CALLER), *wish, &mut stream).await?
+        }
+        Ok(Request::ApprovalsWatch) => {
+            approvals::watch(engine, &Caller::new(CALLER), watching, &mut stream).await?
         }
         Ok(request) => perform(engine, request).await,
         Err(error) => Err(error),
@@ -237,6 +241,9 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
         Request::Audit { query } => {
             let page = engine.audit(caller, query.query()?).await?;
             Ok(shown::records(&page))
+        }
+        of_approvals @ (Request::ApprovalsList | Request::ApprovalsDecide { .. }) => {
+            approvals::perform(engine, caller, of_approvals).await
         }
         of_a_session => sessions::perform(engine, caller, of_a_session).await,
     }

@@ -4,7 +4,10 @@
 //! nobody wipes; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use super::sessions::{Call, Wish};
+use super::{
+    approvals::News,
+    sessions::{Call, Wish},
+};
 use crate::shown::{self, Shown};
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use ringfence_store::{
@@ -51,6 +54,18 @@ pub(crate) enum Request {
     VaultDelete { namespace: Namespace, key: String },
     #[serde(rename = "audit")]
     Audit { query: Question },
+    #[serde(rename = "approvals.list")]
+    ApprovalsList,
+    /// The digest of what whoever answers has seen.
+    #[serde(rename = "approvals.decide")]
+    ApprovalsDecide {
+        id: String,
+        digest: String,
+        answer: ringfence_engine::Answer,
+    },
+    /// Requests come before the answer, as they come.
+    #[serde(rename = "approvals.watch")]
+    ApprovalsWatch,
     #[serde(rename = "session.create")]
     SessionCreate { wish: Box<Wish> },
     /// None: of all namespaces.
@@ -158,6 +173,9 @@ impl Request {
             Self::VaultPut { .. } => "vault.put",
             Self::VaultDelete { .. } => "vault.delete",
             Self::Audit { .. } => "audit",
+            Self::ApprovalsList => "approvals.list",
+            Self::ApprovalsDecide { .. } => "approvals.decide",
+            Self::ApprovalsWatch => "approvals.watch",
             Self::SessionCreate { .. } => "session.create",
             Self::SessionList { .. } => "session.list",
             Self::SessionInterrupt { .. } => "session.interrupt",
@@ -288,6 +306,8 @@ pub(super) enum Answer {
         stderr: bool,
         bytes: String,
     },
+    /// Nor this: a request for approval has come or gone.
+    News(News),
     Ok(Shown),
     Error(RequestError),
 }
@@ -295,6 +315,8 @@ pub(super) enum Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_engine::{Answer, ScopeWish};
+    use std::time::Duration;
 
     fn put(value: &str) -> Request {
         Request::VaultPut {
@@ -410,6 +432,13 @@ mod tests {
                 key: "K".to_owned(),
             },
             Request::Audit { query },
+            Request::ApprovalsList,
+            Request::ApprovalsDecide {
+                id: "0a1b2c3d".to_owned(),
+                digest: "d".to_owned(),
+                answer: Answer::Approve(ScopeWish::Namespace(Some(Duration::from_secs(60)))),
+            },
+            Request::ApprovalsWatch,
         ];
         for request in requests.into_iter().chain(of_a_session()) {
             let line = request.write().unwrap();

@@ -78,9 +78,14 @@ fn level(kind: &EventKind) -> LoggingLevel {
         | EventKind::EgressConnected(_)
         | EventKind::EgressClosed(_)
         | EventKind::EgressRequest(_) => LoggingLevel::Info,
-        EventKind::ExecutionFailed(_) | EventKind::SnapshotRestored { .. } | EventKind::EgressDenied(_) => {
-            LoggingLevel::Notice
-        }
+        EventKind::ApprovalRequested(_)
+        | EventKind::ApprovalDecided(_)
+        | EventKind::EgressRequested(_)
+        | EventKind::EgressApproved(_)
+        | EventKind::EgressDenied(_)
+        | EventKind::EgressRefused(_)
+        | EventKind::ExecutionFailed(_)
+        | EventKind::SnapshotRestored { .. } => LoggingLevel::Notice,
         EventKind::ExecutionTimeout(_)
         | EventKind::ResourceExceeded { .. }
         | EventKind::EgressUntold { .. }

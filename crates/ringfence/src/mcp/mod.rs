@@ -18,8 +18,10 @@ mod listings;
 mod logging;
 mod observe;
 mod package_schemas;
+mod pledges;
 mod progress;
 mod prompts;
+mod request_egress;
 mod resources;
 mod run_sandbox_code;
 mod schemas;
@@ -41,6 +43,8 @@ use crate::{
 use arrivals::InOrder;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use logging::{Before, Level};
+use pledges::Pledges;
+use request_egress::Reply;
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
@@ -133,6 +137,10 @@ pub(crate) async fn serve_stdio(
         // the value is read as long as the channel lives
         started.closed().await;
     });
+    let pledges = Pledges::new().map_err(|error| {
+        let message = format!("there is no randomness: {error}.");
+        RequestError::new(ErrorCode::SandboxFault, message, "Run `ringfence doctor`.")
+    })?;
     let names = tools::list(&offer).into_iter().map(|tool| tool.name).collect();
     let server = Server {
         names,
@@ -140,6 +148,7 @@ pub(crate) async fn serve_stdio(
         engine: engine.clone(),
         gone: gone.clone(),
         level: Level::default(),
+        pledges,
     };
     let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
     let outcome = tokio::select! {
@@ -260,6 +269,8 @@ struct Server {
     gone: CancellationToken,
     /// Of the log messages that the client wants.
     level: Level,
+    /// Questions whose answers the client brings.
+    pledges: Pledges,
 }
 
 /// A tool's answer: the same facts for a person and for a program.
@@ -368,6 +379,16 @@ impl Server {
             Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await.into()),
             answered => answered.map_err(Refused::from),
         }
+    }
+
+    async fn request_egress(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<Reply, Refused> {
+        let (engine, caller) = (self.engine().await?, caller(context));
+        let called = request_egress::call(self, &engine, &caller, request, context).await;
+        called.map_err(Refused::from)
     }
 
     /// Every tool but those that run programs.
@@ -594,8 +615,14 @@ impl ServerHandler for Server {
                 None,
             ));
         }
-        let result = match self.answer(request, &context).await {
-            Ok(answer) => answer.into_result(),
+        let replied = if request.name == tools::REQUEST_EGRESS {
+            self.request_egress(request, &context).await
+        } else {
+            self.answer(request, &context).await.map(Reply::Answer)
+        };
+        let result = match replied {
+            Ok(Reply::Answer(answer)) => answer.into_result(),
+            Ok(Reply::Ask(asked)) => return Ok((*asked).into()),
             Err(Refused { error, below }) => refusal(&error, &below),
         };
         Ok(result.into())

@@ -35,7 +35,7 @@ impl Reporter {
     }
 
     /// Ends when the client's pipe has taken it. A client that is gone is noticed elsewhere.
-    fn send(&self, total: u64, text: String) -> Sending {
+    pub(super) fn send(&self, total: u64, text: String) -> Sending {
         #[expect(clippy::cast_precision_loss, reason = "nobody prints 2^52 bytes")]
         let progress = ProgressNotificationParam::new(self.token.clone(), total as f64).with_message(text);
         let peer = self.peer.clone();
@@ -47,7 +47,7 @@ impl Reporter {
     }
 }
 
-type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What has output on its way to an end.
 pub(super) trait Followed {

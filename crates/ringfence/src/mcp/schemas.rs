@@ -491,6 +491,7 @@ pub(super) fn inspection() -> Value {
         "sessions": list(record(session())),
         "limits": limits_in_words(),
         "is_narrowed": said("Has the namespace given up some of what the operator allows.", flag()),
+        "approved": said("Hosts that a person has approved for all of it.", list(string())),
         "secrets": said("Names only.", list(string())),
         "recent_events": said("Oldest first.", list(event)),
     }))

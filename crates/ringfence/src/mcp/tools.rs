@@ -1,6 +1,8 @@
 //! The tools: names, descriptions that tell a model when to use which, and hints for the client.
 
-use super::{Offer, check_schemas, package_schemas, schemas, session_schemas, workspace_schemas};
+use super::{
+    Offer, check_schemas, egress_schemas, package_schemas, schemas, session_schemas, workspace_schemas,
+};
 use crate::settings::Toolset;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value};
@@ -33,11 +35,13 @@ pub(super) const LIST_STATE_SNAPSHOTS: &str = "list_state_snapshots";
 pub(super) const DELETE_STATE_SNAPSHOT: &str = "delete_state_snapshot";
 pub(super) const DIFF_WORKSPACE: &str = "diff_workspace";
 
+pub(super) const REQUEST_EGRESS: &str = "request_egress";
+
 pub(super) const VALIDATE_CODE: &str = "validate_code";
 pub(super) const VALIDATE_JSON: &str = "validate_json_data";
 pub(super) const VALIDATE_CSV: &str = "validate_csv_data";
 
-const ALL: [&str; 29] = [
+const ALL: [&str; 30] = [
     EXECUTE_CODE,
     INSTALL_PACKAGE,
     LIST_RUNTIMES,
@@ -64,6 +68,7 @@ const ALL: [&str; 29] = [
     LIST_STATE_SNAPSHOTS,
     DELETE_STATE_SNAPSHOT,
     DIFF_WORKSPACE,
+    REQUEST_EGRESS,
     VALIDATE_CODE,
     VALIDATE_JSON,
     VALIDATE_CSV,
@@ -159,6 +164,10 @@ const ABOUT_DIFF: &str = "Tell what has changed in a workspace since a snapshot 
     deleted, with unified diffs, and flags on what the host may later run (git hooks, CI files, editor tasks, executables and \
     others). Use it to review what programs did before relying on it, or before putting a state back.";
 
+const ABOUT_REQUEST_EGRESS: &str = "Ask a person whether programs may reach a host on the network. The call waits for the answer; \
+    without one it is denied after a while. Use it when a program cannot do without a host that it was refused, with a reason \
+    that a person can judge; a denial is final for a minute, and is to be worked around.";
+
 /// The name of a tool, for good.
 pub(super) fn name(text: &str) -> Option<&'static str> {
     ALL.into_iter().find(|name| *name == text)
@@ -180,6 +189,7 @@ pub(super) fn list(offer: &Offer) -> Vec<Tool> {
         Toolset::Data => data(offer),
         Toolset::Observe => observe(offer),
         Toolset::Vault => vault(offer),
+        Toolset::Egress => vec![request_egress(offer)],
     };
     offer.toolsets.iter().flat_map(of_toolset).collect()
 }
@@ -252,6 +262,13 @@ fn vault(offer: &Offer) -> Vec<Tool> {
         )
         .with_schemas(schemas::vault_delete(offer), schemas::deleted()),
     ]
+}
+
+fn request_egress(offer: &Offer) -> Tool {
+    // The same again is the same question, and what it opens is the network.
+    let hints = changes().open_world(true);
+    tool(REQUEST_EGRESS, "Ask to reach a host", ABOUT_REQUEST_EGRESS, hints)
+        .with_schemas(egress_schemas::request_egress(offer), egress_schemas::decided())
 }
 
 /// The same again changes nothing more.
@@ -442,7 +459,9 @@ mod tests {
             );
             let hints = tool.annotations.as_ref().unwrap();
             assert!(
-                hints.read_only_hint.is_some() && hints.open_world_hint == Some(tool.name == INSTALL_PACKAGE),
+                hints.read_only_hint.is_some()
+                    && hints.open_world_hint
+                        == Some([INSTALL_PACKAGE, REQUEST_EGRESS].contains(&tool.name.as_ref())),
                 "{}",
                 tool.name
             );

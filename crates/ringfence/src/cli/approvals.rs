@@ -1,0 +1,210 @@
+//! `ringfence approvals`: what programs and models ask for in servers that run, and the answers. What is answered is what was
+//! shown: the server is told the digest of it.
+
+mod watch;
+
+use super::{
+    Context, fault,
+    live::{self, Ask},
+};
+use crate::{
+    control::{self, Answered, Request},
+    moment,
+    settings::{Layer, LogLevel},
+    shown::{self, Shown},
+    terminal::neutral,
+};
+use clap::{Args, Subcommand};
+use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeWish};
+use ringfence_types::{ErrorCode, RequestError};
+use serde_json::json;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct ApprovalsArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show what waits for an answer
+    List(Ask),
+    /// Show a request, and say yes to what was shown
+    Approve(Approve),
+    /// Show a request, and say no to it
+    Deny {
+        /// Its name in the list
+        id: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Show each request as it comes, of servers that start later, too; on a terminal, ask for the answer
+    Watch {
+        /// Process number of the one server that is meant
+        #[arg(long, value_name = "PID")]
+        server: Option<u32>,
+        /// Print one JSON document a line, and ask nothing
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Approve {
+    /// Its name in the list
+    id: String,
+    /// What it is approved for: one run, the session that it is asked for, or the namespace for a time
+    #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = ["once", "session", "namespace"])]
+    scope: String,
+    /// How long the namespace has it, as 90s, 15m or 1h; default: as long as the server's settings allow
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    lasts: Option<Duration>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    moment::length(text)
+        .and_then(|lasts| Duration::try_from(lasts).ok())
+        .ok_or_else(|| "write it as 90s, 15m or 1h".to_owned())
+}
+
+impl Approve {
+    fn wish(&self) -> Result<ScopeWish, RequestError> {
+        let scope: Scope = self
+            .scope
+            .parse()
+            .map_err(|reason: String| RequestError::invalid(format!("{reason}."), "See --help."))?;
+        match (scope, self.lasts) {
+            (Scope::Namespace, lasts) => Ok(ScopeWish::Namespace(lasts)),
+            (Scope::Once, None) => Ok(ScopeWish::Once),
+            (Scope::Session, None) => Ok(ScopeWish::Session),
+            (scope, Some(_)) => Err(RequestError::invalid(
+                format!("--for is for the namespace, and not for `{scope}`."),
+                "Leave one of --for and --scope out.",
+            )),
+        }
+    }
+}
+
+pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Result<ExitCode, RequestError> {
+    match arguments.action {
+        Action::List(ask) => live::all(context, &ask, &Request::ApprovalsList),
+        Action::Approve(approve) => {
+            let wish = approve.wish()?;
+            answer(context, &approve.ask, &approve.id, Answer::Approve(wish))
+        }
+        Action::Deny { id, ask } => answer(context, &ask, &id, Answer::Deny),
+        Action::Watch { server, json } => watch::watch(context, server, json),
+    }
+}
+
+fn state_dir(context: &Context) -> Result<PathBuf, RequestError> {
+    let settings = context.settings(Layer::default(), LogLevel::Error)?;
+    Ok(settings.engine.state_dir)
+}
+
+fn answer(context: &Context, ask: &Ask, id: &str, answer: Answer) -> Result<ExitCode, RequestError> {
+    let state_dir = state_dir(context)?;
+    let terminal = context.terminal;
+    live::wait(async {
+        let (pid, request) = find(&state_dir, ask.server, id).await?;
+        if !ask.json {
+            let shown = shown::approval(&request, moment::now_milliseconds());
+            let printed = terminal.print(&neutral::text(&shown));
+            printed.map_err(|error| fault("print", &error))?;
+        }
+        let Shown { text, mut facts } = decide(&state_dir, pid, &request, answer).await?;
+        let printed = if ask.json {
+            facts["request"] = json!(request);
+            facts["pid"] = json!(pid);
+            terminal.print_json(&facts)
+        } else {
+            terminal.print(&neutral::text(&text))
+        };
+        printed.map_err(|error| fault("print", &error))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The digest is taken of what was shown, and not of what the server says that it is.
+async fn decide(
+    state_dir: &Path,
+    pid: u32,
+    request: &ApprovalRequest,
+    answer: Answer,
+) -> Result<Shown, RequestError> {
+    let decide = Request::ApprovalsDecide {
+        id: request.id.clone(),
+        digest: request.digest(),
+        answer,
+    };
+    control::ask_one(state_dir, Some(pid), &decide).await?.answer
+}
+
+/// The request of this name, in whichever server it waits.
+async fn find(
+    state_dir: &Path,
+    server: Option<u32>,
+    id: &str,
+) -> Result<(u32, ApprovalRequest), RequestError> {
+    let mut found = Vec::new();
+    for Answered { pid, answer } in control::ask_all(state_dir, server, &Request::ApprovalsList).await? {
+        let requests = serde_json::from_value(answer?.facts["requests"].take());
+        let requests: Vec<ApprovalRequest> = requests.map_err(|_| {
+            RequestError::new(
+                ErrorCode::StoreFault,
+                format!("the answer of the server {pid} is not understood."),
+                "Use the `ringfence` command of the server's version.",
+            )
+        })?;
+        let meant = requests.into_iter().filter(|request| request.id == id);
+        found.extend(meant.map(|request| (pid, request)));
+    }
+    match found.pop() {
+        Some(one) if found.is_empty() => Ok(one),
+        Some(_) => Err(RequestError::invalid(
+            "several servers have a request of this name.",
+            "Say which one is meant, with --server PID.",
+        )),
+        None => Err(RequestError::new(
+            ErrorCode::NotFound,
+            "no request of this name waits for an answer.",
+            "`ringfence approvals list` has those that wait; an answer that comes late is none.",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        approve: Approve,
+    }
+
+    #[test]
+    fn a_time_is_for_the_namespace_and_once_is_what_nobody_says() {
+        let wish = |words: &[&str]| {
+            let line = Line::try_parse_from([&["approve", "0a1b2c3d"], words].concat());
+            line.ok().and_then(|line| line.approve.wish().ok())
+        };
+        assert_eq!(wish(&[]), Some(ScopeWish::Once));
+        assert_eq!(wish(&["--scope", "session"]), Some(ScopeWish::Session));
+        assert_eq!(wish(&["--scope", "namespace"]), Some(ScopeWish::Namespace(None)));
+        let hour = Some(ScopeWish::Namespace(Some(Duration::from_secs(3600))));
+        assert_eq!(wish(&["--for", "1h"]), hour);
+        assert_eq!(wish(&["--scope", "namespace", "--for", "60m"]), hour);
+        assert_eq!(wish(&["--scope", "once", "--for", "1h"]), None);
+        assert_eq!(wish(&["--scope", "always"]), None);
+        assert_eq!(wish(&["--for", "soon"]), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
+
+use super::{
+    IDLE,
+    wire::{Answer, Request},
+};
+use crate::shown::{self, Shown};
+use ringfence_engine::{ApprovalRequest, ApprovalWatch, Caller, Decision, Engine};
+use ringfence_types::{ErrorCode, RequestError};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeSet, io};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixStream, unix::WriteHalf},
+    sync::Semaphore,
+    time::timeout,
+};
+
+/// Who watches at once. Each has one of the connections that are served.
+pub(super) const WATCHING_MAX: usize = 8;
+
+/// What is told to whoever watches.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum News {
+    /// Somebody asks.
+    Asked(Box<ApprovalRequest>),
+    /// It was answered, or will not be. None: nobody remembers how.
+    Decided {
+        id: String,
+        approved: Option<bool>,
+        decided_by: Option<String>,
+    },
+}
+
+impl News {
+    fn decided(id: String, decision: Option<&Decision>) -> Self {
+        Self::Decided {
+            id,
+            approved: decision.map(Decision::is_approved),
+            decided_by: decision.map(|decision| decision.decided_by.clone()),
+        }
+    }
+}
+
+/// Everything but watching, which has answers of several lines.
+pub(super) async fn perform(
+    engine: &Engine,
+    caller: &Caller,
+    request: Request,
+) -> Result<Shown, RequestError> {
+    match request {
+        Request::ApprovalsList => Ok(shown::approvals(&engine.approvals(caller).await?)),
+        Request::ApprovalsDecide { id, digest, answer } => {
+            let decision = engine.decide_approval(caller, &id, &digest, answer).await?;
+            Ok(shown::decision(&id, &decision))
+        }
+        other => Err(RequestError::invalid(
+            format!("`{}` is asked for in another way.", other.method()),
+            "Use the `ringfence` command of the server's version.",
+        )),
+    }
+}
+
+/// Tells of requests until the command goes away, or no more can come.
+pub(super) async fn watch(
+    engine: &Engine,
+    caller: &Caller,
+    places: &Semaphore,
+    stream: &mut UnixStream,
+) -> io::Result<Result<Shown, RequestError>> {
+    let Ok(_place) = places.try_acquire() else {
+        return Ok(Err(RequestError::new(
+            ErrorCode::Busy,
+            format!("{WATCHING_MAX} watch already."),
+            "End one of them, or use `ringfence approvals list`.",
+        )));
+    };
+    if let Err(error) = engine.note_call(caller, "", "approvals.watch").await {
+        return Ok(Err(error));
+    }
+    let mut watch = engine.watch_approvals();
+    let (mut from, mut to) = stream.split();
+    let mut known = BTreeSet::new();
+    loop {
+        for news in since(&mut watch, &mut known) {
+            write(&mut to, news).await?;
+        }
+        let mut nothing = [0];
+        tokio::select! {
+            more = watch.changed() => if !more {
+                return Ok(Ok(shown::approvals(&[])));
+            },
+            _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+        }
+    }
+}
+
+/// What has come and gone since it was looked at last.
+fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
+    let pending = watch.pending();
+    let is_there = |id: &String| pending.iter().any(|request| request.id == *id);
+    let gone: Vec<String> = known.iter().filter(|id| !is_there(id)).cloned().collect();
+    known.retain(is_there);
+    let told = gone.into_iter().map(|id| {
+        let decision = watch.decision(&id);
+        News::decided(id, decision.as_ref())
+    });
+    let mut news: Vec<News> = told.collect();
+    for request in pending {
+        if known.insert(request.id.clone()) {
+            news.push(News::Asked(Box::new(request)));
+        }
+    }
+    news
+}
+
+async fn write(to: &mut WriteHalf<'_>, news: News) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Answer::News(news))?;
+    line.push(b'\n');
+    timeout(IDLE, to.write_all(&line)).await?
+}
