@@ -4,7 +4,7 @@ use crate::{
     backend::RawOutcome,
     engine::House,
     events::{EgressFacts, EventKind},
-    policy::{self, Grant},
+    policy::{self, Approved, Grant},
 };
 use ringfence_egress::{Happened, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Who};
 use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
@@ -12,7 +12,7 @@ use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError
 use serde_json::{Value, json};
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
 };
 use tokio::sync::watch;
 
@@ -20,10 +20,11 @@ use tokio::sync::watch;
 const RECORDED_MAX: usize = 32;
 
 /// What all ways out of a server share.
-#[derive(Default)]
 pub(crate) struct Egress {
     outside: OnceLock<Arc<Outside>>,
     open: Mutex<Vec<Weak<Terms>>>,
+    /// Somebody listens to what is approved.
+    listens: Once,
 }
 
 /// On what terms a way out was given.
@@ -31,13 +32,15 @@ struct Terms {
     namespace: Namespace,
     session: Option<SessionId>,
     asked: AllowedDomains,
+    /// What was approved for the run, or the call, that goes on.
+    once: Mutex<Vec<Rule>>,
     rules: watch::Sender<Arc<Rules>>,
 }
 
 /// A way out. Dropping it cuts every connection.
 pub(crate) struct EgressLease {
     /// While it is held, a change of the rules reaches it.
-    _terms: Arc<Terms>,
+    terms: Arc<Terms>,
     lease: Lease,
 }
 
@@ -70,6 +73,14 @@ pub(crate) fn check(rules: &Rules) -> Result<(), RequestError> {
 }
 
 impl Egress {
+    pub(crate) fn new() -> Self {
+        Self {
+            outside: OnceLock::new(),
+            open: Mutex::default(),
+            listens: Once::new(),
+        }
+    }
+
     fn open(&self) -> MutexGuard<'_, Vec<Weak<Terms>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,6 +93,19 @@ impl Egress {
         Ok(self.outside.get_or_init(|| made).clone())
     }
 
+    /// From the first way out on: what is approved, or ends, reaches those that are open.
+    fn listen(&self, house: &Arc<House>) {
+        self.listens.call_once(|| {
+            let (house, mut changes) = (Arc::downgrade(house), house.approvals.rules().changes());
+            tokio::spawn(async move {
+                while changes.changed().await.is_ok() {
+                    let Some(house) = house.upgrade() else { return };
+                    house.egress.refresh(&house);
+                }
+            });
+        });
+    }
+
     /// After the rules have changed: whoever has a way out has it by the new ones, and what they do not allow is cut.
     pub(crate) fn refresh(&self, house: &House) {
         let terms: Vec<Arc<Terms>> = {
@@ -91,7 +115,10 @@ impl Egress {
         };
         let policy = house.policy();
         for terms in terms {
-            let approved = house.approved(&terms.namespace, terms.session.as_ref());
+            let approved = Approved {
+                once: terms.once.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                ..house.approved(&terms.namespace, terms.session.as_ref())
+            };
             let now = policy::again(&policy.egress, &approved, &terms.namespace, &terms.asked);
             terms.rules.send_if_modified(|rules| {
                 let is_other = **rules != now;
@@ -145,6 +172,7 @@ fn open(
         namespace: request.namespace.clone(),
         session: session.cloned(),
         asked: request.allowed_domains.clone(),
+        once: Mutex::new(grant.once().to_vec()),
         rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
     });
     let outside = house.egress.outside(house)?;
@@ -157,9 +185,10 @@ fn open(
     let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), tell)
         .map_err(|error| fault(&error))?;
     house.egress.open().push(Arc::downgrade(&terms));
+    house.egress.listen(house);
     // The rules may have changed since the grant was made.
     house.egress.refresh(house);
-    Ok(EgressLease { _terms: terms, lease })
+    Ok(EgressLease { terms, lease })
 }
 
 fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestError> {
@@ -268,6 +297,17 @@ fn event(happened: Happened) -> EventKind {
 }
 
 impl EgressLease {
+    /// What was approved for the call that begins, or nothing when one has ended.
+    pub(crate) fn set_once(&self, house: &House, once: &[Rule]) {
+        let mut now = self.terms.once.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.as_slice() == once {
+            return;
+        }
+        *now = once.to_vec();
+        drop(now);
+        house.egress.refresh(house);
+    }
+
     /// Listens at more ports.
     pub(crate) fn add_ports(&self, ports: Vec<(u16, std::os::fd::OwnedFd)>) -> Result<(), RequestError> {
         self.lease.add_ports(ports).map_err(|error| fault(&error))

@@ -13,7 +13,7 @@ use crate::{
     overlay::HeldChanges,
     packages::{self, Packages},
     picture::{self, Picture},
-    policy::{Standing, decide},
+    policy::{Approved, Standing, decide},
     prepare,
     queue::Queue,
     record::{Note, Record},
@@ -25,7 +25,6 @@ use crate::{
     warm::{self, Pools},
     workspaces::Workspaces,
 };
-use ringfence_egress::Rule;
 use ringfence_jail::cgroup;
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
@@ -305,7 +304,7 @@ impl Engine {
             snapshots: Arc::new(snapshots),
             workspaces: Workspaces::below(&settings.state_dir),
             packages: Packages::new(layers),
-            egress: Egress::default(),
+            egress: Egress::new(),
             redactors: Redactors::default(),
             sessions: Sessions::default(),
             approvals,
@@ -576,9 +575,28 @@ impl House {
         }
     }
 
-    /// What a human has let them reach.
-    pub(crate) fn approved(&self, _namespace: &Namespace, _session: Option<&SessionId>) -> Vec<Rule> {
-        Vec::new()
+    /// The same for a run, or a call of the session, which takes what was approved for the next one.
+    pub(crate) fn standing_of_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> Standing {
+        let mut standing = self.standing(namespace, session);
+        standing.approved.once = self.approvals.rules().take_once(namespace, session);
+        standing
+    }
+
+    /// What a human has let them reach, but for one run alone.
+    pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
+        let rules = self.approvals.rules();
+        let of_namespace = rules.rules_for(namespace, None);
+        let own = session
+            .map(|_| rules.rules_for(namespace, session))
+            .unwrap_or_default();
+        Approved {
+            own: own
+                .into_iter()
+                .filter(|rule| !of_namespace.contains(rule))
+                .collect(),
+            of_namespace,
+            once: Vec::new(),
+        }
     }
 
     /// A note of what the engine itself does.

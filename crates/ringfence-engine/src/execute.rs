@@ -114,7 +114,7 @@ async fn run(
         ..
     } = submission;
     let id = opened.id();
-    let standing = house.standing(&request.namespace, None);
+    let standing = house.standing_of_run(&request.namespace, None);
     let grant = policy::decide(&house.policy(), &standing, &house.private, request)?;
     let looked = check::look(house, &grant, Text::Program).await?;
     let copies = artifacts_to

@@ -25,6 +25,7 @@ pub(crate) struct Grant {
     limits: Limits,
     rules: Rules,
     reaches: Reaches,
+    once: Vec<Rule>,
 }
 
 impl Grant {
@@ -41,6 +42,11 @@ impl Grant {
         &self.reaches
     }
 
+    /// Those that were approved for it alone.
+    pub(crate) fn once(&self) -> &[Rule] {
+        &self.once
+    }
+
     /// What its code may import, and by which rules it is read.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
@@ -52,8 +58,29 @@ impl Grant {
 pub(crate) struct Standing {
     /// What it has given up of the operator's limits.
     pub(crate) narrowed: Option<Limits>,
-    /// What a human has let it, or the session, reach.
-    pub(crate) approved: Vec<Rule>,
+    /// What a human has let it reach.
+    pub(crate) approved: Approved,
+}
+
+/// What a human has let programs reach.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Approved {
+    /// All of the namespace's, for a time.
+    pub(crate) of_namespace: Vec<Rule>,
+    /// The session's, or this one run's: whoever asked for it has it, whatever hosts are named.
+    pub(crate) own: Vec<Rule>,
+    /// What of these is for this run alone.
+    pub(crate) once: Vec<Rule>,
+}
+
+impl Approved {
+    fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.of_namespace.iter().chain(self.extra())
+    }
+
+    fn extra(&self) -> impl Iterator<Item = &Rule> {
+        self.own.iter().chain(&self.once)
+    }
 }
 
 /// Says yes, or which rule says no. `private` is what of the host is the server's own.
@@ -87,6 +114,7 @@ pub(crate) fn decide(
         limits,
         rules,
         reaches,
+        once: standing.approved.once.clone(),
     })
 }
 
@@ -114,6 +142,7 @@ pub(crate) fn decide_session(
         limits,
         rules,
         reaches,
+        once,
     } = decide(policy, standing, private, request)?;
     let of_its_sandbox = Limits {
         timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
@@ -124,6 +153,7 @@ pub(crate) fn decide_session(
         limits: of_its_sandbox,
         rules,
         reaches,
+        once,
     };
     Ok((grant, limits))
 }
@@ -160,6 +190,7 @@ pub(crate) fn decide_call(
         limits,
         rules,
         reaches,
+        once: standing.approved.once.clone(),
     })
 }
 

@@ -82,7 +82,6 @@ impl ApprovedRules {
     }
 
     /// What was approved for one run: it is the caller's who takes it, and nobody else's any more.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the ways out of programs ask for it"))]
     pub(crate) fn take_once(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
         let now = Instant::now();
         let mut taken = Vec::new();
@@ -98,10 +97,6 @@ impl ApprovedRules {
     }
 
     /// Tells that something was approved, has ended or was taken away. What was approved for the next run is told, too.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the ways out of programs listen to it")
-    )]
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,6 +1,7 @@
 //! Which hosts a request may reach: what the operator gives its namespace, and what was approved, narrowed to what it
 //! asks for.
 
+use super::Approved;
 use crate::settings::EgressPolicy;
 use ringfence_egress::{Rule, Rules, RulesError};
 use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError, Tier};
@@ -11,7 +12,7 @@ const SHOWN_MAX: usize = 8;
 /// The rules of a request; none: it has no way out.
 pub(super) fn decide(
     policy: &EgressPolicy,
-    approved: &[Rule],
+    approved: &Approved,
     namespace: &Namespace,
     asked: &AllowedDomains,
 ) -> Result<Rules, RequestError> {
@@ -33,7 +34,7 @@ pub(super) fn decide(
             let wanted = parse(names)?;
             let given = given();
             match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
-                None => Ok(wanted),
+                None => Ok(with_own(wanted.iter(), approved)),
                 Some(rule) => Err(denied(rule, &given)),
             }
         }
@@ -44,7 +45,7 @@ pub(super) fn decide(
 /// have.
 pub(crate) fn again(
     policy: &EgressPolicy,
-    approved: &[Rule],
+    approved: &Approved,
     namespace: &Namespace,
     asked: &AllowedDomains,
 ) -> Rules {
@@ -54,16 +55,19 @@ pub(crate) fn again(
         AllowedDomains::Operator(names) => parse(names).unwrap_or_default(),
         AllowedDomains::Only(names) => {
             let wanted = parse(names).unwrap_or_default();
-            // What a human has approved meanwhile was asked for, too.
-            let kept = wanted.iter().filter(|rule| given.cover(rule)).chain(approved);
-            Rules::new(kept.cloned().collect()).unwrap_or_default()
+            with_own(wanted.iter().filter(|rule| given.cover(rule)), approved)
         }
     }
 }
 
-fn given(policy: &EgressPolicy, approved: &[Rule], namespace: &Namespace) -> Rules {
+/// What a human has approved for this session or run was asked for, too.
+fn with_own<'a>(named: impl Iterator<Item = &'a Rule>, approved: &'a Approved) -> Rules {
+    Rules::new(named.chain(approved.extra()).cloned().collect()).unwrap_or_default()
+}
+
+fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> Rules {
     let own = policy.allow.iter().filter(|given| given.is_for(namespace));
-    let all = own.map(|given| &given.rule).chain(approved).cloned();
+    let all = own.map(|given| &given.rule).chain(approved.all()).cloned();
     // The operator's own are bounded when they are read, and what is approved when it is.
     Rules::new(all.collect()).unwrap_or_default()
 }
@@ -137,7 +141,7 @@ mod tests {
         ]);
         let ask = |namespace: &str, asked: &AllowedDomains| {
             let namespace = Namespace::try_from(namespace.to_owned()).unwrap();
-            decide(&policy, &[], &namespace, asked).map(|rules| shown(&rules))
+            decide(&policy, &Approved::default(), &namespace, asked).map(|rules| shown(&rules))
         };
         assert_eq!(ask("default", &AllowedDomains::Granted).unwrap().len(), 2);
         assert_eq!(ask("team-a", &AllowedDomains::Granted).unwrap().len(), 3);
@@ -168,10 +172,28 @@ mod tests {
     fn what_is_taken_away_is_gone_and_what_was_approved_is_there() {
         let namespace = Namespace::default_name();
         let asked = only(&["a.test", "b.test"]);
-        let approved = ["c.test".parse().unwrap()];
+        let approved = Approved {
+            of_namespace: vec!["d.test".parse().unwrap()],
+            own: vec!["c.test".parse().unwrap()],
+            once: Vec::new(),
+        };
         let now = again(&policy(&[("*", "a.test")]), &approved, &namespace, &asked);
-        assert_eq!(shown(&now), ["a.test", "c.test"]);
-        assert!(again(&policy(&[]), &[], &namespace, &AllowedDomains::Granted).is_empty());
+        assert_eq!(
+            shown(&now),
+            ["a.test", "c.test"],
+            "what the namespace has was not named"
+        );
+        let all = again(&policy(&[]), &approved, &namespace, &AllowedDomains::Granted);
+        assert_eq!(shown(&all), ["d.test", "c.test"]);
+        assert!(
+            again(
+                &policy(&[]),
+                &Approved::default(),
+                &namespace,
+                &AllowedDomains::Granted
+            )
+            .is_empty()
+        );
     }
 
     #[test]
@@ -180,11 +202,16 @@ mod tests {
         policy.tier = Tier::Landlock;
         let namespace = Namespace::default_name();
         assert!(
-            decide(&policy, &[], &namespace, &AllowedDomains::Granted)
-                .unwrap()
-                .is_empty()
+            decide(
+                &policy,
+                &Approved::default(),
+                &namespace,
+                &AllowedDomains::Granted
+            )
+            .unwrap()
+            .is_empty()
         );
-        let refused = decide(&policy, &[], &namespace, &only(&["a.test"])).unwrap_err();
+        let refused = decide(&policy, &Approved::default(), &namespace, &only(&["a.test"])).unwrap_err();
         assert_eq!(refused.code, ErrorCode::UnsupportedArgument);
     }
 }

@@ -89,7 +89,7 @@ pub(crate) async fn call(
     clock.phases.run_ms = clock.lap();
     let ended = called.how.end();
     let (raw, program) = outcome(&live, called)?;
-    let reached = Reached::of(way_out::report(&live), raw.ending.usage.unrouted, &grant);
+    let reached = Reached::of(way_out::report(house, &live), raw.ending.usage.unrouted, &grant);
     let staged = stage(house, &live, opened.id(), &lent, turn).await?;
     drop((lent, permit));
     let (validation, unchecked) = looked.findings(&program.patched).await;
@@ -155,7 +155,7 @@ fn decide(house: &House, live: &Live, request: ExecuteRequest) -> Result<Grant, 
             "Leave `language` out, or make a session of that language.",
         ));
     }
-    let standing = house.standing(&live.namespace, Some(&live.id));
+    let standing = house.standing_of_run(&live.namespace, Some(&live.id));
     let session = (&live.limits, &live.allowed_domains);
     policy::decide_call(&house.policy(), &standing, session, request)
 }

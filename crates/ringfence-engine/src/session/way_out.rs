@@ -37,6 +37,9 @@ impl WayOut {
 
 /// Sees to it that a call has the way out that its grant allows; whoever asks has the session's turn.
 pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant) -> Result<(), RequestError> {
+    if let Some(lease) = &lock(live).lease {
+        lease.set_once(house, grant.once());
+    }
     let Some(mut way) = egress::way_out(grant.reaches()) else {
         return Ok(());
     };
@@ -70,9 +73,12 @@ pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant)
     Ok(())
 }
 
-/// What was done since the last call ended.
-pub(super) fn report(live: &Live) -> Option<Traffic> {
-    lock(live).lease.as_ref().map(EgressLease::report)
+/// What was done since the last call ended. What was approved for this one is over.
+pub(super) fn report(house: &House, live: &Live) -> Option<Traffic> {
+    let open = lock(live);
+    let lease = open.lease.as_ref()?;
+    lease.set_once(house, &[]);
+    Some(lease.report())
 }
 
 fn lock(live: &Live) -> MutexGuard<'_, WayOut> {

@@ -125,7 +125,7 @@ pub(super) async fn call(
 }
 
 fn parse(server: &Server, arguments: super::observe::Object) -> Result<EgressWish, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", &[DOMAIN, REASON, SESSION, NAMESPACE], &[])?;
+    let mut arguments = Arguments::open(arguments, "", &[DOMAIN, REASON, SESSION, NAMESPACE])?;
     let domain = arguments.text(DOMAIN)?.ok_or_else(|| {
         invalid(
             "`domain` is missing.".to_owned(),
