@@ -138,15 +138,20 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def connected(parameters: StdioServerParameters, era: str, log: TextIO) -> AsyncIterator[Connection]:
-    """Starts the server and shakes hands, or not, as the era demands."""
+async def connected(
+    parameters: StdioServerParameters, era: str, log: TextIO, user: Any = None
+) -> AsyncIterator[Connection]:
+    """Starts the server and shakes hands, or not, as the era demands. `user` is asked what the server asks."""
     if VERSION.startswith("1."):
-        async with stdio_client(parameters, errlog=log) as (read, write), ClientSession(read, write) as session:
+        async with (
+            stdio_client(parameters, errlog=log) as (read, write),
+            ClientSession(read, write, elicitation_callback=user) as session,
+        ):
             hello = await session.initialize()
             yield Connection(session, session, hello.protocolVersion)
         return
     from mcp import Client
 
     mode = "auto" if era == "stateless" else "legacy"
-    async with Client(stdio_client(parameters, errlog=log), mode=mode) as client:
+    async with Client(stdio_client(parameters, errlog=log), mode=mode, elicitation_callback=user) as client:
         yield Connection(client, client.session, client.protocol_version)

@@ -22,6 +22,7 @@ TOOLS = {
     "create_state_snapshot", "delete_state_snapshot", "diff_workspace", "list_state_snapshots", "restore_state_snapshot",
     "audit_execution", "get_artifacts", "get_sandbox_metrics", "inspect_state", "sandbox_stats", "set_resource_limits",
     "vault_delete", "vault_list",
+    "request_egress",
     "validate_code", "validate_csv_data", "validate_json_data",
 }
 SECRET = "hunter2-of-the-official-client"

@@ -49,6 +49,21 @@ pub(crate) struct Executed {
     pub(crate) hold: Option<Hold>,
 }
 
+impl Executed {
+    /// A call that leaves nothing behind.
+    pub(crate) fn of(report: Report, grant: &Grant, reached: Option<serde_json::Value>) -> Self {
+        let found = report.found();
+        Self {
+            result: report.into_result(),
+            granted: record::granted(grant),
+            reached,
+            found,
+            changes: None,
+            hold: None,
+        }
+    }
+}
+
 /// The bracket: a record before anything runs, and one before anything leaves. The caller owns the task; nothing here
 /// depends on anybody waiting for it. `place` is in the line of the session that is asked for.
 pub(crate) async fn execute(
@@ -168,16 +183,12 @@ async fn run(
     )
     .await?;
     drop((packages, permit));
-    let found = report.found();
-    let mut result = report.into_result();
-    result.denials.extend(untold);
+    let mut executed = Executed::of(report, &grant, reached.recorded);
+    executed.result.denials.extend(untold);
     Ok(Executed {
-        result,
-        granted: record::granted(&grant),
-        reached: reached.recorded,
-        found,
         changes,
         hold,
+        ..executed
     })
 }
 

@@ -63,8 +63,8 @@ pub(super) const NETWORK: Rule = rule(
     "javascript.network",
     Info,
     "the network is used",
-    "a sandbox has no network",
-    "Fetch it first, and send it along in `files`.",
+    "a program reaches no host but those that the operator lets it",
+    "Where it may reach none, fetch first, and send along in `files`.",
 );
 pub(super) const FILE_DELETION: Rule = rule(
     "javascript.file_deletion",

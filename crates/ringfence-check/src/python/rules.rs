@@ -107,7 +107,7 @@ pub(crate) static SOCKET: Rule = rule(
     "python.socket",
     Severity::Info,
     "sockets",
-    "a sandbox has no network but its own loopback",
+    "a program reaches no host but those that the operator lets it",
     "Use it between parts of the program; send along in `files` what comes from elsewhere.",
 );
 pub(crate) static RAW_SOCKET: Rule = rule(
@@ -121,8 +121,8 @@ pub(crate) static NETWORK: Rule = rule(
     "python.network",
     Severity::Info,
     "requests to other hosts",
-    "a sandbox has no network",
-    "Fetch it first, and send it along in `files`.",
+    "a program reaches no host but those that the operator lets it",
+    "Where it may reach none, fetch first, and send along in `files`.",
 );
 pub(crate) static NATIVE_CODE: Rule = rule(
     "python.native_code",

@@ -168,8 +168,8 @@ pub(super) const NETWORK: Rule = rule(
     "shell.network",
     Info,
     "the network is used",
-    "a sandbox has no network",
-    "Fetch it first, and send it along in `files`.",
+    "a program reaches no host but those that the operator lets it",
+    "Where it may reach none, fetch first, and send along in `files`.",
 );
 pub(super) const CARRIAGE_RETURN: Rule = rule(
     "shell.carriage_return",

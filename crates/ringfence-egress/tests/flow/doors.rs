@@ -8,6 +8,7 @@ use hickory_proto::op::ResponseCode;
 use std::{net::Ipv4Addr, time::Duration};
 use tokio::io::AsyncWriteExt;
 
+/// claim: [NET-4]
 #[test]
 fn a_name_that_no_rule_names_does_not_exist_and_nobody_is_asked() {
     within(async {
@@ -71,6 +72,7 @@ fn too_many_questions_are_not_answered_and_told_once() {
     });
 }
 
+/// claim: [NET-6]
 #[test]
 fn the_address_that_is_judged_is_the_one_that_is_dialled() {
     within(async {
@@ -99,6 +101,7 @@ fn the_address_that_is_judged_is_the_one_that_is_dialled() {
     });
 }
 
+/// claim: [NET-6]
 #[test]
 fn no_name_leads_to_an_address_that_is_not_public() {
     within(async {

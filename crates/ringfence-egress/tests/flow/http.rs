@@ -55,6 +55,7 @@ fn many_requests_share_a_connection_on_both_sides() {
     });
 }
 
+/// claim: [NET-5]
 #[test]
 fn a_pipelined_request_for_another_host_is_refused_by_itself() {
     within(async {
@@ -79,6 +80,7 @@ fn a_pipelined_request_for_another_host_is_refused_by_itself() {
     });
 }
 
+/// claim: [NET-5]
 #[test]
 fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
     within(async {

@@ -18,6 +18,7 @@ async fn drip(talk: &mut crate::world::Talk, bytes: &[u8]) {
     }
 }
 
+/// claim: [NET-8]
 #[test]
 fn a_hello_or_a_head_that_comes_byte_by_byte_is_cut() {
     within(async {
@@ -132,6 +133,7 @@ fn an_answer_that_does_not_come_is_not_waited_for_forever() {
     });
 }
 
+/// claim: [NET-8]
 #[test]
 fn a_sandbox_has_so_many_connections_at_once() {
     within(async {
@@ -165,6 +167,7 @@ fn a_sandbox_has_so_many_connections_at_once() {
     });
 }
 
+/// claim: [NET-8]
 #[test]
 fn a_namespace_has_so_many_connections_at_once() {
     within(async {
@@ -188,6 +191,7 @@ fn a_namespace_has_so_many_connections_at_once() {
     });
 }
 
+/// claim: [NET-8]
 #[test]
 fn a_sandbox_moves_so_many_bytes_and_no_more() {
     within(async {

@@ -32,6 +32,7 @@ fn connect_is_a_tunnel_to_a_host_that_rules_name() {
     });
 }
 
+/// claim: [NET-5]
 #[test]
 fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
     within(async {
@@ -93,6 +94,7 @@ fn connect_opens_the_ports_that_rules_name_and_no_others() {
     });
 }
 
+/// claim: [NET-4]
 #[test]
 fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
     within(async {

@@ -85,6 +85,7 @@ fn a_hello_in_pieces_passes_as_it_is() {
     });
 }
 
+/// claim: [NET-5]
 #[test]
 fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
     within(async {
@@ -119,6 +120,7 @@ fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
     });
 }
 
+/// claim: [NET-5]
 #[test]
 fn where_only_tls_passes_nothing_else_does() {
     within(async {
@@ -196,6 +198,7 @@ fn tls_that_would_have_to_be_read_is_refused_with_the_reason() {
     });
 }
 
+/// claim: [NET-7]
 #[test]
 fn a_tunnel_is_cut_when_rules_no_longer_allow_it_and_not_before() {
     within(async {

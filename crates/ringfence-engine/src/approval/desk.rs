@@ -50,7 +50,7 @@ struct Taken {
 
 /// What becomes of an ask when it comes.
 enum Entered {
-    New(Waiting, ApprovalRequest, String),
+    New(Waiting, Box<ApprovalRequest>, String),
     Joined(Waiting, String),
     Decided(Decision),
     Refused(RequestError),
@@ -215,7 +215,7 @@ impl Desk {
             }
             pending.waiting += 1;
             let id = id.clone();
-            let waiting = self.seat(pending, &id, false);
+            let waiting = self.seat(pending, &id);
             return Entered::Joined(waiting, id);
         }
         let is_same = |(_, namespace, kind): &(Instant, Namespace, Kind)| {
@@ -237,17 +237,20 @@ impl Desk {
             waiting: 1,
             told: watch::Sender::new(None),
         };
-        let waiting = self.seat(&pending, &id, true);
+        let waiting = Waiting {
+            is_first: true,
+            ..self.seat(&pending, &id)
+        };
         state.asked.push_back((now, ask.namespace.clone()));
         state.pending.insert(id, pending);
-        Entered::New(waiting, request, digest)
+        Entered::New(waiting, Box::new(request), digest)
     }
 
-    fn seat(self: &Arc<Self>, pending: &Pending, id: &str, is_first: bool) -> Waiting {
+    fn seat(self: &Arc<Self>, pending: &Pending, id: &str) -> Waiting {
         Waiting {
             told: pending.told.subscribe(),
             request: Some(pending.request.clone()),
-            is_first,
+            is_first: false,
             _seat: Some(Seat {
                 desk: self.clone(),
                 id: id.to_owned(),

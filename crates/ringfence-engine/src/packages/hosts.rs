@@ -147,10 +147,10 @@ mod tests {
             ("index-url", "http://localhost:3141/simple"),
             ("find-links", "/opt/wheels"),
         ];
-        check(python, &local, &[], &[], &["127.0.0.1/32:3141"]);
+        check(python, &local, &[], &[], &["127.0.0.1:3141"]);
         let extra = [("extra-index-url", "https://a.test/x https://[2001:db8::1]/y")];
         let expect = [
-            "[2001:db8::1/128]:443",
+            "[2001:db8::1]:443",
             "a.test:443",
             "files.pythonhosted.org:443",
             "pypi.org:443",

@@ -132,6 +132,7 @@ mod tests {
         rules.iter().map(ToString::to_string).collect()
     }
 
+    /// claim: [NET-7]
     #[test]
     fn a_request_has_what_its_namespace_has_or_less() {
         let policy = policy(&[

@@ -17,7 +17,7 @@ use crate::{
     language::{Checks, ProgramReport, session},
     policy::{self, Grant},
     prepare::{self, Sendable},
-    record::{self, Opened},
+    record::Opened,
     report::{self, About},
     store,
     streams::Wires,
@@ -109,15 +109,7 @@ pub(crate) async fn call(
         refused: reached.denials,
     };
     let report = report::build(&raw, program, staged, about, &live.lease);
-    let found = report.found();
-    Ok(Executed {
-        result: report.into_result(),
-        granted: record::granted(&grant),
-        reached: reached.recorded,
-        found,
-        changes: None,
-        hold: None,
-    })
+    Ok(Executed::of(report, &grant, reached.recorded))
 }
 
 /// A call's own share of the processors; the session has its own again when this is dropped.

@@ -100,7 +100,10 @@ pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Res
             answer(context, &approve.ask, &approve.id, Answer::Approve(wish))
         }
         Action::Deny { id, ask } => answer(context, &ask, &id, Answer::Deny),
-        Action::Watch { server, json } => watch::watch(context, server, json),
+        Action::Watch { server, json: true } => watch::watch(context, server, watch::Reader::Program),
+        Action::Watch { server, json: false } => {
+            watch::watch(context, server, watch::Reader::at(context.terminal))
+        }
     }
 }
 

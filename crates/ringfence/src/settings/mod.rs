@@ -289,13 +289,7 @@ fn mean(
         tier: effective.floor.value.tier(),
         record: record(environment, &effective, &state_dir, at)?,
         state_dir,
-        packages: PackageSettings {
-            sources: environment.package_sources(),
-            kept: LayersKept {
-                age: Duration::from_secs(24 * 60 * 60 * effective.packages_keep_days.value.get()),
-                bytes: effective.packages_keep_mb.value.get() * MEBIBYTE,
-            },
-        },
+        packages: packages(environment, &effective),
         egress: egress::settings(&effective),
         policy: policy(
             &effective,
@@ -333,6 +327,16 @@ fn mean(
         file,
         effective,
     })
+}
+
+fn packages(environment: &Environment, settings: &Effective) -> PackageSettings {
+    PackageSettings {
+        sources: environment.package_sources(),
+        kept: LayersKept {
+            age: Duration::from_secs(24 * 60 * 60 * settings.packages_keep_days.value.get()),
+            bytes: settings.packages_keep_mb.value.get() * MEBIBYTE,
+        },
+    }
 }
 
 fn sessions(settings: &Effective) -> SessionSettings {

@@ -2,6 +2,7 @@
 //! examples, are in `embedded`.
 #![expect(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
+mod approvals;
 mod checks;
 mod life;
 mod place;

@@ -59,6 +59,7 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Plac
             report: false,
         },
         layer,
+        way_out: None,
         limits: LIMITS,
         grace_ms: 0,
     };

@@ -125,8 +125,13 @@ impl Server {
 
     /// Of a command line that serves.
     pub fn of(command: Command) -> Self {
+        Self::able_to(json!({}), command)
+    }
+
+    /// The same for a client with these capabilities.
+    pub fn able_to(capabilities: Value, command: Command) -> Self {
         let mut server = Self::silent(command);
-        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
+        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": {"name": "story", "version": "1"}});
         let answer = server.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
         server.tell("notifications/initialized", json!({}));
@@ -156,6 +161,11 @@ impl Server {
         self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
+    /// Answers a request of the server's.
+    pub fn reply(&mut self, request: &Value, result: Value) {
+        self.write(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
+    }
+
     /// Sends a request and does not wait; its id.
     pub fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
@@ -178,7 +188,8 @@ impl Server {
         let mut before = Vec::new();
         loop {
             let message = self.receive();
-            if message["id"] == json!(id) {
+            // The server's own requests have numbers, too.
+            if message["id"] == json!(id) && message.get("method").is_none() {
                 return (message, before);
             }
             before.push(message);
@@ -204,6 +215,9 @@ impl Server {
         let mut answers = Vec::new();
         while answers.len() < ids.len() {
             let message = self.receive();
+            if message.get("method").is_some() {
+                continue;
+            }
             if let Some(id) = message["id"].as_u64().filter(|id| ids.contains(id)) {
                 answers.push((id, message["result"]["structuredContent"].clone()));
             }

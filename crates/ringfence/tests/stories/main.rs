@@ -5,6 +5,7 @@
     reason = "a test starts programs, reads its environment and ends where it is surprised"
 )]
 
+mod approvals;
 mod checks;
 mod client;
 mod commits;

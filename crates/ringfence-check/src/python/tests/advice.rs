@@ -98,7 +98,7 @@ fn nothing_promises_a_network() {
         "python.network",
     );
     assert!(
-        requested[0].ends_with("| Fetch it first, and send it along in `files`."),
+        requested[0].ends_with("| Where it may reach none, fetch first, and send along in `files`."),
         "{requested:?}"
     );
     for rule in RULES {

@@ -37,20 +37,29 @@ const ANSWER_BYTES_MAX: usize = 64;
 
 /// Who is there to read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reader {
+pub(super) enum Reader {
     Program,
     Person,
     /// A person who can answer.
     Keyboard,
 }
 
-pub(super) fn watch(context: &Context, server: Option<u32>, json: bool) -> Result<ExitCode, RequestError> {
+impl Reader {
+    /// Who reads what is no JSON.
+    pub(super) fn at(terminal: Terminal) -> Self {
+        match has_answers(terminal) {
+            true => Self::Keyboard,
+            false => Self::Person,
+        }
+    }
+}
+
+pub(super) fn watch(
+    context: &Context,
+    server: Option<u32>,
+    reader: Reader,
+) -> Result<ExitCode, RequestError> {
     let state_dir = state_dir(context)?;
-    let reader = match (json, has_answers(context.terminal)) {
-        (true, _) => Reader::Program,
-        (false, true) => Reader::Keyboard,
-        (false, false) => Reader::Person,
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
     let watched = runtime.block_on(follow(context.terminal, state_dir, server, reader));

@@ -1,0 +1,54 @@
+//! Programs and hosts, through the real binary: what each client reaches of an internet that the test makes, in a network
+//! namespace of its own, and what left the machine meanwhile. Nothing is sent to any address outside of it.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test prints its table, starts programs, reads its environment and ends where it is surprised"
+)]
+
+#[path = "../stories/client.rs"]
+#[expect(dead_code, reason = "the vocabulary is that of the stories")]
+mod client;
+mod clients;
+mod live;
+mod world;
+
+use world::World;
+
+/// Runs the story of this name in a network namespace of its own: this test's binary is started there again.
+fn elsewhere(name: &str) {
+    let own = std::env::current_exe().unwrap();
+    let kind = if rustix::process::geteuid().is_root() {
+        "-n"
+    } else {
+        "-Urn"
+    };
+    let done = std::process::Command::new("unshare")
+        .args([kind, "--"])
+        .arg(own)
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    for line in said.lines().filter(|line| line.starts_with('|')) {
+        println!("{line}");
+    }
+}
+
+/// claim: [NET-4]
+#[test]
+fn every_client_reaches_what_is_named_and_nothing_else() {
+    elsewhere("clients::the_table");
+}
+
+/// claim: [NET-7]
+#[test]
+fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
+    elsewhere("live::an_approval_opens_a_host_for_a_session");
+}

@@ -1,0 +1,105 @@
+//! A program that embeds Ringfence is asked what a person would be.
+
+use crate::place::{Place, soon};
+use ringfence::{
+    ErrorCode, Namespace,
+    approval::{Answer, DeniedBy, EgressWish, Scope, ScopeWish, Verdict},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+fn wish(domain: &str) -> EgressWish {
+    EgressWish {
+        namespace: Namespace::default_name(),
+        session: None,
+        domain: domain.to_owned(),
+        reason: "to test".to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_callback_is_asked_and_one_that_panics_has_not_said_yes() {
+    let place = Place::new("callback");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let builder = place.builder().on_approval(move |request| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            assert_ne!(request.what, "panic.example.com", "as a callback may");
+            match request.what.as_str() {
+                "yes.example.com" => Answer::Approve(ScopeWish::Once),
+                "hour.example.com" => Answer::Approve(ScopeWish::Namespace(Some(Duration::from_secs(60)))),
+                "session.example.com" => Answer::Approve(ScopeWish::Session),
+                _ => Answer::Deny,
+            }
+        }
+    });
+    let sandbox = builder.build().await.unwrap();
+    let verdict = async |domain: &str| sandbox.request_egress(wish(domain)).await.unwrap();
+    assert_eq!(
+        verdict("yes.example.com").await.verdict,
+        Verdict::Approved(Scope::Once)
+    );
+    let hour = verdict("hour.example.com").await;
+    assert_eq!(hour.verdict, Verdict::Approved(Scope::Namespace));
+    assert!(hour.expires_unix_ms.is_some());
+    // It was not asked for a session.
+    for domain in ["no.example.com", "panic.example.com", "session.example.com"] {
+        let denied = verdict(domain).await;
+        assert_eq!(denied.verdict, Verdict::Denied(DeniedBy::Human), "{domain}");
+        assert_eq!(denied.decided_by, "library callback");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 5);
+    let refused = sandbox.request_egress(wish("*")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::InvalidArgument);
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
+    let place = Place::new("answers");
+    let sandbox = place
+        .builder()
+        .set("approvals.timeout_seconds", "30")
+        .build()
+        .await
+        .unwrap();
+    let waiting = tokio::spawn({
+        let sandbox = sandbox.clone();
+        async move { sandbox.request_egress(wish("a.example.com")).await.unwrap() }
+    });
+    let mut watch = sandbox.approvals().watch();
+    let mut pending = watch.pending();
+    while pending.is_empty() {
+        assert!(watch.changed().await);
+        pending = watch.pending();
+    }
+    let yes = Answer::Approve(ScopeWish::Once);
+    let mut other = pending[0].clone();
+    other.what = "b.example.com".to_owned();
+    let refused = sandbox.approvals().decide(&other, yes).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied);
+    sandbox.approvals().decide(&pending[0], yes).await.unwrap();
+    assert!(waiting.await.unwrap().is_approved());
+    let late = sandbox
+        .approvals()
+        .decide(&pending[0], Answer::Deny)
+        .await
+        .unwrap_err();
+    assert_eq!(late.code, ErrorCode::Conflict);
+
+    let gives_up = sandbox.request_egress(wish("c.example.com"));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), gives_up)
+            .await
+            .is_err()
+    );
+    assert!(soon(|| watch.pending().is_empty()).await);
+    assert!(sandbox.approvals().pending().await.unwrap().is_empty());
+    sandbox.shutdown().await;
+}

@@ -1,0 +1,159 @@
+//! The same in revision 2026-07-28, where the question is a result, and the answer comes with the next call: what the client
+//! brings back for it is sealed, and good once.
+
+use super::{accept, one_pending, pending, records, serve, told};
+use crate::client::Server;
+use serde_json::{Value, json};
+
+fn meta(capabilities: Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
+
+fn call(arguments: &Value) -> Value {
+    json!({"name": "request_egress", "arguments": arguments, "_meta": meta(json!({"elicitation": {"form": {}}}))})
+}
+
+/// The call again, with what the client brings.
+fn again(arguments: &Value, state: &str, said: Value) -> Value {
+    let mut call = call(arguments);
+    call["requestState"] = json!(state);
+    call["inputResponses"] = json!({"approval": said});
+    call
+}
+
+/// Asks, and is asked back.
+fn question(server: &mut Server, arguments: &Value) -> (Value, String) {
+    let answer = server.ask("tools/call", call(arguments));
+    let result = answer["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{answer}");
+    let state = result["requestState"].as_str().unwrap().to_owned();
+    (result["inputRequests"]["approval"].clone(), state)
+}
+
+fn facts(answer: &Value) -> &Value {
+    &answer["result"]["structuredContent"]
+}
+
+#[test]
+fn the_client_asks_its_user_and_comes_back_with_the_answer() {
+    let mut server = Server::silent(serve("60"));
+    let wanted = json!({"domain": "api.example.com", "reason": "to fetch"});
+    let (asked, state) = question(&mut server, &wanted);
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    let lines: Vec<String> = serde_json::from_value(one_pending()["lines"].clone()).unwrap();
+    assert_eq!(asked["params"]["message"], lines.join("\n"));
+    let answer = server.ask("tools/call", again(&wanted, &state, accept("namespace")));
+    assert_eq!(facts(&answer)["approved"], true, "{answer}");
+    assert_eq!(facts(&answer)["scope"], "namespace");
+    assert_eq!(facts(&answer)["decided_by"], "a person, asked by mcp story 1");
+
+    let wanted = json!({"domain": "b.example.com"});
+    let (_, state) = question(&mut server, &wanted);
+    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
+    assert_eq!(facts(&answer)["approved"], false, "{answer}");
+
+    // Meanwhile others may answer, and the first counts.
+    let wanted = json!({"domain": "c.example.com"});
+    let (_, state) = question(&mut server, &wanted);
+    let (code, text) = told(&["approve", one_pending()["id"].as_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
+    assert_eq!(
+        (&facts(&answer)["approved"], &facts(&answer)["decided_by"]),
+        (&json!(true), &json!("cli"))
+    );
+}
+
+#[test]
+fn a_client_that_cannot_ask_waits_for_the_operator() {
+    let mut server = Server::silent(serve("60"));
+    let mut ask = call(&json!({"domain": "a.example.com"}));
+    ask["_meta"] = meta(json!({}));
+    let id = server.send("tools/call", ask);
+    let (code, text) = told(&["approve", one_pending()["id"].as_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    let (answer, _) = server.await_answer(id);
+    assert_eq!(facts(&answer)["approved"], true, "{answer}");
+}
+
+/// claim: [APR-7]
+#[test]
+fn a_state_that_is_forged_used_of_another_question_or_too_old_is_refused_in_one_way() {
+    let mut server = Server::silent(serve("60"));
+    let wanted = json!({"domain": "a.example.com", "reason": "to fetch"});
+    let (_, state) = question(&mut server, &wanted);
+    let refuse = |server: &mut Server, call: Value| {
+        let answer = server.ask("tools/call", call);
+        assert_eq!(facts(&answer)["code"], "invalid_argument", "{answer}");
+        facts(&answer)["message"].as_str().unwrap().to_owned()
+    };
+    let yes = || accept("namespace");
+    let mut said = Vec::new();
+    // Every part of it counts.
+    for at in [4, state.len() / 2, state.len() - 2] {
+        let mut forged = state.clone().into_bytes();
+        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        let forged = String::from_utf8(forged).unwrap();
+        said.push(refuse(&mut server, again(&wanted, &forged, yes())));
+    }
+    for forged in ["", "rs1", "rs1..", &"x".repeat(1 << 20)] {
+        said.push(refuse(&mut server, again(&wanted, forged, yes())));
+    }
+    for (name, value) in [
+        ("domain", "evil.example.com"),
+        ("reason", "other"),
+        ("namespace", "other"),
+    ] {
+        let mut other = wanted.clone();
+        other[name] = json!(value);
+        said.push(refuse(&mut server, again(&other, &state, yes())));
+    }
+    let mut stranger = again(&wanted, &state, yes());
+    stranger["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!("another");
+    said.push(refuse(&mut server, stranger));
+    assert_eq!(pending().len(), 1, "nothing of that has decided anything");
+    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
+    assert_eq!(facts(&answer)["approved"], false, "{answer}");
+    // A denial is not undone by coming again.
+    said.push(refuse(&mut server, again(&wanted, &state, yes())));
+    said.dedup();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(records("approval.decided").len(), 1);
+}
+
+/// claim: [APR-7]
+#[test]
+fn the_state_of_another_server_is_none() {
+    let mut first = Server::silent(serve("60"));
+    let wanted = json!({"domain": "a.example.com"});
+    let (_, state) = question(&mut first, &wanted);
+    let mut second = Server::silent(serve("60"));
+    let answer = second.ask("tools/call", again(&wanted, &state, accept("once")));
+    assert_eq!(facts(&answer)["code"], "invalid_argument", "{answer}");
+}
+
+/// claim: [APR-3]
+#[test]
+fn a_client_that_comes_back_too_late_is_told_that_it_was_denied() {
+    let mut server = Server::silent(serve("1"));
+    let wanted = json!({"domain": "a.example.com"});
+    let (_, state) = question(&mut server, &wanted);
+    assert!(crate::client::within(super::PATIENCE, || records(
+        "approval.decided"
+    )
+    .len()
+        == 1));
+    let answer = server.ask("tools/call", again(&wanted, &state, accept("once")));
+    assert_eq!(facts(&answer)["approved"], false, "{answer}");
+    assert!(
+        facts(&answer)["decided_by"]
+            .as_str()
+            .unwrap()
+            .contains("its time was up"),
+        "{answer}"
+    );
+}
