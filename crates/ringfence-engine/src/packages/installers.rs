@@ -285,12 +285,14 @@ fn read<T: for<'a> Deserialize<'a>>(workspace: BorrowedFd<'_>, path: &str) -> io
 }
 
 /// Words by which the installers say that they reached nobody.
-const UNREACHABLE: [&str; 9] = [
+const UNREACHABLE: [&str; 11] = [
     "NewConnectionError",
     "Failed to establish a new connection",
     "ConnectTimeoutError",
     "ReadTimeoutError",
     "SSLError",
+    "Connection aborted",
+    "ECONNRESET",
     "ENOTFOUND",
     "ECONNREFUSED",
     "EAI_AGAIN",

@@ -22,7 +22,7 @@ const COMMANDS: [(&str, &str); 20] = [
     ("`validate: \"strict\"`", "`--validate strict`"),
     ("`allowed_imports`", "`--allow-import`"),
     ("`allowed_domains`", "`--allow`"),
-    ("`request_egress`", "`ringfence egress`"),
+    ("`request_egress`", "`--allow`"),
     ("`validate_code`", "`ringfence validate`"),
 ];
 

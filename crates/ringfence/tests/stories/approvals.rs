@@ -3,12 +3,17 @@
 mod attacks;
 mod stateless;
 
-use crate::client::{Server, ringfence, state_dir, within};
+use crate::client::{Server, binary, ringfence, state_dir, within};
+use rustix::{
+    fs::{Mode, OFlags},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
 use serde_json::{Value, json};
 use std::{
-    io::{BufRead, BufReader, Write},
+    fs::File,
+    io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -204,9 +209,13 @@ fn a_session_can_have_a_host_for_itself_until_it_ends() {
         "tools/call",
         json!({"name": "terminate_session", "arguments": {"session_id": session}}),
     );
-    let denied = server.answered(id);
+    // Either may be answered first.
+    let (denied, before) = server.await_answer(id);
+    let denied = &denied["result"]["structuredContent"];
     assert_eq!(denied["approved"], false, "{denied}");
-    server.answered(ended);
+    if !before.iter().any(|message| message["id"] == json!(ended)) {
+        server.answered(ended);
+    }
     let gone = server.facts(
         "request_egress",
         json!({"domain": "c.example.com", "session_id": session}),
@@ -377,4 +386,119 @@ fn whoever_watches_is_told_of_each_request_and_of_its_end_also_of_servers_that_s
     one_pending();
     server.hang_up();
     assert!(server.ended_within(PATIENCE));
+}
+
+/// `ringfence approvals watch` before somebody who can type.
+struct Watcher {
+    child: Child,
+    keyboard: File,
+    told: String,
+}
+
+impl Watcher {
+    fn new() -> Self {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let terminal = rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        // A process in the background of its terminal is not asked.
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait"])
+            .arg(binary())
+            .args(["approvals", "watch"])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("NO_COLOR", "1")
+            .env("RINGFENCE_STATE_DIR", state_dir());
+        let child = command
+            .stdin(terminal.try_clone().unwrap())
+            .stdout(Stdio::null())
+            .stderr(terminal)
+            .spawn();
+        Self {
+            child: child.unwrap(),
+            keyboard: File::from(controller),
+            told: String::new(),
+        }
+    }
+
+    /// Reads until this stands there; what came before is forgotten.
+    fn sees(&mut self, text: &str) -> String {
+        let mut chunk = [0; 4096];
+        while !self.told.contains(text) {
+            let count = self.keyboard.read(&mut chunk).unwrap();
+            self.told += &String::from_utf8_lossy(&chunk[..count]);
+        }
+        let end = self.told.find(text).unwrap() + text.len();
+        self.told.drain(..end).collect()
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Ctrl-C, as who watches ends it.
+        drop(self.keyboard.write_all(b"\x03"));
+        drop(self.child.wait());
+    }
+}
+
+/// Time to read the question: an answer that comes sooner is none.
+const READING: Duration = Duration::from_millis(600);
+
+#[test]
+fn a_person_who_watches_is_asked_about_one_request_after_the_other() {
+    let mut server = without_dialogue("60");
+    // An answer that needs the engine: its socket is there.
+    assert_eq!(server.execute("shell", "true")["success"], true);
+    let mut watcher = Watcher::new();
+    watcher.sees("Ctrl-C ends this");
+    let first = server.send("tools/call", egress("a.example.com"));
+    let shown = watcher.sees("N: no] ");
+    assert!(
+        shown.contains("host: a.example.com") && !shown.contains("for the session"),
+        "{shown}"
+    );
+    let second = server.send("tools/call", egress("b.example.com"));
+    assert!(within(PATIENCE, || pending().len() == 2));
+    std::thread::sleep(READING);
+    // Two lines at once: the second was typed before its question was there.
+    watcher.types("y\ny\n");
+    let shown = watcher.sees("N: no] ");
+    assert!(
+        shown.contains("approved (once), by cli") && shown.contains("host: b.example.com"),
+        "{shown}"
+    );
+    assert_eq!(server.answered(first)["approved"], true);
+    std::thread::sleep(READING);
+    assert_eq!(pending().len(), 1, "nobody has answered that");
+    watcher.types("what\n");
+    watcher.sees("N: no] ");
+    std::thread::sleep(READING);
+    watcher.types("\n");
+    watcher.sees("denied, by cli");
+    assert_eq!(server.answered(second)["approved"], false);
+
+    // One that is decided elsewhere is asked no more, and what is typed then answers nothing.
+    let third = server.send("tools/call", egress("c.example.com"));
+    watcher.sees("N: no] ");
+    let (code, text) = told(&["deny", one_pending()["id"].as_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    watcher.sees("is denied by cli");
+    assert_eq!(server.answered(third)["approved"], false);
+    watcher.types("y\n");
+    let fourth = server.send("tools/call", egress("d.example.com"));
+    watcher.sees("N: no] ");
+    watcher.types("a\n");
+    watcher.sees("N: no] ");
+    assert_eq!(pending().len(), 1, "it was typed too soon");
+    std::thread::sleep(READING);
+    watcher.types("a\n");
+    watcher.sees("approved for the namespace until");
+    assert_eq!(server.answered(fourth)["scope"], "namespace");
 }
