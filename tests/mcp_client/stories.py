@@ -168,7 +168,7 @@ async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
 # claim: [TIER-3]
 async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
-        "allowed_domains": ["example.com"], "use_container": True,
+        "use_container": True, "backend": "docker",
     }
     for name, value in wanted.items():
         error = await refusal(server, {"code": "pass", name: value})
