@@ -2,7 +2,7 @@
 
 mod domains;
 
-pub(crate) use domains::again;
+pub(crate) use domains::{again, gives};
 
 use crate::{
     egress, imports,

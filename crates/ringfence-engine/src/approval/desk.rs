@@ -110,21 +110,7 @@ impl Approvals {
                 desk.note_asked(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
-            Entered::Decided(decision) => {
-                let mut details = json!({"kind": ask.kind.name(), "what": ask.kind.what()});
-                let outcome = match decision.verdict {
-                    Verdict::Approved(scope) => {
-                        details["standing"] = json!(scope);
-                        Outcome::Ok
-                    }
-                    Verdict::Denied(why) => {
-                        details["why"] = json!(why.as_str());
-                        Outcome::Denied
-                    }
-                };
-                desk.note_asked(&ask, outcome, details).await?;
-                Ok(Waiting::decided_already(decision))
-            }
+            Entered::Decided(decision) => self.given(&ask, decision).await,
             Entered::Refused(error) => {
                 let details =
                     json!({"kind": ask.kind.name(), "what": ask.kind.what(), "code": error.code.as_str()});
@@ -132,6 +118,23 @@ impl Approvals {
                 Err(error)
             }
         }
+    }
+
+    /// The same of what nobody has to be asked: it is decided already.
+    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
+        let mut details = json!({"kind": ask.kind.name(), "what": ask.kind.what()});
+        let outcome = match decision.verdict {
+            Verdict::Approved(scope) => {
+                details["standing"] = json!(scope);
+                Outcome::Ok
+            }
+            Verdict::Denied(why) => {
+                details["why"] = json!(why.as_str());
+                Outcome::Denied
+            }
+        };
+        self.desk.note_asked(ask, outcome, details).await?;
+        Ok(Waiting::decided_already(decision))
     }
 
     /// Decides a request. `digest` says what whoever decides has seen.

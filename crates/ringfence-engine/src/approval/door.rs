@@ -5,9 +5,12 @@ use super::{
     waiting::{ApprovalWatch, Waiting},
     words::{Answer, ApprovalRequest, Decision},
 };
-use crate::engine::{Caller, Engine};
+use crate::{
+    engine::{Caller, Engine},
+    policy,
+};
 use ringfence_egress::{Pattern, Rule};
-use ringfence_types::{Namespace, RequestError, SessionId};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId, Tier};
 use std::time::Duration;
 
 /// A host that programs are to reach.
@@ -45,7 +48,8 @@ fn sentence(text: &str) -> String {
 }
 
 impl Engine {
-    /// Asks a person whether programs may reach a host. It is put on record before anybody is asked.
+    /// Asks a person whether programs may reach a host, where the operator's configuration does not say yes already. It is put
+    /// on record before anybody is asked.
     pub async fn request_egress(&self, caller: &Caller, wish: EgressWish) -> Result<Waiting, RequestError> {
         let house = self.house();
         let rule = egress_rule(&wish.domain)?;
@@ -53,13 +57,27 @@ impl Engine {
             house.sessions.find(&wish.namespace, session)?;
         }
         let ask = Ask {
-            kind: Kind::Egress { rule },
+            kind: Kind::Egress { rule: rule.clone() },
             namespace: wish.namespace,
             session: wish.session,
             execution: None,
             caller: caller.clone(),
             reason: wish.reason,
         };
+        let policy = house.policy();
+        if policy.egress.tier != Tier::Full {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                format!(
+                    "in the tier `{}` no program has a way out, so nobody is asked.",
+                    policy.egress.tier
+                ),
+                "It needs a network namespace of its own: the tier `full` has one.",
+            ));
+        }
+        if policy::gives(&policy.egress, &ask.namespace, &rule) {
+            return house.approvals.given(&ask, Decision::by_configuration()).await;
+        }
         house.approvals.ask(ask).await
     }
 

@@ -139,6 +139,15 @@ impl Decision {
         }
     }
 
+    /// The operator has allowed it beforehand, to all of the namespace.
+    pub(super) fn by_configuration() -> Self {
+        Self {
+            verdict: Verdict::Approved(Scope::Namespace),
+            decided_by: "the operator's configuration".to_owned(),
+            expires_unix_ms: None,
+        }
+    }
+
     pub(super) fn denied(why: DeniedBy) -> Self {
         Self {
             verdict: Verdict::Denied(why),

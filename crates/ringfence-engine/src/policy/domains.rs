@@ -72,6 +72,11 @@ fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> R
     Rules::new(all.collect()).unwrap_or_default()
 }
 
+/// Does the operator let a namespace reach it without anybody's being asked.
+pub(crate) fn gives(policy: &EgressPolicy, namespace: &Namespace, rule: &Rule) -> bool {
+    given(policy, &Approved::default(), namespace).cover(rule)
+}
+
 fn parse(names: &std::collections::BTreeSet<String>) -> Result<Rules, RequestError> {
     Rules::parse(names).map_err(|error: RulesError| {
         RequestError::invalid(format!("allowed_domains: {error}."), sentence(&error.hint()))
@@ -89,6 +94,14 @@ fn sentence(text: &str) -> String {
 }
 
 fn denied(rule: &Rule, given: &Rules) -> RequestError {
+    if rule.is_network() {
+        return RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("`{rule}` is an address, which `allowed_domains` cannot name."),
+            "Name hosts; or leave `allowed_domains` out, which gives all that the operator lets this namespace reach, \
+             addresses among it.",
+        );
+    }
     let may = match given.iter().len() {
         0 => "it may reach nobody".to_owned(),
         count => {
@@ -162,7 +175,12 @@ mod tests {
         ] {
             let refused = ask(namespace, &only(&[name])).unwrap_err();
             assert_eq!(refused.code, ErrorCode::PolicyDenied, "{name}");
-            assert!(refused.hint.contains("egress.allow"), "{refused}");
+            let hint = if name.starts_with("10.") {
+                "Name hosts"
+            } else {
+                "egress.allow"
+            };
+            assert!(refused.hint.contains(hint), "{refused}");
         }
         assert_eq!(ask("team-a", &only(&["GET api.test/v1/users"])).unwrap().len(), 1);
         let nonsense = ask("default", &only(&["https://x.example.com/"])).unwrap_err();

@@ -388,6 +388,37 @@ fn whoever_watches_is_told_of_each_request_and_of_its_end_also_of_servers_that_s
     assert!(server.ended_within(PATIENCE));
 }
 
+#[test]
+fn nobody_is_asked_what_the_configuration_has_answered_or_what_an_answer_would_not_change() {
+    let mut command = serve("60");
+    command.env("RINGFENCE_EGRESS_ALLOW", "*.example.com; other=only.example.org");
+    let mut server = Server::of(command);
+    let given = server.facts("request_egress", json!({"domain": "api.example.com"}));
+    assert_eq!(
+        (&given["approved"], &given["scope"], &given["decided_by"]),
+        (
+            &json!(true),
+            &json!("namespace"),
+            &json!("the operator's configuration")
+        ),
+        "{given}"
+    );
+    assert_eq!(records("approval.requested")[0]["outcome"], "ok");
+    // What it gives to others, or on other ports, is asked for.
+    for domain in ["only.example.org", "api.example.com:8443"] {
+        let id = server.send("tools/call", egress(domain));
+        let (code, text) = told(&["deny", one_pending()["id"].as_str().unwrap()]);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(server.answered(id)["approved"], false, "{domain}");
+    }
+    drop(server);
+    let mut command = serve("60");
+    command.env("RINGFENCE_FLOOR", "landlock");
+    let mut server = Server::of(command);
+    let refused = server.facts("request_egress", json!({"domain": "api.example.com"}));
+    assert_eq!(refused["code"], "unsupported_argument", "{refused}");
+}
+
 /// `ringfence approvals watch` before somebody who can type.
 struct Watcher {
     child: Child,
