@@ -4,7 +4,7 @@ use crate::{
     Destination, Happened, Host, HostName, Names, RefusalRule, Rules, Who,
     carried::Carried,
     dial::dial,
-    outside::Outside,
+    outside::{CONNECTIONS_MAX, Outside},
     pace::Pace,
     refusal::Refusal,
     traffic::{End, Heard, Report},
@@ -25,6 +25,10 @@ use tokio::{
 /// Events that are told at once, and how many a second after that; the others are only counted.
 const EVENTS_BURST: u32 = 1000;
 const EVENTS_PER_SECOND: u32 = 200;
+
+/// Names of settings, for hints.
+const PER_NAMESPACE: &str = "egress.connections_per_namespace";
+const SPENT: &str = "have the operator raise `egress.sent_mb` or `egress.received_mb`";
 
 /// Where events go.
 pub type Tell = Arc<dyn Fn(Happened) + Send + Sync>;
@@ -65,6 +69,7 @@ pub(crate) enum Way {
 pub(crate) struct Seat {
     _of_sandbox: OwnedSemaphorePermit,
     _of_namespace: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// An open connection to the outside.
@@ -122,21 +127,27 @@ impl Border {
     /// A seat for a connection, or the refusal.
     pub(crate) fn seat(&self) -> Result<Seat, Refusal> {
         let limits = self.outside.limits();
-        let full = |how_many: usize, whose: &str| {
+        let full = |how_many: usize, whose: &str, setting: &str| {
             Refusal::plain(
                 RefusalRule::Limit,
                 format!("more than {how_many} connections of {whose} at once"),
-                "close connections that are done, or raise `egress.limits`",
+                &format!("close connections that are done, or have the operator raise `{setting}`"),
             )
         };
         let of_sandbox = self.seats.clone().try_acquire_owned();
-        let of_sandbox = of_sandbox.map_err(|_| full(limits.connections, "this sandbox"))?;
+        let of_sandbox =
+            of_sandbox.map_err(|_| full(limits.connections, "this sandbox", "egress.connections"))?;
         let of_namespace = self.seats_of_namespace.clone().try_acquire_owned();
-        let of_namespace =
-            of_namespace.map_err(|_| full(limits.connections_per_namespace, "this namespace"))?;
+        let of_namespace = of_namespace
+            .map_err(|_| full(limits.connections_per_namespace, "this namespace", PER_NAMESPACE))?;
+        let of_all = self.outside.seats_of_all().try_acquire_owned().map_err(|_| {
+            let what = format!("more than {CONNECTIONS_MAX} connections of this server's sandboxes at once");
+            Refusal::plain(RefusalRule::Limit, what, "try again later")
+        })?;
         Ok(Seat {
             _of_sandbox: of_sandbox,
             _of_namespace: of_namespace,
+            _of_all: of_all,
         })
     }
 
@@ -156,7 +167,7 @@ impl Border {
         }
         if !spent.told.swap(true, Ordering::Relaxed) {
             let what = format!("more than {most} bytes {said} by this sandbox");
-            self.refuse(&Refusal::plain(RefusalRule::Limit, what, "raise `egress.limits`"));
+            self.refuse(&Refusal::plain(RefusalRule::Limit, what, SPENT));
         }
         Err(io::Error::other(
             "the sandbox has moved all the bytes that it may",
@@ -213,7 +224,7 @@ impl Border {
         // With nothing left to spend there is nothing to say, and nobody to disturb.
         if self.spend(Way::Out, 0).is_err() || self.spend(Way::Back, 0).is_err() {
             let what = format!("{to}: this sandbox has moved all the bytes that it may");
-            return Err(Refusal::of(RefusalRule::Limit, to, what, "raise `egress.limits`"));
+            return Err(Refusal::of(RefusalRule::Limit, to, what, SPENT));
         }
         if let Host::Name(name) = &to.host {
             // A name that is resolved leaves as one, so wildcards have their limits here too.

@@ -333,12 +333,7 @@ fn not_tls(to: &Destination, what: &str) -> Refusal {
 
 fn slow(to: &Destination, limit: Duration) -> Refusal {
     let what = format!("{to}: its ClientHello took longer than {} s", limit.as_secs_f64());
-    Refusal::of(
-        RefusalRule::Limit,
-        to,
-        what,
-        "send it in one go, or raise `egress.limits`",
-    )
+    Refusal::of(RefusalRule::Limit, to, what, "send it in one go")
 }
 
 /// Notes why, and tells the program in its own protocol where that is known.

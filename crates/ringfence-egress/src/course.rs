@@ -103,22 +103,30 @@ impl Course {
             let idle = moved + limits.idle;
             let now = Instant::now();
             if now >= end {
-                return self.limit(limits.connection_time, "it has lasted");
+                return self.limit(
+                    limits.connection_time,
+                    "it has lasted",
+                    "egress.connection_seconds",
+                );
             }
             if now >= idle {
-                return self.limit(limits.idle, "nothing has moved on it for");
+                return self.limit(limits.idle, "nothing has moved on it for", "egress.idle_seconds");
             }
             sleep_until(idle.min(end)).await;
         }
     }
 
-    fn limit(&self, time: Duration, why: &str) -> Refusal {
+    fn limit(&self, time: Duration, why: &str, setting: &str) -> Refusal {
         let to = match self.act() {
             Act::Waiting => "a connection".to_owned(),
             Act::Opening(to) | Act::Passing(to) | Act::Asking { to, .. } => format!("the connection to {to}"),
         };
         let what = format!("{to} was closed: {why} {} s", time.as_secs_f64());
-        Refusal::plain(RefusalRule::Limit, what, "raise `egress.limits`")
+        Refusal::plain(
+            RefusalRule::Limit,
+            what,
+            &format!("have the operator raise `{setting}`"),
+        )
     }
 
     /// Looks at the rules whenever they change.

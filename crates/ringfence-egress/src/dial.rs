@@ -43,7 +43,10 @@ pub(crate) async fn dial(
             // Where the operator has named the service, or the address and its port, it may be a private one.
             let named = outside.may_be_private(name, to.port);
             judged(to, found, |address| {
-                named || outside.may_be_dialled(address, to.port) || rules.address(address, to.port).is_ok()
+                // A name never makes a metadata service of this machine reachable; its address, named by itself, does.
+                (named && Reach::of(address) != Reach::Metadata)
+                    || outside.may_be_dialled(address, to.port)
+                    || rules.address(address, to.port).is_ok()
             })?
         }
     };

@@ -6,6 +6,7 @@ use crate::{
     border::{Border, Seat},
     connection::{by_proxy, carry},
     course::{Course, opened},
+    pace::Pace,
     refusal::Refusal,
     tunnel::reset,
     wire::Client,
@@ -28,6 +29,13 @@ use tokio::{
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// So many connections are welcomed at once, and so many a second after that; others wait in the kernel. Each costs this
+/// process about what it costs the sandbox, whose share of the processors it does not count against.
+const WELCOMES_BURST: u32 = 500;
+const WELCOMES_PER_SECOND: u32 = 500;
+/// Until it is looked again whether there is one left.
+const BREATH: Duration = Duration::from_millis(10);
+
 /// What a door is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -46,6 +54,7 @@ pub(crate) async fn serve(
 ) {
     let mut connections = JoinSet::new();
     let mut pause = PAUSE_FIRST;
+    let mut pace = Pace::new(WELCOMES_BURST, WELCOMES_PER_SECOND);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -55,6 +64,9 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, _)) => {
                 pause = PAUSE_FIRST;
+                while !pace.allows() {
+                    sleep(BREATH).await;
+                }
                 match border.seat() {
                     Ok(seat) => drop(connections.spawn(welcome(door, stream, border.clone(), seat))),
                     Err(full) => {

@@ -156,11 +156,7 @@ fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper::Error>, h
                     "a request was refused: its head took longer than {} s",
                     hello.as_secs_f64()
                 );
-                Refusal::plain(
-                    RefusalRule::Limit,
-                    what,
-                    "send it in one go, or raise `egress.limits`",
-                )
+                Refusal::plain(RefusalRule::Limit, what, "send it in one go")
             }
             _ => return,
         }

@@ -44,11 +44,16 @@ pub struct OutsideSettings {
     pub limits: Limits,
 }
 
+/// Connections that all sandboxes of a server have open at once: each takes two descriptors and up to 256 KiB of it.
+pub const CONNECTIONS_MAX: usize = 2048;
+
 /// What is shared by all sandboxes of a server.
 pub struct Outside {
     resolver: Resolver,
     private: Rules,
     limits: Limits,
+    /// Of all namespaces together.
+    seats_of_all: Arc<Semaphore>,
     /// One for each namespace that has a sandbox with a way out.
     namespaces: Mutex<HashMap<Namespace, Weak<Semaphore>>>,
 }
@@ -91,6 +96,7 @@ impl Outside {
             resolver: Resolver::new(&settings.resolvers).map_err(OutsideError::Resolver)?,
             private: Rules::new(settings.private).map_err(OutsideError::Private)?,
             limits: settings.limits,
+            seats_of_all: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             namespaces: Mutex::new(HashMap::new()),
         }))
     }
@@ -111,6 +117,11 @@ impl Outside {
     /// Whether the operator has named this address, or its network, as one that services may have.
     pub(crate) fn may_be_dialled(&self, address: IpAddr, port: u16) -> bool {
         self.private.address(address, port).is_ok()
+    }
+
+    /// The seats that all sandboxes share.
+    pub(crate) fn seats_of_all(&self) -> Arc<Semaphore> {
+        self.seats_of_all.clone()
     }
 
     /// The seats that the sandboxes of a namespace share.

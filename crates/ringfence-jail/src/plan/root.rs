@@ -5,6 +5,7 @@ use super::{Identity, Tree};
 use crate::{
     Host, HostWorkspace, JailSpec, PACKAGES, Program,
     host::{Node, SystemPath},
+    way_out::GATEWAY,
 };
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
@@ -92,9 +93,6 @@ pub enum Shown {
     /// is whole can be seen (`mount_too_revealing`).
     All,
 }
-
-/// Of every sandbox, since a claim may bring the way out. Without one there is no route to it.
-const RESOLV_CONF: &str = "nameserver 198.18.0.1\noptions timeout:5 attempts:2\n";
 
 /// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
 /// so that a file that a later kernel adds is hidden until somebody decides otherwise.
@@ -256,7 +254,11 @@ impl Root {
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
-        self.text("/etc/resolv.conf", RESOLV_CONF);
+        // Of every sandbox, since a claim may bring the way out. Without one there is no route to it.
+        self.text(
+            "/etc/resolv.conf",
+            &format!("nameserver {GATEWAY}\noptions timeout:5 attempts:2\n"),
+        );
         self.text(
             "/etc/protocols",
             "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n",
