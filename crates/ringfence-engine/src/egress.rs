@@ -1,10 +1,13 @@
 //! The way out that one request has been given: its sockets, its rules as they are now, and what was done with it.
 
+mod veil;
+
 use crate::{
     backend::RawOutcome,
     engine::House,
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
+    secrets::SecretLease,
 };
 use ringfence_egress::{Happened, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Who};
 use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
@@ -12,9 +15,11 @@ use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError
 use serde_json::{Value, json};
 use std::{
     io,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
 };
 use tokio::sync::watch;
+use veil::Veil;
 
 /// Hosts that stand in one record.
 const RECORDED_MAX: usize = 32;
@@ -42,6 +47,7 @@ pub(crate) struct EgressLease {
     /// While it is held, a change of the rules reaches it.
     terms: Arc<Terms>,
     lease: Lease,
+    veil: Veil,
 }
 
 /// What the claim of a sandbox with these rules brings; none: it has no way out.
@@ -50,7 +56,7 @@ pub(crate) fn way_out(rules: &Rules) -> Option<WayOut> {
         return None;
     }
     Some(WayOut {
-        ports: rules.ports().into_iter().take(PORTS_MAX).collect(),
+        ports: rules.ports().into_iter().collect(),
         networks: rules
             .networks()
             .map(|network| (network.network(), network.prefix_len()))
@@ -152,18 +158,19 @@ pub(crate) fn open_for_installer(
 /// Begins to serve the sockets of a sandbox, if it has any. `id` is the execution's, or the session's.
 pub(crate) fn open_for(
     house: &Arc<House>,
-    grant: &Grant,
+    (grant, lease): (&Grant, &SecretLease),
     who: (&str, Option<&SessionId>),
     sockets: Option<WayOutSockets>,
 ) -> Result<Option<EgressLease>, RequestError> {
     sockets
-        .map(|sockets| open(house, grant, who, sockets))
+        .map(|sockets| open(house, grant, Veil::of(lease), who, sockets))
         .transpose()
 }
 
 fn open(
     house: &Arc<House>,
     grant: &Grant,
+    veil: Veil,
     (id, session): (&str, Option<&SessionId>),
     sockets: WayOutSockets,
 ) -> Result<EgressLease, RequestError> {
@@ -181,14 +188,14 @@ fn open(
         id: id.to_owned(),
     };
     let sockets = sockets_of(sockets);
-    let tell = teller(house, id, &request.namespace);
+    let tell = teller(house, id, &request.namespace, veil.clone());
     let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), tell)
         .map_err(|error| fault(&error))?;
     house.egress.open().push(Arc::downgrade(&terms));
     house.egress.listen(house);
     // The rules may have changed since the grant was made.
     house.egress.refresh(house);
-    Ok(EgressLease { terms, lease })
+    Ok(EgressLease { terms, lease, veil })
 }
 
 fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestError> {
@@ -233,24 +240,31 @@ fn fault(error: &io::Error) -> RequestError {
 }
 
 /// Tells the bus what happens as it happens.
-fn teller(house: &Arc<House>, id: &str, namespace: &Namespace) -> Arc<dyn Fn(Happened) + Send + Sync> {
+fn teller(
+    house: &Arc<House>,
+    id: &str,
+    namespace: &Namespace,
+    veil: Veil,
+) -> Arc<dyn Fn(Happened) + Send + Sync> {
     let (house, id, namespace) = (Arc::downgrade(house), id.to_owned(), namespace.clone());
     Arc::new(move |happened| {
         if let Some(house) = house.upgrade() {
             house.meters.count_egress(&happened);
-            house.bus.tell(namespace.as_str(), Some(&id), event(happened));
+            house
+                .bus
+                .tell(namespace.as_str(), Some(&id), event(happened, &veil));
         }
     })
 }
 
 /// The same in the words of events.
-fn event(happened: Happened) -> EventKind {
+fn event(happened: Happened, veil: &Veil) -> EventKind {
     let to = |host, port| EgressFacts {
         host,
         port,
         ..EgressFacts::default()
     };
-    match happened {
+    let mut event = match happened {
         Happened::Connected { name, port, address } => EventKind::EgressConnected(EgressFacts {
             address: Some(address),
             ..to(Some(name), Some(port))
@@ -292,8 +306,16 @@ fn event(happened: Happened) -> EventKind {
             hint: Some(hint).filter(|hint| !hint.is_empty()),
             ..to(host, port)
         }),
-        Happened::Untold { count } => EventKind::EgressUntold { count },
+        Happened::Untold { count } => return EventKind::EgressUntold { count },
+    };
+    if let EventKind::EgressConnected(facts)
+    | EventKind::EgressClosed(facts)
+    | EventKind::EgressRequest(facts)
+    | EventKind::EgressRefused(facts) = &mut event
+    {
+        veil.over_facts(facts);
     }
+    event
 }
 
 impl EgressLease {
@@ -309,13 +331,22 @@ impl EgressLease {
     }
 
     /// Listens at more ports.
-    pub(crate) fn add_ports(&self, ports: Vec<(u16, std::os::fd::OwnedFd)>) -> Result<(), RequestError> {
+    pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<(), RequestError> {
         self.lease.add_ports(ports).map_err(|error| fault(&error))
     }
 
     /// What was done since somebody asked last.
     pub(crate) fn report(&self) -> Traffic {
-        self.lease.take_report()
+        let mut traffic = self.lease.take_report();
+        self.veil.over_traffic(&mut traffic);
+        traffic
+    }
+
+    /// Cuts what is still open, and says the same.
+    async fn close(self) -> Traffic {
+        let mut traffic = self.lease.close().await;
+        self.veil.over_traffic(&mut traffic);
+        traffic
     }
 }
 
@@ -349,7 +380,7 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome, rules: &Rule
 /// The end of a run's way out.
 pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome, grant: &Grant) -> Reached {
     let traffic = match lease {
-        Some(lease) => Some(lease.lease.close().await),
+        Some(lease) => Some(lease.close().await),
         None => None,
     };
     Reached::of(traffic, raw.ending.usage.unrouted, grant)

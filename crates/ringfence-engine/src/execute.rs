@@ -155,7 +155,7 @@ async fn run(
     };
     let around = (layout, &workspace);
     let (mut started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
-    let way_out = egress::open_for(house, &grant, (id, None), started.take_sockets())?;
+    let way_out = egress::open_for(house, (&grant, &lease), (id, None), started.take_sockets())?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),

@@ -212,7 +212,10 @@ impl<'a> Redaction<'a> {
 
     fn denials(&mut self, mut denials: Vec<Denial>) -> Vec<Denial> {
         self.is_cut = false;
-        denials.iter_mut().for_each(|denial| self.text(&mut denial.what));
+        for denial in &mut denials {
+            self.text(&mut denial.what);
+            self.text(&mut denial.hint);
+        }
         denials
     }
 }

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::{
     artifacts::Before,
-    egress,
     engine::{Caller, Engine, House},
     events::{EventKind, now_ms},
     execute::{self, Brought},
@@ -143,7 +142,7 @@ async fn make(
     let (mut started, isolation) =
         execute::start(house, (layout, &lent), &grant, &brought, cancelled).await?;
     drop(lent);
-    let lease_out = egress::open_for(house, &grant, (id.as_str(), Some(id)), started.take_sockets())?;
+    let way_out = WayOut::begin(house, &grant, &lease, (id, started.take_sockets()))?;
     let mut parts = started.into_parts();
     let doors = parts.doors.take().ok_or_else(|| not_begun(parts.early))?;
     let mut interpreter = Interpreter::attach(parts)?;
@@ -175,7 +174,7 @@ async fn make(
         has_call: AtomicBool::new(false),
         usage: Mutex::default(),
         packages: Mutex::new(Shown::new(grant.request().packages.clone(), packages)),
-        way_out: Mutex::new(WayOut::new(lease_out, &grant)),
+        way_out: Mutex::new(way_out),
         line: Arc::new(Semaphore::new(1)),
         jobs,
         events: interpreter.events(),

@@ -6,12 +6,14 @@ use crate::{
     egress::{self, EgressLease},
     engine::House,
     policy::Grant,
+    secrets::SecretLease,
 };
 use ringfence_egress::Traffic;
-use ringfence_jail::{Opening, WayOutSockets};
-use ringfence_types::RequestError;
+use ringfence_jail::{self as jail, Opening, WayOutSockets};
+use ringfence_types::{ErrorCode, RequestError, SessionId};
 use std::{
     collections::BTreeSet,
+    net::IpAddr,
     sync::{Arc, MutexGuard, PoisonError},
 };
 use tokio::sync::oneshot;
@@ -22,16 +24,52 @@ pub(crate) struct WayOut {
     lease: Option<EgressLease>,
     /// At which connections are accepted.
     ports: BTreeSet<u16>,
+    /// Addresses that are delivered to it, beside those that stand for names.
+    networks: BTreeSet<(IpAddr, u8)>,
 }
 
 impl WayOut {
-    /// With the sandbox.
-    pub(super) fn new(lease: Option<EgressLease>, grant: &Grant) -> Self {
-        let ports = egress::way_out(grant.reaches()).map(|way| way.ports.into_iter().collect());
-        Self {
-            ports: ports.filter(|_| lease.is_some()).unwrap_or_default(),
-            lease,
+    /// With the sandbox, whose sockets these are; none: its rules have named nobody.
+    pub(super) fn begin(
+        house: &Arc<House>,
+        grant: &Grant,
+        lease: &SecretLease,
+        (id, sockets): (&SessionId, Option<WayOutSockets>),
+    ) -> Result<Self, RequestError> {
+        let mut open = Self {
+            lease: egress::open_for(house, (grant, lease), (id.as_str(), Some(id)), sockets)?,
+            ..Self::default()
+        };
+        if let Some(way) = egress::way_out(grant.reaches()).filter(|_| open.lease.is_some()) {
+            open.opened(&way);
         }
+        Ok(open)
+    }
+
+    fn opened(&mut self, way: &jail::WayOut) {
+        self.ports.extend(&way.ports);
+        self.networks.extend(&way.networks);
+    }
+
+    /// What of this is not open yet.
+    fn lacks(&self, way: jail::WayOut) -> Result<jail::WayOut, RequestError> {
+        let jail::WayOut {
+            mut ports,
+            mut networks,
+        } = way;
+        ports.retain(|port| !self.ports.contains(port));
+        networks.retain(|network| !self.networks.contains(network));
+        if self.ports.len() + ports.len() > jail::PORTS_MAX {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!(
+                    "rules for this session have named more than {} different ports.",
+                    jail::PORTS_MAX
+                ),
+                "Make a session, with `allowed_domains` that name the hosts that it needs.",
+            ));
+        }
+        Ok(jail::WayOut { ports, networks })
     }
 }
 
@@ -40,20 +78,16 @@ pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant)
     if let Some(lease) = &lock(live).lease {
         lease.set_once(house, grant.once());
     }
-    let Some(mut way) = egress::way_out(grant.reaches()) else {
+    let Some(way) = egress::way_out(grant.reaches()) else {
         return Ok(());
     };
-    let opening = {
+    let (opening, way) = {
         let open = lock(live);
-        way.ports.retain(|port| !open.ports.contains(port));
+        let way = open.lacks(way)?;
         match &open.lease {
-            Some(_) if way.ports.is_empty() => return Ok(()),
-            Some(_) => {
-                way.ports
-                    .truncate(ringfence_jail::PORTS_MAX.saturating_sub(open.ports.len()));
-                Opening::More
-            }
-            None => Opening::First,
+            Some(_) if way.ports.is_empty() && way.networks.is_empty() => return Ok(()),
+            Some(_) => (Opening::More, way),
+            None => (Opening::First, way),
         }
     };
     let (done, opened) = oneshot::channel();
@@ -66,10 +100,10 @@ pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant)
         None => {
             let sockets = WayOutSockets::from_descriptors(&way, sockets);
             let who = (live.id.as_str(), Some(&live.id));
-            open.lease = egress::open_for(house, grant, who, sockets)?;
+            open.lease = egress::open_for(house, (grant, &live.lease), who, sockets)?;
         }
     }
-    open.ports.extend(way.ports);
+    open.opened(&way);
     Ok(())
 }
 

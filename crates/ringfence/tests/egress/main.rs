@@ -47,6 +47,18 @@ fn every_client_reaches_what_is_named_and_nothing_else() {
     elsewhere("clients::the_table");
 }
 
+/// claim: [SEC-2]
+#[test]
+fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
+    elsewhere("live::a_secret_in_a_name_or_a_path_is_not_told");
+}
+
+/// claim: [NET-8]
+#[test]
+fn who_floods_its_way_out_keeps_nobody_else_waiting() {
+    elsewhere("live::a_flood_of_connections_keeps_nobody_else_from_an_answer");
+}
+
 /// claim: [NET-7]
 #[test]
 fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
