@@ -1,7 +1,7 @@
 //! One sandbox's border: what all its connections share. Who may sit down, what was spent, who is told.
 
 use crate::{
-    Destination, Happened, Host, HostName, Names, RefusalRule, Rules, Who,
+    Destination, Happened, Host, HostName, Inspection, Names, RefusalRule, Rules, Who,
     carried::Carried,
     dial::dial,
     outside::{CONNECTIONS_MAX, Outside},
@@ -38,6 +38,8 @@ pub(crate) struct Border {
     pub(crate) outside: Arc<Outside>,
     pub(crate) rules: watch::Receiver<Arc<Rules>>,
     pub(crate) report: Report,
+    /// What its TLS is read with, where it has to be.
+    pub(crate) inspection: Option<Arc<Inspection>>,
     who: Who,
     names: Mutex<Names>,
     tell: Tell,
@@ -83,6 +85,7 @@ impl Border {
         outside: &Arc<Outside>,
         who: Who,
         rules: watch::Receiver<Arc<Rules>>,
+        inspection: Option<Arc<Inspection>>,
         tell: Tell,
     ) -> Arc<Self> {
         let seats = Arc::new(Semaphore::new(
@@ -93,6 +96,7 @@ impl Border {
             outside: outside.clone(),
             rules,
             report: Report::default(),
+            inspection,
             who,
             names: Mutex::new(Names::default()),
             tell,

@@ -6,6 +6,7 @@ use crate::{
     border::{Upstream, Way},
     course::{Act, Course, Passage, opened, unread},
     http::{self, Next, linger},
+    inspect::{self, Meeting},
     refusal::Refusal,
     request::Front,
     tunnel::{self, Ends, Said, pass, pump, reset},
@@ -35,6 +36,8 @@ enum Onward {
     Bytes(Upstream),
     /// As requests; a connection that was opened for them already is used first.
     Requests(Option<Upstream>),
+    /// As requests inside TLS, which ends here.
+    Inspected(Meeting),
     /// Not at all: nothing was said.
     Nothing,
 }
@@ -99,6 +102,7 @@ pub(crate) async fn carry(course: Arc<Course>, mut client: Client, to: Destinati
             let next = http::serve(&course, client, Front::Straight(to), ready).await;
             joined(&course, next).await;
         }
+        Ok(Onward::Inspected(meeting)) => inspect::serve(&course, client, meeting).await,
         Ok(Onward::Nothing) => {}
         Err(stop) => turn_away(&course, &mut client.stream, stop).await,
     }
@@ -137,7 +141,10 @@ async fn approach(
         }
         Err(refusal) => return Err(Stop::reset(refusal)),
     };
-    if to.port != TLS_PORT && to.port != HTTP_PORT && passage == Passage::Free {
+    let inspection = course.border.inspection.as_ref();
+    let inspection = inspection.filter(|inspection| passage == Passage::Read || inspection.concerns(to));
+    let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || inspection.is_some();
+    if !is_known && passage == Passage::Free {
         let upstream = upstream(course, to, ready, Stop::reset).await?;
         return Ok(Onward::Bytes(upstream));
     }
@@ -146,27 +153,19 @@ async fn approach(
         Greeting::Nothing => Ok(Onward::Nothing),
         Greeting::Tls(hello) => {
             agrees(&hello, to).map_err(Stop::alert)?;
-            tls(course, to, passage, ready).await
+            // On the port of HTTP it may be that nothing is allowed at all; then that is the reason.
+            opened(&course.border.rules_now(), to).map_err(Stop::alert)?;
+            match inspection {
+                Some(inspection) => {
+                    let met = inspect::meet(course, inspection, to, &hello, ready).await;
+                    met.map(Onward::Inspected).map_err(Stop::alert)
+                }
+                None if passage == Passage::Read => Err(Stop::alert(unread(to))),
+                None => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
+            }
         }
         Greeting::Other if to.port == TLS_PORT => Err(Stop::reset(not_tls(to, "something that is not TLS"))),
         Greeting::Other => Ok(Onward::Requests(ready)),
-    }
-}
-
-/// TLS for the right host. The one place to decide between passing it on and reading it.
-async fn tls(
-    course: &Arc<Course>,
-    to: &Destination,
-    passage: Passage,
-    ready: Option<Upstream>,
-) -> Result<Onward, Stop> {
-    match passage {
-        Passage::Free => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
-        Passage::Read => {
-            // On the port of HTTP it may be that nothing is allowed at all; then that is the reason.
-            opened(&course.border.rules_now(), to).map_err(Stop::alert)?;
-            Err(Stop::alert(unread(to)))
-        }
     }
 }
 

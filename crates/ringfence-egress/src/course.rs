@@ -8,8 +8,9 @@ use crate::{
     refusal::{Refusal, shown},
 };
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,6 +24,8 @@ pub(crate) struct Course {
     /// When something moved last, in milliseconds since it began.
     moved: AtomicU64,
     act: Mutex<Act>,
+    /// So many were answered, or are, where several are at once.
+    requests: AtomicU64,
 }
 
 /// What it is doing, as far as rules care.
@@ -43,6 +46,27 @@ pub(crate) enum Act {
         /// Its path and query.
         target: String,
     },
+    /// Requests to one host are being answered, several at once.
+    Answering {
+        /// Whom.
+        to: Destination,
+        /// Method and target of each, by its number.
+        asked: BTreeMap<u64, (String, String)>,
+    },
+}
+
+/// One of the requests that are being answered; dropping it says that it was.
+pub(crate) struct Asked {
+    course: Arc<Course>,
+    number: u64,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Act::Answering { asked, .. } = &mut *self.course.now() {
+            asked.remove(&self.number);
+        }
+    }
 }
 
 impl Course {
@@ -52,6 +76,7 @@ impl Course {
             began: Instant::now(),
             moved: AtomicU64::new(0),
             act: Mutex::new(Act::Waiting),
+            requests: AtomicU64::new(0),
         })
     }
 
@@ -61,9 +86,32 @@ impl Course {
         self.moved.store(now, Ordering::Relaxed);
     }
 
+    fn now(&self) -> MutexGuard<'_, Act> {
+        self.act.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// It does something else from now on.
     pub(crate) fn does(&self, act: Act) {
-        *self.act.lock().unwrap_or_else(PoisonError::into_inner) = act;
+        *self.now() = act;
+    }
+
+    /// One more request to `to` is being answered, until what this gives is dropped.
+    pub(crate) fn asks(self: &Arc<Self>, to: &Destination, method: &str, target: &str) -> Asked {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let request = (method.to_owned(), target.to_owned());
+        match &mut *self.now() {
+            Act::Answering { asked, .. } => drop(asked.insert(number, request)),
+            act => {
+                *act = Act::Answering {
+                    to: to.clone(),
+                    asked: BTreeMap::from([(number, request)]),
+                };
+            }
+        }
+        Asked {
+            course: self.clone(),
+            number,
+        }
     }
 
     /// Bytes pass from now on that nobody reads, if the rules allow that. It is said first and looked at then, so that a
@@ -75,7 +123,7 @@ impl Course {
     }
 
     fn act(&self) -> Act {
-        self.act.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now().clone()
     }
 
     /// Runs `work` for as long as it may. What it holds is dropped with it, its sockets among that.
@@ -119,7 +167,9 @@ impl Course {
     fn limit(&self, time: Duration, why: &str, setting: &str) -> Refusal {
         let to = match self.act() {
             Act::Waiting => "a connection".to_owned(),
-            Act::Opening(to) | Act::Passing(to) | Act::Asking { to, .. } => format!("the connection to {to}"),
+            Act::Opening(to) | Act::Passing(to) | Act::Asking { to, .. } | Act::Answering { to, .. } => {
+                format!("the connection to {to}")
+            }
         };
         let what = format!("{to} was closed: {why} {} s", time.as_secs_f64());
         Refusal::plain(
@@ -155,6 +205,12 @@ fn allowed(rules: &Rules, act: &Act) -> Result<(), Refusal> {
             Passage::Read => Err(unread(to)),
         },
         Act::Asking { to, method, target } => asked(rules, to, method, target),
+        Act::Answering { to, asked: requests } => {
+            opened(rules, to)?;
+            requests
+                .values()
+                .try_for_each(|(method, target)| asked(rules, to, method, target))
+        }
     }
 }
 
@@ -194,8 +250,8 @@ pub(crate) fn unread(to: &Destination) -> Refusal {
     Refusal::of(
         RefusalRule::Request,
         to,
-        format!("{to}: its rules name methods or paths, and what is said inside TLS is not read here"),
-        &format!("a rule without method and path for `{to}`, or plain HTTP"),
+        format!("{to}: its rules name methods or paths, and what is said there is not read in this sandbox"),
+        &format!("a rule without method and path for `{to}`, or a sandbox that is made with this one"),
     )
 }
 

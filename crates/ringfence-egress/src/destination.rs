@@ -81,11 +81,12 @@ impl Destination {
         Ok(Self { host, port })
     }
 
-    /// How it is written in a `Host` header: without the port where that is HTTP's own.
-    pub(crate) fn authority(&self) -> String {
-        match self.port {
-            80 => self.host.bracketed(),
-            _ => self.to_string(),
+    /// How it is written in a `Host` header: without the port where that is the scheme's own.
+    pub(crate) fn authority(&self, own_port: u16) -> String {
+        if self.port == own_port {
+            self.host.bracketed()
+        } else {
+            self.to_string()
         }
     }
 }

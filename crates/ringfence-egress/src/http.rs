@@ -34,7 +34,7 @@ use tokio::{
 };
 
 /// A message has so many headers at most.
-const HEADERS_MAX: usize = 128;
+pub(crate) const HEADERS_MAX: usize = 128;
 /// After the last word so much is still read of an end that goes on talking, so that it gets to hear that word.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
@@ -82,7 +82,12 @@ pub(crate) async fn serve(
         Box::pin(async move { Ok::<_, Infallible>(desk.answer(request).await) })
     });
     let hello = course.border.outside.limits().hello;
-    let io = TokioIo::new(Strict::new(client, course.clone(), gate.clone()));
+    let io = TokioIo::new(Strict::new(
+        client.stream,
+        client.read,
+        course.clone(),
+        gate.clone(),
+    ));
     let served = inward::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(hello)
@@ -145,7 +150,7 @@ pub(crate) async fn linger(stream: &mut TcpStream) {
     drop(tokio::time::timeout(LINGER_TIME, heard).await);
 }
 
-fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper::Error>, hello: Duration) {
+pub(crate) fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper::Error>, hello: Duration) {
     let refusal = if let Some(wrong) = gate.misshape() {
         misshapen(&wrong.to_string())
     } else {
@@ -239,14 +244,15 @@ impl Desk {
         };
         answered.unwrap_or_else(|refusal| {
             self.course.border.refuse(&refusal);
-            refused(&refusal)
+            refused(&refusal).map(Either::Left)
         })
     }
 
     /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
     async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
         self.course.does(Act::Opening(to.clone()));
-        if opened(&self.course.border.rules_now(), &to)? == Passage::Read && to.port == 443 {
+        let passage = opened(&self.course.border.rules_now(), &to)?;
+        if passage == Passage::Read && to.port == 443 && self.course.border.inspection.is_none() {
             return Err(unread(&to));
         }
         let upstream = self.course.border.dial(&to).await?;
@@ -278,7 +284,7 @@ impl Desk {
             let hint = format!("a rule without method and path for `{to}`");
             return Err(Refusal::of(RefusalRule::Request, to, what, &hint));
         }
-        request::rewrite(&mut parts, &wanted)?;
+        request::rewrite(&mut parts, &wanted, 80)?;
         let answered = self.send(to, Request::from_parts(parts, body)).await;
         self.course.border.happened(Happened::Request {
             method,
@@ -289,6 +295,7 @@ impl Desk {
                 .as_ref()
                 .ok()
                 .map(|(response, _)| response.status().as_u16()),
+            secrets: Vec::new(),
         });
         let (response, line) = answered?;
         self.give_back(&wanted, response, line).await
@@ -387,11 +394,11 @@ impl Desk {
 }
 
 /// The answer to what is not passed on. Nothing follows it on this connection.
-fn refused(refusal: &Refusal) -> Response<Answer> {
-    let mut response = Response::new(Either::Left(Full::from(refusal.text())));
+pub(crate) fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(refusal.text()));
     *response.status_mut() = match refusal.rule {
         RefusalRule::Http => StatusCode::BAD_REQUEST,
-        RefusalRule::Unreachable => StatusCode::BAD_GATEWAY,
+        RefusalRule::Unreachable | RefusalRule::Certificate => StatusCode::BAD_GATEWAY,
         _ => StatusCode::FORBIDDEN,
     };
     let headers = response.headers_mut();

@@ -2,7 +2,7 @@
 //! and closed. Dropping it cuts everything that is left.
 
 use crate::{
-    Destination, Host, Names, Outside, Rules, Traffic,
+    Destination, Host, Inspection, Names, Outside, Rules, Traffic,
     border::{Border, Tell},
     course::opened,
     door::{Door, serve},
@@ -89,6 +89,8 @@ pub enum Happened {
         path: String,
         /// The answer's status; none: there was no answer.
         status: Option<u16>,
+        /// Names of the secrets that were put into it.
+        secrets: Vec<String>,
     },
     /// A connection to the outside has ended.
     Closed {
@@ -138,7 +140,7 @@ impl fmt::Debug for Lease {
 }
 
 /// Begins to serve, in the runtime that this is called in. The rules may change at any time: a connection that they no
-/// longer allow is cut. `tell` is called from that runtime's threads and must not block.
+/// longer allow is cut. TLS that has to be read is so with `inspection`, and refused without. `tell` is called from that runtime's threads and must not block.
 ///
 /// # Errors
 /// A descriptor is no socket of its kind.
@@ -147,9 +149,10 @@ pub fn open(
     who: Who,
     sockets: Sockets,
     rules: watch::Receiver<Arc<Rules>>,
+    inspection: Option<Arc<Inspection>>,
     tell: Tell,
 ) -> io::Result<Lease> {
-    open_with(Border::new(outside, who, rules, tell), sockets)
+    open_with(Border::new(outside, who, rules, inspection, tell), sockets)
 }
 
 fn open_with(border: Arc<Border>, sockets: Sockets) -> io::Result<Lease> {

@@ -2,7 +2,7 @@
 //!
 //! Why it is built so: `docs/adr/0006-one-identity-for-each-connection.md`. One part decides and touches nothing (`name`,
 //! `rule`, `rules`, `dns`, `client_hello`, `destination`, `shape`, `request`); the other moves bytes and asks it (`lease`,
-//! `door`, `connection`, `http`, `dial`, `tunnel`).
+//! `door`, `connection`, `http`, `inspect`, `dial`, `tunnel`).
 #![forbid(unsafe_code)]
 
 mod border;
@@ -15,6 +15,7 @@ mod dial;
 pub mod dns;
 mod door;
 mod http;
+mod inspect;
 mod lease;
 mod name;
 mod names;
@@ -36,6 +37,7 @@ mod wire;
 pub use border::Tell;
 pub use client_hello::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, NoIdentity, Progress};
 pub use destination::{Destination, DestinationError, Host};
+pub use inspect::{BoundSecret, Inspection, PlaceError, SecretPlace, Trust, TrustError};
 pub use lease::{Happened, Lease, Sockets, Who, open};
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
 pub use names::{BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX};

@@ -27,6 +27,10 @@ pub enum RefusalRule {
     Ech,
     /// Bytes where only TLS is let through.
     NotTls,
+    /// The other end has no certificate that this host believes, or the program does not believe the sandbox's authority.
+    Certificate,
+    /// A secret cannot be put where it belongs, or might come back where nobody could find it.
+    Secret,
     /// The HTTP request is for another host than the connection.
     Host,
     /// A method or a path that no rule allows.
@@ -49,6 +53,8 @@ impl RefusalRule {
             Self::Sni => "egress.sni",
             Self::Ech => "egress.ech",
             Self::NotTls => "egress.not_tls",
+            Self::Certificate => "egress.certificate",
+            Self::Secret => "egress.secret",
             Self::Host => "egress.host",
             Self::Request => "egress.request",
             Self::Http => "egress.http",

@@ -16,6 +16,8 @@ use hyper::{
 pub(crate) enum Front {
     /// Over a connection to this destination.
     Straight(Destination),
+    /// Over TLS to this destination, which ends here.
+    Inside(Destination),
     /// To the proxy, each with its own destination.
     Proxy,
 }
@@ -81,32 +83,40 @@ pub(crate) fn read(front: &Front, request: &Parts) -> Result<Wanted, Refusal> {
 /// By the connection and the target, which have to agree.
 fn destination(front: &Front, request: &Parts) -> Result<Destination, Refusal> {
     let authority = request.uri.authority().map(|authority| authority.as_str());
+    let scheme = request.uri.scheme_str();
     let read = |text: &str, port| {
         Destination::read(text, port)
             .map_err(|error| misshapen(&format!("its target `{}` {error}", shown(text.as_bytes()))))
     };
     match (front, authority) {
         (Front::Proxy, Some(authority)) if request.method == Method::CONNECT => read(authority, None),
-        (Front::Proxy, Some(authority)) => match request.uri.scheme_str() {
+        (Front::Proxy, Some(authority)) => match scheme {
             Some("http") => read(authority, Some(80)),
             _ => Err(misshapen(
                 "its target is not http://, and TLS goes through CONNECT",
             )),
         },
         (Front::Proxy, None) => Err(misshapen("its target names no host, as one to a proxy does")),
-        (Front::Straight(_), _) if request.method == Method::CONNECT => {
+        (Front::Straight(_) | Front::Inside(_), _) if request.method == Method::CONNECT => {
             Err(misshapen("CONNECT is for the proxy"))
         }
-        (Front::Straight(to), None) => Ok(to.clone()),
-        (Front::Straight(to), Some(authority)) => {
-            let written = read(authority, Some(80))?;
-            let plain = request.uri.scheme_str() == Some("http");
-            if written == *to && plain {
-                Ok(written)
-            } else {
-                Err(mismatch(to, authority))
-            }
+        (Front::Straight(to) | Front::Inside(to), None) => Ok(to.clone()),
+        (Front::Straight(to), Some(authority)) if scheme == Some("http") => {
+            agreed(to, authority, read(authority, Some(80))?)
         }
+        (Front::Inside(to), Some(authority)) if scheme == Some("https") => {
+            agreed(to, authority, read(authority, Some(443))?)
+        }
+        (Front::Straight(to) | Front::Inside(to), Some(authority)) => Err(mismatch(to, authority)),
+    }
+}
+
+/// What the target names has to be the connection's other end.
+fn agreed(to: &Destination, authority: &str, written: Destination) -> Result<Destination, Refusal> {
+    if written == *to {
+        Ok(written)
+    } else {
+        Err(mismatch(to, authority))
     }
 }
 
@@ -115,6 +125,8 @@ fn host(request: &Parts, to: &Destination) -> Result<(), Refusal> {
     let mut hosts = request.headers.get_all(header::HOST).iter();
     let text = match (hosts.next(), hosts.next()) {
         (None, _) if request.version == Version::HTTP_10 => return Ok(()),
+        // There the target has it.
+        (None, _) if request.version == Version::HTTP_2 && request.uri.authority().is_some() => return Ok(()),
         (Some(host), None) => host.as_bytes(),
         _ => return Err(misshapen("it does not have exactly one Host")),
     };
@@ -144,13 +156,14 @@ fn means(request: &Parts) -> Means {
 }
 
 /// Makes of a request from the sandbox the one that is sent: to that host, that path, and nothing of the old connection.
-pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted) -> Result<(), Refusal> {
+/// `own_port` is the one that its scheme has where none is written.
+pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted, own_port: u16) -> Result<(), Refusal> {
     let no_header = |_| misshapen("its host cannot be written into a header");
     let chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
     strip(&mut request.headers);
     // The library answers it by itself as soon as the body is asked for.
     request.headers.remove(header::EXPECT);
-    let host = HeaderValue::from_str(&wanted.to.authority()).map_err(no_header)?;
+    let host = HeaderValue::from_str(&wanted.to.authority(own_port)).map_err(no_header)?;
     request.headers.insert(header::HOST, host);
     if chunked {
         request
@@ -164,6 +177,27 @@ pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted) -> Result<(), Refusa
     request.uri = wanted
         .target
         .parse::<Uri>()
+        .map_err(|_| misshapen("its target cannot be written again"))?;
+    Ok(())
+}
+
+/// The same for HTTP/2, whose target says everything.
+pub(crate) fn rewrite_for_http2(request: &mut Parts, wanted: &Wanted) -> Result<(), Refusal> {
+    let takes_trailers = request.headers.get(header::TE).is_some_and(|te| te == "trailers");
+    strip(&mut request.headers);
+    request.headers.remove(header::EXPECT);
+    request.headers.remove(header::HOST);
+    if takes_trailers {
+        request
+            .headers
+            .insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    request.version = Version::HTTP_2;
+    request.uri = Uri::builder()
+        .scheme("https")
+        .authority(wanted.to.authority(443))
+        .path_and_query(wanted.target.as_str())
+        .build()
         .map_err(|_| misshapen("its target cannot be written again"))?;
     Ok(())
 }
@@ -321,7 +355,7 @@ mod tests {
             ],
         );
         let wanted = read(&straight(), &request).expect("well");
-        rewrite(&mut request, &wanted).expect("written");
+        rewrite(&mut request, &wanted, 80).expect("written");
         let mut kept: Vec<&str> = request.headers.keys().map(HeaderName::as_str).collect();
         kept.sort_unstable();
         assert_eq!(kept, ["accept", "host", "transfer-encoding"]);

@@ -41,8 +41,8 @@ impl Client {
 }
 
 /// The sandbox's side of requests.
-pub(crate) struct Strict {
-    stream: TcpStream,
+pub(crate) struct Strict<S> {
+    stream: S,
     before: Vec<u8>,
     course: Arc<Course>,
     gate: Gate,
@@ -89,11 +89,12 @@ impl Gate {
     }
 }
 
-impl Strict {
-    pub(crate) fn new(client: Client, course: Arc<Course>, gate: Gate) -> Self {
+impl<S> Strict<S> {
+    /// Over `stream`, of which `before` was read before.
+    pub(crate) fn new(stream: S, before: Vec<u8>, course: Arc<Course>, gate: Gate) -> Self {
         Self {
-            stream: client.stream,
-            before: client.read,
+            stream,
+            before,
             course,
             gate,
             poison: None,
@@ -101,7 +102,7 @@ impl Strict {
     }
 
     /// The socket, and what was never read of what came before it.
-    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_parts(self) -> (S, Vec<u8>) {
         (self.stream, self.before)
     }
 
@@ -122,7 +123,7 @@ fn give<'a>(bytes: &'a [u8], buffer: &mut ReadBuf<'_>) -> &'a [u8] {
     later
 }
 
-impl AsyncRead for Strict {
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -146,7 +147,7 @@ impl AsyncRead for Strict {
     }
 }
 
-impl AsyncWrite for Strict {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;

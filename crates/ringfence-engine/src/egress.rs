@@ -9,9 +9,14 @@ use crate::{
     policy::{self, Approved, Grant},
     secrets::SecretLease,
 };
-use ringfence_egress::{Happened, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Who};
+use ringfence_egress::{
+    BoundSecret, Happened, Inspection, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Trust,
+    Who,
+};
 use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
-use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_redact::{Forms, Personal, Redactor};
+use ringfence_store::vault::SecretValue;
+use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::{Value, json};
 use std::{
     io,
@@ -21,12 +26,15 @@ use std::{
 use tokio::sync::watch;
 use veil::Veil;
 
+/// What is read there is no TLS.
+const HTTP_PORT: u16 = 80;
 /// Hosts that stand in one record.
 const RECORDED_MAX: usize = 32;
 
 /// What all ways out of a server share.
 pub(crate) struct Egress {
     outside: OnceLock<Arc<Outside>>,
+    trust: OnceLock<Arc<Trust>>,
     open: Mutex<Vec<Weak<Terms>>>,
     /// Somebody listens to what is approved.
     listens: Once,
@@ -82,6 +90,7 @@ impl Egress {
     pub(crate) fn new() -> Self {
         Self {
             outside: OnceLock::new(),
+            trust: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
         }
@@ -137,6 +146,54 @@ impl Egress {
     }
 }
 
+/// What the TLS of a sandbox is read with, where it has to be: for secrets that leave without being handed in, and for rules
+/// that depend on what is asked.
+pub(crate) async fn inspection(
+    house: &House,
+    grant: &Grant,
+    secrets: &[(EnvName, Arc<SecretValue>)],
+) -> Result<Option<Arc<Inspection>>, RequestError> {
+    let policy = house.policy();
+    let mut bound = Vec::new();
+    for (name, value) in secrets {
+        let places = policy.egress.places_of(&grant.request().namespace, name);
+        if !places.is_empty() {
+            let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+            bound.push(secret.map_err(|error| unread(&error.to_string()))?);
+        }
+    }
+    let reads = |rule: &Rule| rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT);
+    if bound.is_empty() && !grant.reaches().iter().any(reads) {
+        return Ok(None);
+    }
+    let (trust, file) = (
+        house.egress.trust.get().cloned(),
+        house.settings.egress.ca_file.clone(),
+    );
+    let made = tokio::task::spawn_blocking(move || {
+        let trust = match trust {
+            Some(trust) => trust,
+            None => Trust::read(file.as_deref()).map_err(|error| error.to_string())?,
+        };
+        let values = bound.iter().map(BoundSecret::value);
+        let redactor = Redactor::new(values, Forms::All, Personal::Keep);
+        Ok((trust.clone(), Inspection::new(trust, bound, redactor)?))
+    });
+    let made = made.await.map_err(|error| unread(&error.to_string()))?;
+    let (trust, inspection) = made.map_err(|error: String| unread(&error))?;
+    // Two may have read it at once; either is good.
+    drop(house.egress.trust.set(trust));
+    Ok(Some(Arc::new(inspection)))
+}
+
+fn unread(why: &str) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("TLS cannot be read, as a secret or a rule needs it: {why}."),
+        "Install the host's certificates of authorities (`ca-certificates`), or name a file of them in `egress.ca_file`.",
+    )
+}
+
 /// The way out of an installer: its rules are the operator's own, whose index may have a private address.
 pub(crate) fn open_for_installer(
     house: &House,
@@ -151,7 +208,7 @@ pub(crate) fn open_for_installer(
         id: "packages".to_owned(),
     };
     let (_, now) = watch::channel(Arc::new(rules.clone()));
-    ringfence_egress::open(&outside, who, sockets_of(sockets), now, Arc::new(|_| {}))
+    ringfence_egress::open(&outside, who, sockets_of(sockets), now, None, Arc::new(|_| {}))
         .map_err(|error| fault(&error))
 }
 
@@ -163,14 +220,13 @@ pub(crate) fn open_for(
     sockets: Option<WayOutSockets>,
 ) -> Result<Option<EgressLease>, RequestError> {
     sockets
-        .map(|sockets| open(house, grant, Veil::of(lease), who, sockets))
+        .map(|sockets| open(house, (grant, lease), who, sockets))
         .transpose()
 }
 
 fn open(
     house: &Arc<House>,
-    grant: &Grant,
-    veil: Veil,
+    (grant, lease): (&Grant, &SecretLease),
     (id, session): (&str, Option<&SessionId>),
     sockets: WayOutSockets,
 ) -> Result<EgressLease, RequestError> {
@@ -188,8 +244,9 @@ fn open(
         id: id.to_owned(),
     };
     let sockets = sockets_of(sockets);
+    let (veil, inspection) = (Veil::of(lease), lease.inspection.clone());
     let tell = teller(house, id, &request.namespace, veil.clone());
-    let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), tell)
+    let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), inspection, tell)
         .map_err(|error| fault(&error))?;
     house.egress.open().push(Arc::downgrade(&terms));
     house.egress.listen(house);
@@ -288,10 +345,12 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
             port,
             path,
             status,
+            secrets,
         } => EventKind::EgressRequest(EgressFacts {
             method: Some(method),
             path: Some(path),
             status,
+            secrets,
             ..to(Some(name), Some(port))
         }),
         Happened::Denied {

@@ -187,6 +187,9 @@ pub struct EgressFacts {
     /// The answer's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// Names of the secrets that were put into it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// By which rule it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,

@@ -364,7 +364,7 @@ pub(crate) async fn start(
         let started = place.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, RequestError>((started, isolation))
     };
-    if sandbox::can_start_ahead(request)
+    if sandbox::can_start_ahead(request, lease)
         && let Some(Taken { place, surroundings }) = warm::take(house, request)
     {
         match claim(place, &surroundings).await {

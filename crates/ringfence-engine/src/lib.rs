@@ -61,7 +61,9 @@ pub use packages::{Installation, Installed, LAST_WORDS, PackageSettings, Package
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile};
-pub use ringfence_egress::{Limits as EgressLimits, Rule as HostRule, RuleError as HostRuleError};
+pub use ringfence_egress::{
+    Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
+};
 pub use ringfence_jail::Outlet;
 use ringfence_jail::worker::Work;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
@@ -70,7 +72,7 @@ pub use session::{Bridged, Gift, SessionSettings};
 pub use settings::{
     AuditSettings, CheckSettings, EgressPolicy, EgressRule, EgressSettings, EngineSettings, IndexHost,
     ListedWorkspace, OnFailure, PackagePolicy, PolicySettings, QueueSettings, Rate, RecordSettings,
-    RuntimeSettings, SecretRule,
+    RuntimeSettings, SecretBinding, SecretRule,
 };
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
 pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};

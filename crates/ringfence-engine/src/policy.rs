@@ -484,6 +484,7 @@ mod tests {
                 hosts: Vec::new(),
             },
             egress: EgressPolicy {
+                secrets: Vec::new(),
                 tier: ringfence_types::Tier::Full,
                 allow: Vec::new(),
             },

@@ -42,8 +42,9 @@ pub(crate) enum Start {
 
 /// Can the request's interpreter be there before the request: then it does not see what the environment would have told
 /// it at its start, and a directory of the host is bound when the place is made.
-pub(crate) fn can_start_ahead(request: &ExecuteRequest) -> bool {
+pub(crate) fn can_start_ahead(request: &ExecuteRequest, lease: &SecretLease) -> bool {
     request.workspace == WorkspaceSource::Private
+        && !(request.language == Language::Node && lease.inspection.is_some())
         && !request
             .env
             .keys()
@@ -119,6 +120,18 @@ impl Drop for Bound<'_> {
     }
 }
 
+/// The authorities that programs have to believe where TLS is read, beside their code.
+const AUTHORITIES: &str = "authorities.pem";
+/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js and the SDKs of AWS find them.
+const AUTHORITY_VARIABLES: [&str; 6] = [
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NODE_EXTRA_CA_CERTS",
+    "AWS_CA_BUNDLE",
+];
+
 /// What a granted request brings to its place.
 pub(crate) fn bind<'a>(
     house: &House,
@@ -131,7 +144,7 @@ pub(crate) fn bind<'a>(
 ) -> Bound<'a> {
     let (request, layout) = (grant.request(), &plan.layout);
     let mut blobs = Blobs::default();
-    let code = Some((prepared.name(), blobs.add(prepared.script().as_bytes())));
+    let mut code = vec![(prepared.name(), blobs.add(prepared.script().as_bytes()))];
     let files = request
         .files
         .iter()
@@ -149,6 +162,12 @@ pub(crate) fn bind<'a>(
     if layer.is_some() || (prepared.is_session() && plan.tier == Tier::Full) {
         add_packages(&mut environment);
     }
+    if let Some(inspection) = &lease.inspection {
+        let file = blobs.add(inspection.authorities().into_bytes());
+        code.push((AUTHORITIES.to_owned(), file));
+        let path = layout.code.join(AUTHORITIES).display().to_string();
+        environment.extend(AUTHORITY_VARIABLES.map(|name| (name.to_owned(), path.clone())));
+    }
     environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
     environment.extend(
         request
@@ -157,8 +176,11 @@ pub(crate) fn bind<'a>(
             .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
     );
     environment.retain(|(name, _)| !lease.secrets.iter().any(|(secret, _)| secret.as_str() == name));
-    let secrets = lease.secrets.iter();
-    environment.extend(secrets.map(|(name, value)| (name.as_str().to_owned(), value.expose().to_owned())));
+    environment.extend(
+        lease
+            .handed_in()
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
     let run = match plan.program {
         Program::Ahead { .. } | Program::Forked => {
             Run::Go(blobs.add(prepared.go(request.language, &layout.code, &request.args, &environment)))
@@ -276,7 +298,7 @@ pub(crate) fn environment(layout: &Layout, surroundings: &Surroundings) -> Vec<(
 /// Its claim: no more than to begin.
 pub(crate) fn claim_of_worker(house: &House) -> Claim {
     house.native.claim(ClaimSpec {
-        code: None,
+        code: Vec::new(),
         files: Vec::new(),
         run: Run::Work,
         layer: None,

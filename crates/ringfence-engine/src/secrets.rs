@@ -1,12 +1,14 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
 use crate::{
+    egress,
     engine::House,
     events::EventKind,
     policy::Grant,
     record::{self, Opened},
     store,
 };
+use ringfence_egress::{BoundSecret, Inspection};
 use ringfence_redact::{Forms, Redactor};
 use ringfence_store::{
     audit::{Action, Outcome},
@@ -32,6 +34,8 @@ const IN_MEMORY: &str = "memory";
 pub(crate) struct SecretLease {
     pub(crate) secrets: Vec<(EnvName, Arc<SecretValue>)>,
     pub(crate) redactor: Redactor,
+    /// What TLS is read with: for secrets that leave and are not handed in, and for rules about what is asked.
+    pub(crate) inspection: Option<Arc<Inspection>>,
 }
 
 /// What a redactor was made from.
@@ -59,6 +63,7 @@ pub(crate) async fn lease(
         return Ok(SecretLease {
             secrets: Vec::new(),
             redactor: house.personal.clone(),
+            inspection: egress::inspection(house, grant, &[]).await?,
         });
     }
     let names: Vec<EnvName> = request.secrets.iter().cloned().collect();
@@ -97,6 +102,7 @@ pub(crate) async fn lease(
     });
     Ok(SecretLease {
         redactor: redactor(house, source, &secrets).await?,
+        inspection: egress::inspection(house, grant, &secrets).await?,
         secrets,
     })
 }
@@ -180,6 +186,18 @@ pub(crate) async fn with_vault<T: Send + 'static>(
 }
 
 impl SecretLease {
+    /// What a program has by the names of its secrets: the values, or what stands for those that leave without it.
+    pub(crate) fn handed_in(&self) -> impl Iterator<Item = (&str, &str)> {
+        let bound = self.inspection.as_ref().map(|inspection| inspection.secrets());
+        self.secrets.iter().map(move |(name, value)| {
+            let word = bound
+                .into_iter()
+                .flatten()
+                .find(|secret| secret.name() == name.as_str());
+            (name.as_str(), word.map_or(value.expose(), BoundSecret::word))
+        })
+    }
+
     /// Names of secrets that are too short to be looked for.
     pub(crate) fn unredactable(&self) -> Vec<(&EnvName, &'static str)> {
         let reason = |value: &SecretValue| Redactor::is_redactable(value.expose()).err();

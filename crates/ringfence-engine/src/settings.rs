@@ -2,7 +2,7 @@
 //! here has a default, because a forgotten security setting must not compile.
 
 use crate::{ApprovalSettings, PackageSettings, SessionSettings, WarmSettings};
-use ringfence_egress::{Limits as EgressLimits, Rule};
+use ringfence_egress::{Limits as EgressLimits, Rule, SecretPlace};
 use ringfence_redact::Personal;
 use ringfence_store::{
     artifacts::Retention,
@@ -131,6 +131,28 @@ pub struct EgressPolicy {
     pub tier: Tier,
     /// All that there are; a request may narrow them.
     pub allow: Vec<EgressRule>,
+    /// Secrets that programs do not get, and that are put into their requests on the way out.
+    pub secrets: Vec<SecretBinding>,
+}
+
+impl EgressPolicy {
+    /// Where a secret of a namespace leaves; nowhere: it is handed to programs.
+    pub(crate) fn places_of(&self, namespace: &Namespace, key: &EnvName) -> Vec<SecretPlace> {
+        let bound = self
+            .secrets
+            .iter()
+            .filter(|binding| binding.of.allows(namespace, key));
+        bound.map(|binding| binding.place.clone()).collect()
+    }
+}
+
+/// Where a secret leaves, instead of being handed to programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretBinding {
+    /// Which.
+    pub of: SecretRule,
+    /// Where.
+    pub place: SecretPlace,
 }
 
 /// A rule that some namespaces have.
@@ -156,6 +178,8 @@ pub struct EgressSettings {
     pub resolvers: Vec<SocketAddr>,
     /// Services whose addresses may be other than public.
     pub private: Vec<Rule>,
+    /// A file of certificates (PEM) that are believed beside those of the host.
+    pub ca_file: Option<PathBuf>,
     /// How much goes through.
     pub limits: EgressLimits,
 }

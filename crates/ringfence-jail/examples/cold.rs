@@ -73,7 +73,7 @@ fn spec() -> JailSpec {
 
 fn claim_of(argv: Vec<String>) -> ClaimSpec {
     ClaimSpec {
-        code: None,
+        code: Vec::new(),
         files: Vec::new(),
         run: Run::Exec {
             argv,

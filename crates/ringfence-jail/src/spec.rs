@@ -85,8 +85,9 @@ pub enum Program {
 /// What one request brings. [`crate::plan::claim`] turns it into a claim.
 #[derive(Clone, Debug)]
 pub struct ClaimSpec {
-    /// The code file's name, and its bytes in the payload.
-    pub code: Option<(String, Part)>,
+    /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes in the
+    /// payload.
+    pub code: Vec<(String, Part)>,
     /// Files to write into the workspace.
     pub files: Vec<(WorkspacePath, Part)>,
     /// What to do with the place's program.

@@ -94,13 +94,13 @@ fn limits() -> Limits {
 
 fn claim() -> ClaimSpec {
     ClaimSpec {
-        code: Some((
+        code: vec![(
             "main.py".into(),
             Part {
                 offset: 4096,
                 length: 12,
             },
-        )),
+        )],
         files: vec![(
             "data/in.csv".to_owned().try_into().unwrap(),
             Part {

@@ -38,9 +38,9 @@ const TABLE: &[Allowed] = &[
         tests: &["proptest"] },
     // names, HTTP and TLS of the way out
     Allowed { name: "ringfence-egress",
-        house: &["ringfence-types"],
-        others: &["hickory-proto", "hickory-resolver", "http-body-util", "hyper", "hyper-util", "idna", "ipnet", "tokio",
-            "tracing"],
+        house: &["ringfence-redact", "ringfence-types"],
+        others: &["base64", "getrandom", "hickory-proto", "hickory-resolver", "http-body-util", "hyper", "hyper-util", "idna", "ipnet",
+            "rcgen", "rustls", "rustls-native-certs", "tokio", "tokio-rustls", "tracing", "url", "zeroize"],
         tests: &["proptest", "rustix"] },
     Allowed { name: "ringfence-engine",
         house: &["ringfence-check", "ringfence-egress", "ringfence-jail", "ringfence-redact", "ringfence-store", "ringfence-types"],

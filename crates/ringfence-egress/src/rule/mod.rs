@@ -90,6 +90,14 @@ impl Rule {
         }
     }
 
+    /// The same about this port alone.
+    pub(crate) fn on_port(self, port: u16) -> Self {
+        Self {
+            port: Some(port),
+            ..self
+        }
+    }
+
     /// Who it is about.
     pub fn host(&self) -> &Pattern {
         &self.host

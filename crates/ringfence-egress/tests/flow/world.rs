@@ -182,7 +182,7 @@ impl Wish {
             id: "test".to_owned(),
         };
         let tell = Arc::new(move |what| tell.lock().expect("unharmed").push(what));
-        let lease = open(&outside, who, sockets, rules, tell).expect("a lease");
+        let lease = open(&outside, who, sockets, rules, None, tell).expect("a lease");
         World {
             lease,
             rules: sender,

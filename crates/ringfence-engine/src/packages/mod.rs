@@ -394,7 +394,7 @@ async fn run(house: &House, wish: &Wish<'_>, policy: &PackagePolicy) -> Result<E
     let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
     egress::check(&reaches)?;
     let claim = house.native.claim(ClaimSpec {
-        code: None,
+        code: Vec::new(),
         files,
         run: Run::Exec {
             argv: call.argv,

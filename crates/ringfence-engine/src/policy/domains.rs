@@ -132,6 +132,7 @@ mod tests {
             rule: rule.parse().unwrap(),
         };
         EgressPolicy {
+            secrets: Vec::new(),
             tier: Tier::Full,
             allow: rules.iter().map(rule).collect(),
         }

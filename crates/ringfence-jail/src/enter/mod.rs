@@ -235,7 +235,7 @@ fn rules(plan: &Plan) -> Step<Rules> {
 /// Writes what the claim brings: the code where the program cannot write, and the input files, whatever their names,
 /// where the program could have written them (no link is followed, nothing outside the workspace is reached).
 pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload: &File) -> Step<()> {
-    if let Some(((name, part), directory)) = claim.code.as_ref().zip(code) {
+    for ((name, part), directory) in claim.code.iter().zip(code.into_iter().cycle()) {
         let written = file::make_file(directory.as_fd(), Path::new(name), 0o444)
             .and_then(|target| copy_part(payload, *part, &target));
         step("code", written)?;

@@ -12,7 +12,7 @@ use zeroize::Zeroize;
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The code file's name, and its bytes in the payload.
-    pub code: Option<(String, Part)>,
+    pub code: Vec<(String, Part)>,
     /// Input files, written into the workspace.
     pub files: Vec<(PathBuf, Part)>,
     /// What runs.

@@ -38,7 +38,7 @@ impl fmt::Display for Plan {
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((name, part)) = &self.code {
+        for (name, part) in &self.code {
             writeln!(f, "code {name} {} bytes", part.length)?;
         }
         for (path, part) in &self.files {

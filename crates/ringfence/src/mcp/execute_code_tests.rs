@@ -40,6 +40,7 @@ pub(in crate::mcp) fn offer() -> Offer {
             schemas: Default::default(),
         },
         egress: EgressPolicy {
+            secrets: Vec::new(),
             tier: Tier::Full,
             allow: Vec::new(),
         },

@@ -3,7 +3,7 @@
 use super::keys::{Effective, Setting};
 use super::words::Seconds;
 use ringfence_engine::{EgressLimits, EgressPolicy, EgressSettings};
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 const MEBIBYTE: u64 = 1 << 20;
 /// Finding an address and connecting to it.
@@ -16,12 +16,20 @@ pub(super) fn policy(settings: &Effective) -> EgressPolicy {
     EgressPolicy {
         tier: settings.floor.value.tier(),
         allow: allow.map(|pattern| pattern.rule()).collect(),
+        secrets: settings
+            .egress_secrets
+            .value
+            .items()
+            .iter()
+            .map(|bound| bound.0.clone())
+            .collect(),
     }
 }
 
-pub(super) fn settings(settings: &Effective) -> EgressSettings {
+pub(super) fn settings(settings: &Effective, ca_file: Option<PathBuf>) -> EgressSettings {
     let time = |setting: &Setting<Seconds>| Duration::from_millis(setting.value.thousandths());
     EgressSettings {
+        ca_file,
         resolvers: settings
             .egress_resolvers
             .value

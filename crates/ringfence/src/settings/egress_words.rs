@@ -1,7 +1,10 @@
 //! The words of `egress.*`.
 
-use super::words::{Listed, Word};
-use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost};
+use super::{
+    record_words::SecretPattern,
+    words::{Listed, Word},
+};
+use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding};
 use ringfence_types::Namespace;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
@@ -55,6 +58,35 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
 }
 
 impl Listed for EgressPattern {
+    const SEPARATOR: char = ';';
+    const EMPTY: bool = true;
+}
+
+/// `NAMESPACE/KEY=HOST`, and where in a request to it the secret stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BoundHost(pub(crate) SecretBinding);
+
+impl Word for BoundHost {
+    fn read(text: &str) -> Result<Self, String> {
+        let (secret, place) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{}` is not NAMESPACE/KEY=HOST", text.escape_debug()))?;
+        let of = SecretPattern::read(secret.trim_end())?.rule();
+        let place = place
+            .parse()
+            .map_err(|error: PlaceError| format!("{error}; {}", error.hint()))?;
+        Ok(Self(SecretBinding { of, place }))
+    }
+    fn json(&self) -> Value {
+        let SecretBinding { of, place } = &self.0;
+        json!(format!("{}/{}={place}", of.namespace, of.key))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+    }
+}
+
+impl Listed for BoundHost {
     const SEPARATOR: char = ';';
     const EMPTY: bool = true;
 }

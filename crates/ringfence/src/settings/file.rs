@@ -3,7 +3,7 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
-    egress_words::{EgressPattern, PackageHost, PrivateHost, Resolver},
+    egress_words::{BoundHost, EgressPattern, PackageHost, PrivateHost, Resolver},
     keys::{
         Burst, Concurrency, Connections, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output,
         PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting, WholeSeconds,
@@ -162,6 +162,8 @@ struct PackagesFile {
 struct EgressFile {
     allow: Option<Spanned<List<EgressPattern>>>,
     private: Option<Spanned<List<PrivateHost>>>,
+    secrets: Option<Spanned<List<BoundHost>>>,
+    ca_file: Option<Spanned<Location>>,
     resolvers: Option<Spanned<List<Resolver>>>,
     connections: Option<Spanned<Connections>>,
     connections_per_namespace: Option<Spanned<Connections>>,
@@ -330,6 +332,8 @@ impl ConfigFile {
             packages_keep_mb: at(path, packages.keep_mb),
             egress_allow: at(path, egress.allow),
             egress_private: at(path, egress.private),
+            egress_secrets: at(path, egress.secrets),
+            egress_ca_file: at(path, egress.ca_file),
             egress_resolvers: at(path, egress.resolvers),
             egress_connections: at(path, egress.connections),
             egress_connections_per_namespace: at(path, egress.connections_per_namespace),

@@ -3,7 +3,7 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
-    egress_words::{EgressPattern, PackageHost, PrivateHost, Resolver},
+    egress_words::{BoundHost, EgressPattern, PackageHost, PrivateHost, Resolver},
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
         SecretPattern, VaultKey, VaultStore,
@@ -205,6 +205,10 @@ keys! {
         "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
     egress_private: List<PrivateHost>, "egress.private", Some("[]"),
         "Of these hosts the addresses may be private, as HOST or HOST:PORT; every other name that leads to one is refused.";
+    egress_secrets: List<BoundHost>, "egress.secrets", Some("[]"),
+        "Secrets that programs get a word for, which becomes the value on the way out alone: NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
+    egress_ca_file: Location, "egress.ca_file", Some("auto"),
+        "Certificates (PEM) that are believed beside this host's own where TLS is read; `auto`: those of the host alone.";
     egress_resolvers: List<Resolver>, "egress.resolvers", Some("[]"),
         "Who is asked for addresses, as ADDRESS or ADDRESS:PORT; none: whom the host asks, its hosts file first.";
     egress_connections: Connections, "egress.connections", Some("64"), "Connections that one sandbox has open at once.";
@@ -302,6 +306,7 @@ mod tests {
                     "packages.allow" => "a*",
                     "packages.hosts" => "auto;a.test",
                     "egress.allow" | "egress.private" => "example.com;*.example.com",
+                    "egress.secrets" => "a/K=api.example.com header x-key: Key {};a/*=b.test query key",
                     "egress.resolvers" => "9.9.9.9,127.0.0.1:5353",
                     "check.allowed_imports" => "math,os.path",
                     "check.known_imports" => "np=import numpy as np",

@@ -160,6 +160,8 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         packages_keep_mb: Setting::default_of(Disk::clamped(8192)),
         egress_allow: Setting::default_of(List::of(Vec::new())),
         egress_private: Setting::default_of(List::of(Vec::new())),
+        egress_secrets: Setting::default_of(List::of(Vec::new())),
+        egress_ca_file: Setting::default_of(Location::Usual),
         egress_resolvers: Setting::default_of(List::of(Vec::new())),
         egress_connections: Setting::default_of(Connections::clamped(64)),
         egress_connections_per_namespace: Setting::default_of(Connections::clamped(256)),
@@ -287,10 +289,10 @@ fn mean(
     let engine = EngineSettings {
         helper: PathBuf::from(crate::executable::SELF),
         tier: effective.floor.value.tier(),
-        record: record(environment, &effective, &state_dir, at)?,
+        record: record(environment, &effective, &state_dir, &at)?,
         state_dir,
         packages: packages(environment, &effective),
-        egress: egress::settings(&effective),
+        egress: egress::settings(&effective, at(&effective.egress_ca_file)?),
         policy: policy(
             &effective,
             workspaces(environment, &effective.workspaces)?,
@@ -447,9 +449,10 @@ fn retention(settings: &Effective) -> Retention {
 }
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 13] = [
+const CHANGEABLE: [&str; 14] = [
     "packages.hosts",
     "egress.allow",
+    "egress.secrets",
     "limits.",
     "caps.",
     "queue.",

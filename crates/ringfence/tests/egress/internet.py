@@ -14,7 +14,12 @@ ZONE = {
     "other.test": "93.184.216.35",
     "sneaky.test": "10.7.7.7",
     "metadata.test": "169.254.169.254",
+    "api.test": "93.184.216.50",
+    "read.test": "93.184.216.50",
+    "wrong.test": "93.184.216.50",
 }
+# Where another program listens.
+API = "93.184.216.50"
 ADDRESSES = sorted(set(ZONE.values()))
 LOCK = threading.Lock()
 
@@ -97,7 +102,8 @@ def main(directory):
     for address in ADDRESSES:
         serve(address, 80, None)
         serve(address, 8080, None)
-        serve(address, 443, context)
+        if address != API:
+            serve(address, 443, context)
     threading.Thread(target=names, daemon=True).start()
     tell(ready=True)
     sys.stdin.read()

@@ -12,6 +12,7 @@
 mod client;
 mod clients;
 mod live;
+mod secrets;
 mod world;
 
 use world::World;
@@ -63,4 +64,16 @@ fn who_floods_its_way_out_keeps_nobody_else_waiting() {
 #[test]
 fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
     elsewhere("live::an_approval_opens_a_host_for_a_session");
+}
+
+/// claim: [SEC-6]
+#[test]
+fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
+    elsewhere("secrets::every_client_speaks_as_the_secret_and_never_has_it");
+}
+
+/// claim: [SEC-6]
+#[test]
+fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
+    elsewhere("secrets::a_secret_is_put_nowhere_but_where_it_belongs");
 }

@@ -51,7 +51,7 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Plac
         limits: LIMITS,
     };
     let claim = ClaimSpec {
-        code: None,
+        code: Vec::new(),
         files: Vec::new(),
         run: Run::Exec {
             argv: ["/bin/sh", "-c", PROGRAM].map(str::to_owned).into(),

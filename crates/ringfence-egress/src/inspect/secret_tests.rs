@@ -1,0 +1,178 @@
+use super::*;
+use proptest::prelude::*;
+
+fn to(text: &str) -> Destination {
+    Destination::read(text, Some(443)).expect("a destination")
+}
+
+fn bound(name: &str, value: &str, places: &[&str]) -> BoundSecret {
+    let places = places.iter().map(|text| text.parse().expect("a place")).collect();
+    BoundSecret::new(name, value, places).expect("random")
+}
+
+#[test]
+fn a_place_is_a_host_by_name_and_one_slot_of_a_request() {
+    for (text, printed) in [
+        ("api.test", "api.test:443 header authorization"),
+        ("API.test.:8443 header X-Key", "api.test:8443 header x-key"),
+        (
+            "*.api.test header authorization: Bearer {}",
+            "*.api.test:443 header authorization: Bearer {}",
+        ),
+        ("api.test  query key", "api.test:443 query key"),
+        ("api.test query key=", "api.test:443 query key="),
+    ] {
+        let place: SecretPlace = text.parse().expect(text);
+        assert_eq!(place.to_string(), printed);
+        assert_eq!(printed.parse(), Ok(place), "{printed}");
+    }
+    for text in [
+        "",
+        "*",
+        "10.0.0.1",
+        "10.0.0.0/8",
+        "api.test/path",
+        "api.test:80",
+        "http://api.test",
+        "localhost",
+        "api.test cookie",
+        "api.test header",
+        "api.test header a b",
+        "api.test header host",
+        "api.test header content-length",
+        "api.test header transfer-encoding",
+        "api.test header x-key: none",
+        "api.test header x-key: {} {}",
+        "api.test header x-key: \u{e4} {}",
+        "api.test query",
+        "api.test query a&b",
+        "api.test query a=b",
+    ] {
+        let error = text.parse::<SecretPlace>().expect_err(text);
+        assert!(
+            !error.hint().is_empty() && !error.to_string().is_empty(),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_word_becomes_the_value_at_its_host_in_its_header_and_nowhere_else() {
+    let secrets = [bound("K", "value-1", &["api.test header x-key"])];
+    let word = secrets[0].word().to_owned();
+    let filled = |host: &str, header: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header,
+            HeaderValue::from_str(&format!("k={word}")).expect("a value"),
+        );
+        let mut target = format!("/?x-key={word}");
+        let filled = fill(&secrets, &to(host), &mut headers, &mut target).expect("filled");
+        assert!(target.contains(&word), "{target}");
+        let said = headers
+            .get(header)
+            .map(|value| value.to_str().expect("text").to_owned());
+        (said, filled.secrets.len())
+    };
+    assert_eq!(filled("api.test", "x-key"), (Some("k=value-1".to_owned()), 1));
+    let word = format!("k={word}");
+    for (host, header) in [
+        ("api.test", "authorization"),
+        ("api.test:8443", "x-key"),
+        ("other.test", "x-key"),
+        ("a.api.test", "x-key"),
+        ("93.184.216.34", "x-key"),
+    ] {
+        assert_eq!(filled(host, header), (Some(word.clone()), 0), "{host} {header}");
+    }
+}
+
+#[test]
+fn what_a_program_puts_there_itself_is_taken_away() {
+    let asked = [bound(
+        "K",
+        "value-1",
+        &["api.test header x-key", "api.test query key"],
+    )];
+    let always = [bound(
+        "K",
+        "value-1",
+        &["api.test header x-key: Key {}", "api.test query key="],
+    )];
+    let sent = |secrets: &[BoundSecret]| {
+        let mut headers = HeaderMap::new();
+        headers.append("x-key", HeaderValue::from_static("mine"));
+        headers.append("x-key", HeaderValue::from_static("mine too"));
+        headers.append("x-other", HeaderValue::from_static("other"));
+        let mut target = "/p?a=1&key=mine&k%65y=mine&key&b=2".to_owned();
+        fill(secrets, &to("api.test"), &mut headers, &mut target).expect("filled");
+        let values = headers.get_all("x-key").iter();
+        let keys: Vec<String> = values
+            .map(|value| value.to_str().expect("text").to_owned())
+            .collect();
+        assert_eq!(headers["x-other"], "other");
+        (keys, target)
+    };
+    assert_eq!(sent(&asked), (Vec::new(), "/p?a=1&b=2".to_owned()));
+    assert_eq!(
+        sent(&always),
+        (
+            vec!["Key value-1".to_owned()],
+            "/p?a=1&b=2&key=value-1".to_owned()
+        )
+    );
+}
+
+#[test]
+fn two_secrets_of_one_header_are_told_apart_and_basic_is_opened() {
+    let secrets = [
+        bound("A", "value-a", &["api.test header authorization"]),
+        bound(
+            "B",
+            "value-b",
+            &["api.test header authorization", "api.test query key"],
+        ),
+    ];
+    let sent = |value: String| {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::AUTHORIZATION,
+            HeaderValue::from_str(&value).expect("a value"),
+        );
+        let mut target = format!("/?key={}&key={}", secrets[1].word(), secrets[0].word());
+        fill(&secrets, &to("api.test"), &mut headers, &mut target).expect("filled");
+        assert_eq!(target, "/?key=value-b");
+        headers[header::AUTHORIZATION].to_str().expect("text").to_owned()
+    };
+    assert_eq!(sent(format!("Bearer {}", secrets[1].word())), "Bearer value-b");
+    let basic = STANDARD.encode(format!("me:{}", secrets[0].word()));
+    assert_eq!(
+        sent(format!("basic {basic}")),
+        format!("basic {}", STANDARD.encode("me:value-a"))
+    );
+}
+
+#[test]
+fn a_value_that_no_header_can_have_is_refused() {
+    let secrets = [bound("K", "two\nlines", &["api.test header x-key: {}"])];
+    let refused = fill(
+        &secrets,
+        &to("api.test"),
+        &mut HeaderMap::new(),
+        &mut "/".to_owned(),
+    );
+    assert_eq!(refused, Err(Unwritable("K".to_owned())));
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_written_as_a_place_or_a_query_is_a_panic(text in ".{0,60}", query in "[a-z%=&+?#0-9]{0,40}") {
+        if let Ok(place) = text.parse::<SecretPlace>() {
+            prop_assert_eq!(place.to_string().parse(), Ok(place));
+        }
+        let secrets = [bound("K", "v&a=l u%e", &["api.test query a"])];
+        let mut target = format!("/{query}");
+        fill(&secrets, &to("api.test"), &mut HeaderMap::new(), &mut target).expect("filled");
+        prop_assert!(!target.contains("v&a=l"));
+    }
+}

@@ -1,0 +1,36 @@
+// A host that asks who calls: HTTP/1.1 and HTTP/2 over TLS on one port. It answers with what it was sent, in several
+// renderings, and tells each request as a line of JSON on standard output.
+const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('node:zlib');
+const [address, directory] = process.argv.slice(2);
+const options = {
+  allowHTTP1: true,
+  key: fs.readFileSync(`${directory}/leaf.key`),
+  cert: fs.readFileSync(`${directory}/leaf.pem`),
+};
+const server = http2.createSecureServer(options, (request, response) => {
+  const chunks = [];
+  request.on('data', (chunk) => chunks.push(chunk));
+  request.on('end', () => {
+    const { headers } = request, sent = headers.authorization ?? '';
+    console.log(JSON.stringify({
+      version: request.httpVersion, method: request.method, url: request.url, headers,
+      body: Buffer.concat(chunks).toString(),
+    }));
+    const secret = sent.split(' ').pop(), bytes = Buffer.from(secret);
+    response.setHeader('x-heard', sent);
+    if (request.url === '/packed') {
+      response.setHeader('content-encoding', 'gzip');
+      return response.end(zlib.gzipSync(sent));
+    }
+    if (request.url === '/pieces') {
+      for (const letter of `heard ${sent} well`) response.write(letter);
+      return response.end();
+    }
+    if (request.url === '/large') return response.end(Buffer.alloc(4 << 20, 'x'));
+    response.end(JSON.stringify({
+      plain: sent, base64: bytes.toString('base64'), hex: bytes.toString('hex'), url: encodeURIComponent(secret),
+      query: request.url,
+    }));
+  });
+});
+server.listen(443, address, () => console.log('"ready"'));

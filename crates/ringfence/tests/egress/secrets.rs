@@ -1,0 +1,283 @@
+//! A secret that is bound to a host: programs have a word for it, the host hears the value, and nobody inside ever does.
+
+use super::{World, client::Server};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Lines},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+const SECRET: &str = "Tok3n-of/the+Story=9x";
+
+/// The host, and what it has heard.
+struct Api {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Api {
+    fn new(world: &World) -> Self {
+        certify(world);
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/api.cjs");
+        let mut process = Command::new("/usr/bin/node")
+            .args([script, "93.184.216.50"])
+            .arg(&world.directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "\"ready\"");
+        Self { process, lines }
+    }
+
+    /// The next request that it heard.
+    fn heard(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// A certificate for two of its names, of an authority that no host knows.
+fn certify(world: &World) {
+    let openssl = |words: &str| {
+        let made = Command::new("openssl")
+            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '))
+            .args(words.split(' '))
+            .current_dir(&world.directory)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+    };
+    openssl("-subj /CN=root -keyout root.key -out root.pem");
+    openssl(
+        "-subj /CN=leaf -keyout leaf.key -out leaf.pem -CA root.pem -CAkey root.key \
+         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:api.test,DNS:read.test",
+    );
+}
+
+fn server(world: &World, bound: &str, allow: &str) -> Server {
+    let mut command = world.ringfence(&["serve"]);
+    command
+        .env("RINGFENCE_EGRESS_ALLOW", allow)
+        .env("RINGFENCE_EGRESS_CA_FILE", world.directory.join("root.pem"))
+        .env("RINGFENCE_EGRESS_SECRETS", bound)
+        .env("RINGFENCE_VAULT_STORE", "env")
+        .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
+    Server::of(command)
+}
+
+/// What a program said and was refused; nowhere in it is the secret.
+fn run(server: &mut Server, language: &str, code: &str) -> Value {
+    let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 30});
+    let done = server.call("execute_code", asked)["structuredContent"].clone();
+    assert!(!done.to_string().contains(SECRET), "{done}");
+    done
+}
+
+fn denied(done: &Value) -> Vec<&str> {
+    let denials = done["denials"].as_array().into_iter().flatten();
+    denials.filter_map(|denial| denial["rule"].as_str()).collect()
+}
+
+const PYTHON: &str = "
+import os, urllib.request
+request = urllib.request.Request('https://api.test/v1?a=b', headers={'Authorization': 'Bearer ' + os.environ['TOKEN']})
+answer = urllib.request.urlopen(request, timeout=10)
+print(answer.headers['x-heard'], answer.read().decode())
+";
+const NODE: &str = "
+const answer = await fetch('https://api.test/v1?a=b', {headers: {authorization: `Bearer ${process.env.TOKEN}`}});
+console.log(answer.headers.get('x-heard'), await answer.text());
+";
+const NODE_HTTP2: &str = "
+const client = require('node:http2').connect('https://api.test');
+const request = client.request({':path': '/v1?a=b', authorization: `Bearer ${process.env.TOKEN}`});
+request.on('response', (headers) => console.log(headers['x-heard']));
+let body = '';
+request.on('data', (chunk) => { body += chunk; });
+request.on('end', () => { console.log(body); client.close(); });
+";
+const CURL: &str = "curl -sSi -H \"Authorization: Bearer $TOKEN\" 'https://api.test/v1?a=b'";
+const CURL_HTTP1: &str = "curl -sSi --http1.1 -H \"Authorization: Bearer $TOKEN\" 'https://api.test/v1?a=b'";
+const CURL_PROXY: &str =
+    "curl -sSi -x http://198.18.0.1:3128 -H \"Authorization: Bearer $TOKEN\" 'https://api.test/v1?a=b'";
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn every_client_speaks_as_the_secret_and_never_has_it() {
+    let world = World::new("secrets");
+    let mut api = Api::new(&world);
+    let mut server = server(&world, "default/TOKEN=api.test", "api.test");
+    for (client, language, code, version) in [
+        ("Python urllib", "python", PYTHON, "1.1"),
+        ("Node fetch", "node", NODE, "1.1"),
+        ("Node http2", "node", NODE_HTTP2, "2.0"),
+        ("curl", "shell", CURL, "2.0"),
+        ("curl --http1.1", "shell", CURL_HTTP1, "1.1"),
+        ("curl, proxy", "shell", CURL_PROXY, "2.0"),
+    ] {
+        let done = run(&mut server, language, code);
+        assert_eq!(done["success"], true, "{client}: {done}");
+        let heard = api.heard();
+        assert_eq!(
+            heard["headers"]["authorization"],
+            format!("Bearer {SECRET}"),
+            "{client}: {heard}"
+        );
+        assert_eq!(
+            (&heard["version"], &heard["url"]),
+            (&json!(version), &json!("/v1?a=b")),
+            "{client}"
+        );
+        let said = done["stdout"].as_str().unwrap();
+        let marks = said.matches("***REDACTED***").count();
+        assert!(
+            marks >= 5,
+            "{client}: the header and four renderings in the body: {said}"
+        );
+        for rendering in [
+            "VG9rM24tb2YvdGhlK1N0b3J5PTl4",
+            "546f6b336e2d6f66",
+            "Tok3n-of%2Fthe%2BStory%3D9x",
+        ] {
+            assert!(!said.contains(rendering), "{client}: {said}");
+        }
+        println!(
+            "\n| {client} | HTTP/{version} | heard the value | said {marks} marks | {:?} |",
+            denied(&done)
+        );
+    }
+    let word = run(
+        &mut server,
+        "shell",
+        "echo \"$TOKEN\"; cat \"$SSL_CERT_FILE\" | grep -c BEGIN; env | grep -c PRIVATE",
+    );
+    let said = word["stdout"].as_str().unwrap();
+    assert!(
+        said.starts_with("ringfence_secret_") && said.ends_with("\n0\n"),
+        "{said}"
+    );
+    let told = server
+        .ask("resources/read", json!({"uri": "sandbox://logs"}))
+        .to_string();
+    assert!(
+        told.contains("TOKEN") && told.contains("egress.request") && !told.contains(SECRET),
+        "{told}"
+    );
+    let record = server.call("audit_execution", json!({"limit": 50})).to_string();
+    assert!(
+        record.contains("api.test") && !record.contains(SECRET),
+        "{record}"
+    );
+}
+
+/// What a program tries in shell, and what is refused by which rule.
+fn refused(server: &mut Server, code: &str, rule: &str) {
+    let done = run(server, "shell", code);
+    assert_eq!(denied(&done), [rule], "{code}: {done}");
+}
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn a_secret_is_put_nowhere_but_where_it_belongs() {
+    let world = World::new("bound");
+    let mut api = Api::new(&world);
+    let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
+    let allow = "api.test;good.test;wrong.test;GET read.test/public/";
+    let mut server = server(&world, bound, allow);
+    let mut heard_after = |server: &mut Server, code: &str| {
+        let done = run(server, "shell", code);
+        assert_eq!(denied(&done), Vec::<&str>::new(), "{code}: {done}");
+        (done["stdout"].as_str().unwrap().to_owned(), api.heard())
+    };
+    // Somebody else's credentials are taken away, the word elsewhere is a word, and both in one header is the value.
+    let (_, heard) = heard_after(
+        &mut server,
+        "curl -sS -H 'Authorization: Bearer mine' https://api.test/",
+    );
+    assert!(heard["headers"].get("authorization").is_none(), "{heard}");
+    let (_, heard) = heard_after(
+        &mut server,
+        "curl -sS -H \"X-Other: $TOKEN\" -d \"$TOKEN\" \"https://api.test/$TOKEN\"",
+    );
+    assert!(
+        heard["body"].as_str().unwrap().starts_with("ringfence_secret_"),
+        "{heard}"
+    );
+    assert!(!heard.to_string().contains(SECRET), "{heard}");
+    let (_, heard) = heard_after(&mut server, "curl -sS -u \"user:$TOKEN\" https://api.test/");
+    let basic = "Basic dXNlcjpUb2szbi1vZi90aGUrU3Rvcnk9OXg=";
+    assert_eq!(heard["headers"]["authorization"], basic, "{heard}");
+    // An answer in pieces, by letters and by ranges, has it as little.
+    let spoken = "-H \"Authorization: Bearer $TOKEN\"";
+    let (said, _) = heard_after(&mut server, &format!("curl -sS {spoken} https://api.test/pieces"));
+    assert_eq!(said, "heard Bearer ***REDACTED*** well");
+    let (_, heard) = heard_after(
+        &mut server,
+        &format!("curl -sS -r 0-3 --compressed {spoken} https://api.test/"),
+    );
+    assert!(heard["headers"].get("range").is_none(), "{heard}");
+    assert_eq!(heard["headers"]["accept-encoding"], "identity", "{heard}");
+    let (said, _) = heard_after(
+        &mut server,
+        &format!("curl -sS {spoken} https://api.test/large | wc -c"),
+    );
+    assert_eq!(said.trim(), (4 << 20).to_string());
+    // Rules about paths hold inside TLS.
+    let (said, heard) = heard_after(
+        &mut server,
+        "curl -sS -w '%{http_code}' -o /dev/null https://read.test/public/a",
+    );
+    assert_eq!((said.as_str(), &heard["url"]), ("200", &json!("/public/a")));
+    let spoken = "curl -sS -m 5 -H \"Authorization: Bearer $TOKEN\"";
+    refused(
+        &mut server,
+        "curl -sS https://read.test/private",
+        "egress.request",
+    );
+    refused(
+        &mut server,
+        "curl -sS -X POST https://read.test/public/a",
+        "egress.request",
+    );
+    refused(
+        &mut server,
+        &format!("{spoken} https://api.test/packed"),
+        "egress.secret",
+    );
+    api.heard();
+    refused(
+        &mut server,
+        &format!("{spoken} https://wrong.test/"),
+        "egress.certificate",
+    );
+    refused(
+        &mut server,
+        &format!("{spoken} -H 'Host: good.test' https://api.test/"),
+        "egress.host",
+    );
+    refused(
+        &mut server,
+        &format!("{spoken} --connect-to api.test:443:good.test:443 https://api.test/"),
+        "egress.sni",
+    );
+    refused(
+        &mut server,
+        &format!("{spoken} --cacert /etc/ssl/certs/ca-certificates.crt https://api.test/"),
+        "egress.certificate",
+    );
+    world.heard();
+    let plain = run(
+        &mut server,
+        "shell",
+        "curl -sS -H \"Authorization: Bearer $TOKEN\" http://good.test/",
+    );
+    assert_eq!(plain["success"], true, "{plain}");
+    println!("\n| attacks on a bound secret | 14 shapes | the value left for its host alone | | |");
+}
