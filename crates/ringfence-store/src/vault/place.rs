@@ -295,8 +295,10 @@ mod tests {
             while !has_begun.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            fs::remove_file(&path).unwrap();
-            let newcomer = lock(&path).unwrap();
+            // In one step: in between the waiter could make the file itself.
+            let other = directory.path("other.lock");
+            let newcomer = lock(&other).unwrap();
+            fs::rename(&other, &path).unwrap();
             drop(first);
             drop(newcomer);
             let got = waiter.join().unwrap().held.metadata().unwrap().ino();

@@ -473,8 +473,9 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // Ctrl-C, as who watches ends it.
+        // Ctrl-C, as who watches ends it; where tests were started so that it is ignored, by force.
         drop(self.keyboard.write_all(b"\x03"));
+        drop(self.child.kill());
         drop(self.child.wait());
     }
 }
