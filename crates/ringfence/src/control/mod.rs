@@ -15,8 +15,10 @@ mod sessions;
 mod wire;
 mod workspaces;
 
-pub(crate) use approvals::News;
-pub(crate) use client::{Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, servers};
+pub(crate) use approvals::{HostWish, News};
+pub(crate) use client::{
+    Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, request_egress, servers,
+};
 pub(crate) use server::{Socket, open};
 pub(crate) use sessions::{Call, Wish};
 pub(crate) use wire::{Bytes, Question, Request, Value};

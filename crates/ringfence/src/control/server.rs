@@ -113,6 +113,9 @@ async fn serve(mut stream: UnixStream, engine: &Engine, watching: &Semaphore) ->
         Ok(Request::SessionCreate { wish }) => {
             sessions::create(engine, &Caller::new(CALLER), *wish, &mut stream).await?
         }
+        Ok(Request::Egress { wish }) => {
+            approvals::request_egress(engine, &Caller::new(CALLER), wish, &mut stream).await?
+        }
         Ok(Request::ApprovalsWatch) => {
             approvals::watch(engine, &Caller::new(CALLER), watching, &mut stream).await?
         }
