@@ -2,6 +2,7 @@
 
 use crate::{
     Destination, Happened, Host, HostName, Names, RefusalRule, Rules, Who,
+    asks::{Asking, Asks},
     carried::Carried,
     dial::dial,
     outside::{CONNECTIONS_MAX, Outside},
@@ -38,6 +39,8 @@ pub(crate) struct Border {
     pub(crate) outside: Arc<Outside>,
     pub(crate) rules: watch::Receiver<Arc<Rules>>,
     pub(crate) report: Report,
+    /// None: what no rule allows is denied.
+    pub(crate) asking: Option<Asking>,
     who: Who,
     names: Mutex<Names>,
     tell: Tell,
@@ -84,6 +87,7 @@ impl Border {
         who: Who,
         rules: watch::Receiver<Arc<Rules>>,
         tell: Tell,
+        asks: Option<Arc<dyn Asks>>,
     ) -> Arc<Self> {
         let seats = Arc::new(Semaphore::new(
             outside.limits().connections.min(Semaphore::MAX_PERMITS),
@@ -93,6 +97,7 @@ impl Border {
             outside: outside.clone(),
             rules,
             report: Report::default(),
+            asking: asks.map(|asks| Asking::new(asks, outside.limits().connections)),
             who,
             names: Mutex::new(Names::default()),
             tell,

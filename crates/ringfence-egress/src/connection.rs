@@ -135,7 +135,7 @@ async fn approach(
             course.does(Act::Waiting);
             Passage::Read
         }
-        Err(refusal) => return Err(Stop::reset(refusal)),
+        Err(_) => course.opened_or_asked(to).await.map_err(Stop::reset)?,
     };
     if to.port != TLS_PORT && to.port != HTTP_PORT && passage == Passage::Free {
         let upstream = upstream(course, to, ready, Stop::reset).await?;
@@ -164,8 +164,10 @@ async fn tls(
         Passage::Free => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
         Passage::Read => {
             // On the port of HTTP it may be that nothing is allowed at all; then that is the reason.
-            opened(&course.border.rules_now(), to).map_err(Stop::alert)?;
-            Err(Stop::alert(unread(to)))
+            match course.opened_or_asked(to).await.map_err(Stop::alert)? {
+                Passage::Free => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
+                Passage::Read => Err(Stop::alert(unread(to))),
+            }
         }
     }
 }

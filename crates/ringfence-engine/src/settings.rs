@@ -131,6 +131,17 @@ pub struct EgressPolicy {
     pub tier: Tier,
     /// All that there are; a request may narrow them.
     pub allow: Vec<EgressRule>,
+    /// What becomes of a connection that they do not allow.
+    pub on_denied: OnDenied,
+}
+
+/// What becomes of a connection that no rule allows by name or port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDenied {
+    /// It is denied.
+    Deny,
+    /// A person is asked, and for so long it is held.
+    Ask(Duration),
 }
 
 /// A rule that some namespaces have.

@@ -42,6 +42,7 @@ pub(in crate::mcp) fn offer() -> Offer {
         egress: EgressPolicy {
             tier: Tier::Full,
             allow: Vec::new(),
+            on_denied: ringfence_engine::OnDenied::Deny,
         },
         packages: PackagePolicy {
             enabled: true,

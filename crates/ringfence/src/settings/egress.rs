@@ -1,8 +1,9 @@
 //! What the settings of `egress.*` mean.
 
+use super::egress_words::OnDeniedWord;
 use super::keys::{Effective, Setting};
 use super::words::Seconds;
-use ringfence_engine::{EgressLimits, EgressPolicy, EgressSettings};
+use ringfence_engine::{EgressLimits, EgressPolicy, EgressSettings, OnDenied};
 use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -16,6 +17,10 @@ pub(super) fn policy(settings: &Effective) -> EgressPolicy {
     EgressPolicy {
         tier: settings.floor.value.tier(),
         allow: allow.map(|pattern| pattern.rule()).collect(),
+        on_denied: match settings.egress_on_denied.value {
+            OnDeniedWord::Deny => OnDenied::Deny,
+            OnDeniedWord::Ask => OnDenied::Ask(Duration::from_secs(settings.egress_ask_seconds.value.get())),
+        },
     }
 }
 
