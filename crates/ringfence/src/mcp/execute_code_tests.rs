@@ -145,7 +145,6 @@ fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
         json!({"secrets": ["A"]}),
         json!({"workspace": "namespace"}),
         json!({"memory_limit": "1g"}),
-        json!({"allowed_domains": ["example.com"]}),
     ] {
         let error = read(of_the_session).unwrap_err();
         assert!(error.hint.contains("create_session"), "{error}");

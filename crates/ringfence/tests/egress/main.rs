@@ -13,6 +13,7 @@ mod asks;
 mod client;
 mod clients;
 mod live;
+mod narrow;
 mod world;
 
 use world::World;
@@ -109,4 +110,10 @@ fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
 #[test]
 fn a_script_of_the_command_line_asks_at_another_terminal() {
     elsewhere("asks::a_run_of_the_command_line_is_answered_at_another_terminal");
+}
+
+/// claim: [NET-7]
+#[test]
+fn one_call_of_a_session_is_narrowed_and_the_session_is_not() {
+    elsewhere("narrow::a_call_has_the_hosts_that_it_names_of_those_that_its_session_has");
 }
