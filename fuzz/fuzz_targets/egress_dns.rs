@@ -1,11 +1,11 @@
 //! Queries of a program that has no other way to say anything outside: whatever it asks, the answer is an answer to
-//! that, is no longer than it may be, and gives an address to no name but an allowed one.
+//! that, is no longer than it may be, and gives an address to no name but an allowed one, or one that somebody may be asked about.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ringfence_egress::{
-    Names, Rules,
-    dns::{Transport, answer},
+    Names, Rules, Unnamed,
+    dns::{Known, Transport, answer},
 };
 
 const RULES: [&str; 3] = ["a.example", "*.b.example", "GET c.example/v1"];
@@ -15,9 +15,16 @@ const BYTES_MAX: usize = 1232;
 fuzz_target!(|bytes: &[u8]| {
     let rules = Rules::parse(RULES).expect("they are rules");
     let mut names = Names::default();
-    for transport in [Transport::Udp, Transport::Tcp] {
+    let ways = [Transport::Udp, Transport::Tcp];
+    let ways = [Unnamed::Denied, Unnamed::Asked].map(|unnamed| ways.map(|transport| (unnamed, transport)));
+    for (unnamed, transport) in ways.into_iter().flatten() {
         let mut asked = Vec::new();
-        let answered = answer(bytes, transport, &mut names, &rules, &mut |one| asked.push(one));
+        let known = Known {
+            names: &mut names,
+            rules: &rules,
+            unnamed: &|_| unnamed,
+        };
+        let answered = answer(bytes, transport, known, &mut |one| asked.push(one));
         assert!(asked.len() <= 1);
         for one in &asked {
             assert!(one.name.chars().count() <= 254 && one.kind.len() <= 16, "{one:?}");

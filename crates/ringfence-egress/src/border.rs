@@ -2,6 +2,7 @@
 
 use crate::{
     Destination, Happened, Host, HostName, Inspection, Names, RefusalRule, Rules, Who,
+    asks::{Asking, Asks},
     carried::Carried,
     dial::dial,
     outside::{CONNECTIONS_MAX, Outside},
@@ -40,6 +41,8 @@ pub(crate) struct Border {
     pub(crate) report: Report,
     /// What its TLS is read with, where it has to be.
     pub(crate) inspection: Option<Arc<Inspection>>,
+    /// None: what no rule allows is denied.
+    pub(crate) asking: Option<Asking>,
     who: Who,
     names: Mutex<Names>,
     tell: Tell,
@@ -87,6 +90,7 @@ impl Border {
         rules: watch::Receiver<Arc<Rules>>,
         inspection: Option<Arc<Inspection>>,
         tell: Tell,
+        asks: Option<Arc<dyn Asks>>,
     ) -> Arc<Self> {
         let seats = Arc::new(Semaphore::new(
             outside.limits().connections.min(Semaphore::MAX_PERMITS),
@@ -97,6 +101,7 @@ impl Border {
             rules,
             report: Report::default(),
             inspection,
+            asking: asks.map(|asks| Asking::new(asks, outside.limits().connections)),
             who,
             names: Mutex::new(Names::default()),
             tell,

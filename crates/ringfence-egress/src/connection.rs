@@ -139,11 +139,11 @@ async fn approach(
             course.does(Act::Waiting);
             Passage::Read
         }
-        Err(refusal) => return Err(Stop::reset(refusal)),
+        Err(_) => course.opened_or_asked(to).await.map_err(Stop::reset)?,
     };
     let inspection = course.border.inspection.as_ref();
-    let inspection = inspection.filter(|inspection| passage == Passage::Read || inspection.concerns(to));
-    let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || inspection.is_some();
+    let read = |passage| inspection.filter(|with| passage == Passage::Read || with.concerns(to));
+    let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || read(passage).is_some();
     if !is_known && passage == Passage::Free {
         let upstream = upstream(course, to, ready, Stop::reset).await?;
         return Ok(Onward::Bytes(upstream));
@@ -153,9 +153,9 @@ async fn approach(
         Greeting::Nothing => Ok(Onward::Nothing),
         Greeting::Tls(hello) => {
             agrees(&hello, to).map_err(Stop::alert)?;
-            // On the port of HTTP it may be that nothing is allowed at all; then that is the reason.
-            opened(&course.border.rules_now(), to).map_err(Stop::alert)?;
-            match inspection {
+            // On the port of HTTP it may be that nothing is allowed at all, and nobody was asked yet.
+            let passage = course.opened_or_asked(to).await.map_err(Stop::alert)?;
+            match read(passage) {
                 Some(inspection) => {
                     let met = inspect::meet(course, inspection, to, &hello, ready).await;
                     met.map(Onward::Inspected).map_err(Stop::alert)

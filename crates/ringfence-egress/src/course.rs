@@ -35,6 +35,8 @@ pub(crate) enum Act {
     Waiting,
     /// It is about to be connected, or its first bytes are awaited.
     Opening(Destination),
+    /// It is held until somebody has said whether it may be opened.
+    Held(Destination),
     /// Bytes pass that nobody reads.
     Passing(Destination),
     /// A request is being answered.
@@ -122,6 +124,31 @@ impl Course {
         allowed(&self.border.rules_now(), &act)
     }
 
+    /// What the rules say to opening a connection. Where they say no, and somebody may be asked, it is held until that is
+    /// decided, and the rules are looked at again.
+    pub(crate) async fn opened_or_asked(&self, to: &Destination) -> Result<Passage, Refusal> {
+        self.does(Act::Opening(to.clone()));
+        match opened(&self.border.rules_now(), to) {
+            Err(refusal) if self.border.may_ask(to, refusal.rule) => {}
+            decided => return decided,
+        }
+        self.does(Act::Held(to.clone()));
+        let mut rules = self.border.rules.clone();
+        let asked = tokio::select! {
+            asked = self.border.ask(to) => asked,
+            // Whoever has changed them, there is nothing left to ask.
+            _ = rules.wait_for(|rules| opened(rules, to).is_ok()) => Ok(()),
+        };
+        self.moved();
+        // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
+        self.does(Act::Opening(to.clone()));
+        let now = opened(&self.border.rules_now(), to);
+        now.map_err(|refusal| match asked {
+            Ok(()) => refusal,
+            Err(why) => refusal.after(&why),
+        })
+    }
+
     fn act(&self) -> Act {
         self.now().clone()
     }
@@ -147,6 +174,10 @@ impl Course {
         let limits = self.border.outside.limits();
         let end = self.began + limits.connection_time;
         loop {
+            if matches!(self.act(), Act::Held(_)) {
+                // Nothing can move on it, and the answer has a time of its own.
+                self.moved();
+            }
             let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
             let idle = moved + limits.idle;
             let now = Instant::now();
@@ -167,7 +198,11 @@ impl Course {
     fn limit(&self, time: Duration, why: &str, setting: &str) -> Refusal {
         let to = match self.act() {
             Act::Waiting => "a connection".to_owned(),
-            Act::Opening(to) | Act::Passing(to) | Act::Asking { to, .. } | Act::Answering { to, .. } => {
+            Act::Opening(to)
+            | Act::Held(to)
+            | Act::Passing(to)
+            | Act::Asking { to, .. }
+            | Act::Answering { to, .. } => {
                 format!("the connection to {to}")
             }
         };
@@ -198,7 +233,7 @@ impl Course {
 /// Whether rules allow what a connection is doing already.
 fn allowed(rules: &Rules, act: &Act) -> Result<(), Refusal> {
     match act {
-        Act::Waiting => Ok(()),
+        Act::Waiting | Act::Held(_) => Ok(()),
         Act::Opening(to) => opened(rules, to).map(drop),
         Act::Passing(to) => match opened(rules, to)? {
             Passage::Free => Ok(()),

@@ -250,8 +250,7 @@ impl Desk {
 
     /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
     async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
-        self.course.does(Act::Opening(to.clone()));
-        let passage = opened(&self.course.border.rules_now(), &to)?;
+        let passage = self.course.opened_or_asked(&to).await?;
         if passage == Passage::Read && to.port == 443 && self.course.border.inspection.is_none() {
             return Err(unread(&to));
         }
@@ -269,6 +268,7 @@ impl Desk {
     ) -> Result<Response<Answer>, Refusal> {
         let Wanted { to, target, .. } = &wanted;
         let method = shown(parts.method.as_str().as_bytes());
+        self.course.opened_or_asked(to).await?;
         // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
         let (act_to, act_target) = (to.clone(), target.clone());
         self.course.does(Act::Asking {

@@ -2,7 +2,7 @@
 //! and closed. Dropping it cuts everything that is left.
 
 use crate::{
-    Destination, Host, Inspection, Names, Outside, Rules, Traffic,
+    Asks, Destination, Host, Inspection, Names, Outside, Rules, Traffic,
     border::{Border, Tell},
     course::opened,
     door::{Door, serve},
@@ -140,7 +140,9 @@ impl fmt::Debug for Lease {
 }
 
 /// Begins to serve, in the runtime that this is called in. The rules may change at any time: a connection that they no
-/// longer allow is cut. TLS that has to be read is so with `inspection`, and refused without. `tell` is called from that runtime's threads and must not block.
+/// longer allow is cut. TLS that has to be read is so with `inspection`, and refused without. `tell` is called from that
+/// runtime's threads and must not block. `asks` is asked about connections that no rule allows by name or port; none: they
+/// are denied.
 ///
 /// # Errors
 /// A descriptor is no socket of its kind.
@@ -151,8 +153,9 @@ pub fn open(
     rules: watch::Receiver<Arc<Rules>>,
     inspection: Option<Arc<Inspection>>,
     tell: Tell,
+    asks: Option<Arc<dyn Asks>>,
 ) -> io::Result<Lease> {
-    open_with(Border::new(outside, who, rules, inspection, tell), sockets)
+    open_with(Border::new(outside, who, rules, inspection, tell, asks), sockets)
 }
 
 fn open_with(border: Arc<Border>, sockets: Sockets) -> io::Result<Lease> {

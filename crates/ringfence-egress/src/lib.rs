@@ -5,6 +5,7 @@
 //! `door`, `connection`, `http`, `inspect`, `dial`, `tunnel`).
 #![forbid(unsafe_code)]
 
+mod asks;
 mod border;
 mod carried;
 mod client_hello;
@@ -34,13 +35,14 @@ mod traffic;
 mod tunnel;
 mod wire;
 
+pub use asks::{Answering, Asks, NotApproved, Unnamed};
 pub use border::Tell;
 pub use client_hello::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, NoIdentity, Progress};
 pub use destination::{Destination, DestinationError, Host};
 pub use inspect::{BoundSecret, Inspection, PlaceError, SecretPlace, Trust, TrustError};
 pub use lease::{Happened, Lease, Sockets, Who, open};
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
-pub use names::{BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX};
+pub use names::{ASKED_MAX, BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX};
 pub use outside::{Limits, Outside, OutsideError, OutsideSettings};
 pub use path::PathError;
 pub use refusal::RefusalRule;

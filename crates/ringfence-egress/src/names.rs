@@ -23,6 +23,9 @@ pub const BELOW_MAX: usize = 64;
 /// So many of those with a label that looks random.
 pub const RANDOM_MAX: usize = 16;
 
+/// So many that no rule allows, but that somebody could be asked about, a sandbox has beside the others.
+pub const ASKED_MAX: usize = 128;
+
 /// A label of so many bytes is long.
 const LONG_BYTES: usize = 24;
 /// A long label with more than this per byte looks random. Short words repeat their letters, encoded data does not.
@@ -44,6 +47,8 @@ pub struct Names {
     /// Keys that the process drew: no two sandboxes have the same addresses, or the same order of them.
     order: RandomState,
     drawn: u64,
+    /// Names that no rule allowed when they were given an address.
+    asked: usize,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +64,8 @@ pub enum Full {
     Names,
     /// There are [`BELOW_MAX`] names below this wildcard.
     Below(Pattern),
+    /// There are [`ASKED_MAX`] names that no rule allows.
+    Asked,
     /// There are [`RANDOM_MAX`] names that look random below this wildcard.
     Random(Pattern),
 }
@@ -69,6 +76,7 @@ impl Full {
         match self {
             Self::Names => "names",
             Self::Below(_) => "names_below",
+            Self::Asked => "names_asked",
             Self::Random(_) => "names_random",
         }
     }
@@ -88,6 +96,10 @@ impl fmt::Display for Full {
             Self::Below(pattern) => write!(
                 f,
                 "too many names: {BELOW_MAX} were already used below `{pattern}`"
+            ),
+            Self::Asked => write!(
+                f,
+                "too many names: {ASKED_MAX} were already looked up that no rule allows"
             ),
             Self::Random(pattern) => write!(
                 f,
@@ -110,25 +122,46 @@ impl Names {
         if rules.iter().any(|rule| exact(rule.host())) {
             return self.address_of(name);
         }
-        if self.by_name.len() >= NAMES_MAX - RULES_MAX {
+        if self.by_name.len() - self.asked >= NAMES_MAX - RULES_MAX {
             return Err(Full::Names);
         }
         let mut full = Full::Names;
-        let random = usize::from(looks_random(name));
         for rule in rules.iter().filter(|rule| rule.reaches_name(name)) {
-            let wildcard = wildcard(rule.host(), name);
-            let below = self.below.entry(wildcard.clone()).or_default();
-            if below.names >= BELOW_MAX {
-                full = Full::Below(wildcard);
-            } else if below.random + random > RANDOM_MAX {
-                full = Full::Random(wildcard);
-            } else {
-                below.names += 1;
-                below.random += random;
-                return self.address_of(name);
+            match self.count_below(wildcard(rule.host(), name), name) {
+                Ok(()) => return self.address_of(name),
+                Err(why) => full = why,
             }
         }
         Err(full)
+    }
+
+    /// The same, also of a name that no rule reaches: somebody is asked about it before anything is resolved outside. What
+    /// such names could carry is bounded as below a rule for every name, and they take no room from those that rules allow.
+    pub fn admit_or_ask(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
+        if self.by_name.contains_key(name) || rules.names_reached(name) {
+            return self.admit(name, rules);
+        }
+        if self.asked >= ASKED_MAX {
+            return Err(Full::Asked);
+        }
+        self.count_below(wildcard(&Pattern::Any, name), name)?;
+        let address = self.address_of(name)?;
+        self.asked += 1;
+        Ok(address)
+    }
+
+    fn count_below(&mut self, wildcard: Pattern, name: &HostName) -> Result<(), Full> {
+        let random = usize::from(looks_random(name));
+        let below = self.below.entry(wildcard.clone()).or_default();
+        if below.names >= BELOW_MAX {
+            return Err(Full::Below(wildcard));
+        }
+        if below.random + random > RANDOM_MAX {
+            return Err(Full::Random(wildcard));
+        }
+        below.names += 1;
+        below.random += random;
+        Ok(())
     }
 
     /// The address of a name, whoever allowed it; [`Names::admit`] asks the rules. The same name has the same address
@@ -137,7 +170,7 @@ impl Names {
         if let Some(address) = self.by_name.get(name) {
             return Ok(*address);
         }
-        if self.by_name.len() >= NAMES_MAX {
+        if self.by_name.len() - self.asked >= NAMES_MAX {
             return Err(Full::Names);
         }
         let address = self.draw();

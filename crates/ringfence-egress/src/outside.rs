@@ -114,6 +114,11 @@ impl Outside {
         !matches!(self.private.verdict(name, port), Verdict::Denied(_))
     }
 
+    /// Whether the operator has named services under this name, on whatever port.
+    pub(crate) fn names_private(&self, name: &HostName) -> bool {
+        self.private.names_reached(name)
+    }
+
     /// Whether the operator has named this address, or its network, as one that services may have.
     pub(crate) fn may_be_dialled(&self, address: IpAddr, port: u16) -> bool {
         self.private.address(address, port).is_ok()

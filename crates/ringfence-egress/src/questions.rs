@@ -60,9 +60,15 @@ impl Questions {
         }
         let mut asked = None;
         let rules = self.border.rules_now();
-        let answer = dns::answer(query, transport, &mut self.border.names(), &rules, &mut |what| {
-            asked = Some(what)
-        });
+        let answer = {
+            let mut names = self.border.names();
+            let known = dns::Known {
+                names: &mut names,
+                rules: &rules,
+                unnamed: &|name| self.border.unnamed(name),
+            };
+            dns::answer(query, transport, known, &mut |what| asked = Some(what))
+        };
         if let Some(refusal) = asked.as_ref().and_then(refusal) {
             self.border.refuse(&refusal);
         }

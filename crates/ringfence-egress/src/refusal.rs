@@ -1,7 +1,7 @@
 //! Why something was not let through, in one form for everybody who hears of it: the result, the audit, and the program
 //! itself, which gets an answer that it can show. Every text that came out of a sandbox is escaped and cut here.
 
-use crate::Destination;
+use crate::{Destination, NotApproved};
 use ringfence_types::Denial;
 use std::fmt::{self, Write as _};
 
@@ -87,19 +87,20 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// About a connection to `to`.
-    pub(crate) fn of(rule: RefusalRule, to: &Destination, mut what: String, hint: &str) -> Self {
-        // Rules can name many ports or paths; so many characters are enough to see what is meant.
-        if let Some((end, _)) = what.char_indices().nth(WHAT_CHARS_MAX) {
-            what.truncate(end);
-            what.push_str("...");
-        }
+    pub(crate) fn of(rule: RefusalRule, to: &Destination, what: String, hint: &str) -> Self {
         Self {
             rule,
             host: Some(to.host.to_string()),
             port: Some(to.port),
-            what,
+            what: cut(what),
             hint: hint.to_owned(),
         }
+    }
+
+    /// The same, after it was asked about in vain.
+    pub(crate) fn after(mut self, why: &NotApproved) -> Self {
+        self.what = cut(format!("{}; {why}", self.what));
+        self
     }
 
     /// About nobody in particular.
@@ -132,6 +133,15 @@ impl Refusal {
         }
         text
     }
+}
+
+/// Rules can name many ports or paths; so many characters are enough to see what is meant.
+fn cut(mut what: String) -> String {
+    if let Some((end, _)) = what.char_indices().nth(WHAT_CHARS_MAX) {
+        what.truncate(end);
+        what.push_str("...");
+    }
+    what
 }
 
 /// A stranger's text so that a terminal, a log and a reader can have it: printable ASCII, the rest escaped, and not much.

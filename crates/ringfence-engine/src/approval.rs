@@ -71,6 +71,8 @@ pub(crate) struct Ask {
     pub(crate) caller: Caller,
     /// Whoever asks says why; nobody has checked it.
     pub(crate) reason: String,
+    /// Where a program waits that does not wait for long; else as long as the settings say.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Ask {
@@ -82,6 +84,12 @@ impl Ask {
             format!("the reason has more than {REASON_CHARS_MAX} characters."),
             "A person reads it before the answer: say it shortly.",
         ))
+    }
+
+    /// How long it waits for an answer.
+    fn timeout(&self, settings: &ApprovalSettings) -> Duration {
+        self.patience
+            .map_or(settings.timeout, |patience| patience.min(settings.timeout))
     }
 
     /// Asks that have the same key are one: whoever asks second waits for the answer to the first.

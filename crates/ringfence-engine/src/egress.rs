@@ -1,6 +1,9 @@
 //! The way out that one request has been given: its sockets, its rules as they are now, and what was done with it.
 
+mod asking;
 mod veil;
+
+pub(crate) use asking::Asker;
 
 use crate::{
     backend::RawOutcome,
@@ -9,9 +12,10 @@ use crate::{
     policy::{self, Approved, Grant},
     secrets::SecretLease,
 };
+use asking::{Asked, Asking, Open};
 use ringfence_egress::{
-    BoundSecret, Happened, Inspection, Lease, Outside, OutsideSettings, Rule, Rules, Sockets, Traffic, Trust,
-    Who,
+    BoundSecret, DEFAULT_PORTS, Happened, Inspection, Lease, Outside, OutsideSettings, Rule, Rules, Sockets,
+    Traffic, Trust, Who,
 };
 use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -19,9 +23,11 @@ use ringfence_store::vault::SecretValue;
 use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
+    time::Duration,
 };
 use tokio::sync::watch;
 use veil::Veil;
@@ -45,9 +51,18 @@ struct Terms {
     namespace: Namespace,
     session: Option<SessionId>,
     asked: AllowedDomains,
-    /// What was approved for the run, or the call, that goes on.
-    once: Mutex<Vec<Rule>>,
+    /// What the run, or the call, that goes on has for itself.
+    own: Mutex<Own>,
     rules: watch::Sender<Arc<Rules>>,
+}
+
+/// What one run or call has, and the next has not.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Own {
+    /// What was approved for it.
+    once: Vec<Rule>,
+    /// Of a call of a session: those of the session's hosts that it names.
+    named: Option<Rules>,
 }
 
 /// A way out. Dropping it cuts every connection.
@@ -56,15 +71,43 @@ pub(crate) struct EgressLease {
     terms: Arc<Terms>,
     lease: Lease,
     veil: Veil,
+    asking: Open,
+}
+
+/// Whose way out it is.
+pub(crate) enum Holder<'a> {
+    Run(Asker),
+    Session(&'a SessionId),
+}
+
+impl Own {
+    fn of(grant: &Grant) -> Self {
+        Self {
+            once: grant.once().to_vec(),
+            named: grant.named().cloned(),
+        }
+    }
+}
+
+impl Terms {
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ports that are listened on: those of the rules and, where somebody is asked, those that most programs want.
+fn ports(rules: &Rules, asks: Option<Duration>) -> BTreeSet<u16> {
+    let usual = asks.iter().flat_map(|_| DEFAULT_PORTS);
+    rules.ports().into_iter().chain(usual).collect()
 }
 
 /// What the claim of a sandbox with these rules brings; none: it has no way out.
-pub(crate) fn way_out(rules: &Rules) -> Option<WayOut> {
-    if rules.is_empty() {
+pub(crate) fn way_out(rules: &Rules, asks: Option<Duration>) -> Option<WayOut> {
+    if rules.is_empty() && asks.is_none() {
         return None;
     }
     Some(WayOut {
-        ports: rules.ports().into_iter().collect(),
+        ports: ports(rules, asks).into_iter().collect(),
         networks: rules
             .networks()
             .map(|network| (network.network(), network.prefix_len()))
@@ -73,8 +116,8 @@ pub(crate) fn way_out(rules: &Rules) -> Option<WayOut> {
 }
 
 /// Refuses rules that name more ports than there can be listeners.
-pub(crate) fn check(rules: &Rules) -> Result<(), RequestError> {
-    match rules.ports().len() {
+pub(crate) fn check(rules: &Rules, asks: Option<Duration>) -> Result<(), RequestError> {
+    match ports(rules, asks).len() {
         0..=PORTS_MAX => Ok(()),
         count => Err(RequestError::new(
             ErrorCode::PolicyDenied,
@@ -128,13 +171,16 @@ impl Egress {
             open.retain(|terms| terms.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).collect()
         };
-        let policy = house.policy();
         for terms in terms {
+            // Held until it is told: of two who look at the same time, the second sees what both have changed.
+            let own = terms.own();
+            let policy = house.policy();
             let approved = Approved {
-                once: terms.once.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                once: own.once.clone(),
                 ..house.approved(&terms.namespace, terms.session.as_ref())
             };
             let now = policy::again(&policy.egress, &approved, &terms.namespace, &terms.asked);
+            let now = policy::within(now, own.named.as_ref());
             terms.rules.send_if_modified(|rules| {
                 let is_other = **rules != now;
                 if is_other {
@@ -208,34 +254,46 @@ pub(crate) fn open_for_installer(
         id: "packages".to_owned(),
     };
     let (_, now) = watch::channel(Arc::new(rules.clone()));
-    ringfence_egress::open(&outside, who, sockets_of(sockets), now, None, Arc::new(|_| {}))
-        .map_err(|error| fault(&error))
+    ringfence_egress::open(
+        &outside,
+        who,
+        sockets_of(sockets),
+        now,
+        None,
+        Arc::new(|_| {}),
+        None,
+    )
+    .map_err(|error| fault(&error))
 }
 
-/// Begins to serve the sockets of a sandbox, if it has any. `id` is the execution's, or the session's.
+/// Begins to serve the sockets of a sandbox, if it has any.
 pub(crate) fn open_for(
     house: &Arc<House>,
     (grant, lease): (&Grant, &SecretLease),
-    who: (&str, Option<&SessionId>),
+    holder: Holder<'_>,
     sockets: Option<WayOutSockets>,
 ) -> Result<Option<EgressLease>, RequestError> {
     sockets
-        .map(|sockets| open(house, (grant, lease), who, sockets))
+        .map(|sockets| open(house, (grant, lease), holder, sockets))
         .transpose()
 }
 
 fn open(
     house: &Arc<House>,
     (grant, lease): (&Grant, &SecretLease),
-    (id, session): (&str, Option<&SessionId>),
+    holder: Holder<'_>,
     sockets: WayOutSockets,
 ) -> Result<EgressLease, RequestError> {
     let request = grant.request();
+    let (id, session) = match &holder {
+        Holder::Run(asker) => (asker.execution(), None),
+        Holder::Session(id) => (id.as_str(), Some(*id)),
+    };
     let terms = Arc::new(Terms {
         namespace: request.namespace.clone(),
         session: session.cloned(),
         asked: request.allowed_domains.clone(),
-        once: Mutex::new(grant.once().to_vec()),
+        own: Mutex::new(Own::of(grant)),
         rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
     });
     let outside = house.egress.outside(house)?;
@@ -246,13 +304,25 @@ fn open(
     let sockets = sockets_of(sockets);
     let (veil, inspection) = (Veil::of(lease), lease.inspection.clone());
     let tell = teller(house, id, &request.namespace, veil.clone());
-    let lease = ringfence_egress::open(&outside, who, sockets, terms.rules.subscribe(), inspection, tell)
+    let asking = Asking::new(house, &terms, veil.clone());
+    let asked = Arc::new(Asked(asking.clone()));
+    let rules = terms.rules.subscribe();
+    let lease = ringfence_egress::open(&outside, who, sockets, rules, inspection, tell, Some(asked))
         .map_err(|error| fault(&error))?;
     house.egress.open().push(Arc::downgrade(&terms));
     house.egress.listen(house);
     // The rules may have changed since the grant was made.
     house.egress.refresh(house);
-    Ok(EgressLease { terms, lease, veil })
+    let open = EgressLease {
+        terms,
+        lease,
+        veil,
+        asking: Open(asking),
+    };
+    if let (Holder::Run(asker), Some(patience)) = (holder, grant.asks()) {
+        open.asking.begin(asker, patience);
+    }
+    Ok(open)
 }
 
 fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestError> {
@@ -378,13 +448,27 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
 }
 
 impl EgressLease {
-    /// What was approved for the call that begins, or nothing when one has ended.
-    pub(crate) fn set_once(&self, house: &House, once: &[Rule]) {
-        let mut now = self.terms.once.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.as_slice() == once {
+    /// A call of the session begins. It has what was approved for it, no more than it names, and may ask for more where it names
+    /// nobody.
+    pub(crate) fn begin_call(&self, house: &House, grant: &Grant, asker: Asker) {
+        self.set_own(house, Own::of(grant));
+        if let Some(patience) = grant.asks() {
+            self.asking.begin(asker, patience);
+        }
+    }
+
+    /// It has ended, and what was its alone is gone.
+    pub(crate) fn end_call(&self, house: &House) {
+        self.asking.end();
+        self.set_own(house, Own::default());
+    }
+
+    fn set_own(&self, house: &House, own: Own) {
+        let mut now = self.terms.own();
+        if *now == own {
             return;
         }
-        *now = once.to_vec();
+        *now = own;
         drop(now);
         house.egress.refresh(house);
     }
@@ -421,7 +505,7 @@ impl Reached {
         let traffic = traffic.unwrap_or_default();
         let recorded = recorded(&traffic);
         let mut denials = traffic.denials;
-        denials.extend(unrouted(packets_unrouted, grant.reaches()));
+        denials.extend(unrouted(packets_unrouted, grant.reaches(), grant.asks()));
         Self { denials, recorded }
     }
 }
@@ -432,7 +516,7 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome, rules: &Rule
         Some(lease) => lease.close().await.denials,
         None => Vec::new(),
     };
-    refused.extend(unrouted(raw.ending.usage.unrouted, rules));
+    refused.extend(unrouted(raw.ending.usage.unrouted, rules, None));
     refused
 }
 
@@ -446,8 +530,8 @@ pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome, grant: &
 }
 
 /// Packets that had no way, as a caller is told.
-fn unrouted(packets: u64, rules: &Rules) -> Option<Denial> {
-    let hint = if rules.is_empty() {
+fn unrouted(packets: u64, rules: &Rules, asks: Option<Duration>) -> Option<Denial> {
+    let hint = if way_out(rules, asks).is_none() {
         "This program has no way out: name the hosts that it needs in `allowed_domains`, as far as the operator's \
          `egress.allow` has them, or ask with `request_egress`."
     } else {

@@ -155,7 +155,9 @@ async fn run(
     };
     let around = (layout, &workspace);
     let (mut started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
-    let way_out = egress::open_for(house, (&grant, &lease), (id, None), started.take_sockets())?;
+    let asker = egress::Asker::of(opened, live.as_ref());
+    let way_out = egress::Holder::Run(asker);
+    let way_out = egress::open_for(house, (&grant, &lease), way_out, started.take_sockets())?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),

@@ -71,7 +71,7 @@ pub use ringfence_store::layers::Package;
 pub use session::{Bridged, Gift, SessionSettings};
 pub use settings::{
     AuditSettings, CheckSettings, EgressPolicy, EgressRule, EgressSettings, EngineSettings, IndexHost,
-    ListedWorkspace, OnFailure, PackagePolicy, PolicySettings, QueueSettings, Rate, RecordSettings,
+    ListedWorkspace, OnDenied, OnFailure, PackagePolicy, PolicySettings, QueueSettings, Rate, RecordSettings,
     RuntimeSettings, SecretBinding, SecretRule,
 };
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};

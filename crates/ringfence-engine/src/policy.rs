@@ -2,7 +2,7 @@
 
 mod domains;
 
-pub(crate) use domains::{again, gives};
+pub(crate) use domains::{again, asks, gives, within};
 
 use crate::{
     egress, imports,
@@ -26,6 +26,8 @@ pub(crate) struct Grant {
     rules: Rules,
     reaches: Reaches,
     once: Vec<Rule>,
+    named: Option<Reaches>,
+    asks: Option<Duration>,
 }
 
 impl Grant {
@@ -45,6 +47,16 @@ impl Grant {
     /// Those that were approved for it alone.
     pub(crate) fn once(&self) -> &[Rule] {
         &self.once
+    }
+
+    /// Of a call of a session: the hosts that it names, and has no others.
+    pub(crate) fn named(&self) -> Option<&Reaches> {
+        self.named.as_ref()
+    }
+
+    /// How long a person is asked about a connection that no rule allows; none: nobody is.
+    pub(crate) fn asks(&self) -> Option<Duration> {
+        self.asks
     }
 
     /// What its code may import, and by which rules it is read.
@@ -109,12 +121,15 @@ pub(crate) fn decide(
     }
     let rules = rules(&policy.check, &request)?;
     let reaches = reaches(policy, standing, &request)?;
+    let asks = asks(&policy.egress, &request.allowed_domains);
     Ok(Grant {
         request,
         limits,
         rules,
         reaches,
         once: standing.approved.once.clone(),
+        named: None,
+        asks,
     })
 }
 
@@ -125,7 +140,7 @@ fn reaches(
 ) -> Result<Reaches, RequestError> {
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
     let reaches = domains::decide(&policy.egress, &standing.approved, namespace, asked)?;
-    egress::check(&reaches)?;
+    egress::check(&reaches, asks(&policy.egress, asked))?;
     Ok(reaches)
 }
 
@@ -143,6 +158,8 @@ pub(crate) fn decide_session(
         rules,
         reaches,
         once,
+        asks,
+        ..
     } = decide(policy, standing, private, request)?;
     let of_its_sandbox = Limits {
         timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
@@ -154,6 +171,8 @@ pub(crate) fn decide_session(
         rules,
         reaches,
         once,
+        named: None,
+        asks,
     };
     Ok((grant, limits))
 }
@@ -167,7 +186,7 @@ pub(crate) fn decide_call(
 ) -> Result<Grant, RequestError> {
     request.check()?;
     let (session, allowed_domains) = session;
-    request.allowed_domains = allowed_domains.clone();
+    let asked = std::mem::replace(&mut request.allowed_domains, allowed_domains.clone());
     let caps = standing
         .narrowed
         .as_ref()
@@ -185,12 +204,17 @@ pub(crate) fn decide_call(
         &request.namespace,
         &request.allowed_domains,
     );
+    let named = domains::narrow(&reaches, &asked)?;
+    let reaches = within(reaches, named.as_ref());
+    let asks = asks(&policy.egress, &request.allowed_domains).filter(|_| named.is_none());
     Ok(Grant {
         request,
         limits,
         rules,
         reaches,
         once: standing.approved.once.clone(),
+        named,
+        asks,
     })
 }
 
@@ -487,6 +511,7 @@ mod tests {
                 secrets: Vec::new(),
                 tier: ringfence_types::Tier::Full,
                 allow: Vec::new(),
+                on_denied: crate::settings::OnDenied::Deny,
             },
         }
     }

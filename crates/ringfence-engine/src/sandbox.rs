@@ -196,7 +196,7 @@ pub(crate) fn bind<'a>(
         files,
         run,
         layer: layer.cloned(),
-        way_out: egress::way_out(grant.reaches()),
+        way_out: egress::way_out(grant.reaches(), grant.asks()),
         limits: grant.limits().clone(),
         grace_ms: GRACE_MS,
     });

@@ -131,6 +131,8 @@ pub struct EgressPolicy {
     pub tier: Tier,
     /// All that there are; a request may narrow them.
     pub allow: Vec<EgressRule>,
+    /// What becomes of a connection that they do not allow.
+    pub on_denied: OnDenied,
     /// Secrets that programs do not get, and that are put into their requests on the way out.
     pub secrets: Vec<SecretBinding>,
 }
@@ -153,6 +155,15 @@ pub struct SecretBinding {
     pub of: SecretRule,
     /// Where.
     pub place: SecretPlace,
+}
+
+/// What becomes of a connection that no rule allows by name or port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDenied {
+    /// It is denied.
+    Deny,
+    /// A person is asked, and for so long it is held.
+    Ask(Duration),
 }
 
 /// A rule that some namespaces have.

@@ -233,7 +233,6 @@ impl ExecuteRequest {
         let given = [
             ("secrets", !self.secrets.is_empty()),
             ("workspace", self.workspace != WorkspaceSource::Private),
-            ("allowed_domains", self.allowed_domains != AllowedDomains::Granted),
             ("max_ram_mb", limits.max_ram_mb.is_some()),
             ("max_processes", limits.max_processes.is_some()),
             ("max_disk_mb", limits.max_disk_mb.is_some()),

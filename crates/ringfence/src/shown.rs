@@ -4,7 +4,7 @@
 mod approvals;
 mod workspaces;
 
-pub(crate) use approvals::{approval, approvals, decision, decision_facts, decision_words};
+pub(crate) use approvals::{approval, approvals, decision, decision_facts, decision_words, host_decision};
 pub(crate) use workspaces::{
     committed, difference, files, held_changes, snapshot_made, snapshot_restored, snapshots,
 };

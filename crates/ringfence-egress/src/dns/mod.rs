@@ -4,7 +4,8 @@
 mod read;
 
 use crate::{
-    name::NameError,
+    asks::Unnamed,
+    name::{HostName, NameError},
     names::{Full, Names},
     rules::{Rules, Why},
 };
@@ -38,6 +39,16 @@ pub enum Transport {
     Udp,
     /// One message of a stream, without the two bytes of its length.
     Tcp,
+}
+
+/// What a question is held against.
+pub struct Known<'a> {
+    /// The sandbox's names.
+    pub names: &'a mut Names,
+    /// Its rules.
+    pub rules: &'a Rules,
+    /// What becomes of a name that they do not allow.
+    pub unnamed: &'a dyn Fn(&HostName) -> Unnamed,
 }
 
 /// What was asked, for the log.
@@ -90,8 +101,7 @@ enum Answer {
 pub fn answer(
     query: &[u8],
     transport: Transport,
-    names: &mut Names,
-    rules: &Rules,
+    mut known: Known<'_>,
     log: &mut dyn FnMut(Asked),
 ) -> Option<Vec<u8>> {
     let question = match read::question(query) {
@@ -102,7 +112,7 @@ pub fn answer(
     if question.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         return write(&question, transport, ResponseCode::BADVERS, None, None);
     }
-    let answer = judge(&question, names, rules);
+    let answer = judge(&question, &mut known);
     let denied = match &answer {
         Answer::Denied(denied) => Some(denied.clone()),
         _ => None,
@@ -122,7 +132,12 @@ pub fn answer(
     write(&question, transport, code, record, denied.as_ref())
 }
 
-fn judge(question: &Question, names: &mut Names, rules: &Rules) -> Answer {
+fn judge(question: &Question, known: &mut Known<'_>) -> Answer {
+    let Known {
+        names,
+        rules,
+        unnamed,
+    } = known;
     let kind = question.query.query_type();
     if question.query.query_class() != DNSClass::IN {
         return Answer::Denied(Denied::Class);
@@ -136,12 +151,16 @@ fn judge(question: &Question, names: &mut Names, rules: &Rules) -> Answer {
         Ok(name) => name,
         Err(error) => return Answer::Denied(Denied::Name(error)),
     };
-    if !name.is_local() && !rules.names_reached(&name) {
+    let admit = if name.is_local() || rules.names_reached(&name) {
+        Names::admit
+    } else if unnamed(&name) == Unnamed::Asked {
+        Names::admit_or_ask
+    } else {
         return Answer::Denied(Denied::Rules(Why::Name));
-    }
+    };
     match kind {
         RecordType::A if name.is_local() => Answer::Record(RData::A(A(Ipv4Addr::LOCALHOST))),
-        RecordType::A => match names.admit(&name, rules) {
+        RecordType::A => match admit(names, &name, rules) {
             Ok(address) => Answer::Record(RData::A(A(address))),
             Err(full) => Answer::Denied(Denied::Full(full)),
         },

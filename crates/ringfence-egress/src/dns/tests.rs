@@ -44,6 +44,7 @@ fn with_edns(mut query: Vec<u8>, size: u16, version: u8, options: &[u8]) -> Vec<
 struct Server {
     names: Names,
     rules: Rules,
+    unnamed: Unnamed,
     asked: Vec<Asked>,
 }
 
@@ -52,15 +53,20 @@ impl Server {
         Self {
             names: Names::default(),
             rules: Rules::parse(RULES).unwrap(),
+            unnamed: Unnamed::Denied,
             asked: Vec::new(),
         }
     }
 
     fn bytes(&mut self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let asked = &mut self.asked;
-        answer(query, transport, &mut self.names, &self.rules, &mut |one| {
-            asked.push(one)
-        })
+        let unnamed = self.unnamed;
+        let known = Known {
+            names: &mut self.names,
+            rules: &self.rules,
+            unnamed: &|_| unnamed,
+        };
+        answer(query, transport, known, &mut |one| asked.push(one))
     }
 
     fn message(&mut self, query: &[u8]) -> Message {

@@ -8,10 +8,11 @@ use hickory_proto::{
     },
 };
 use ringfence_egress::{
-    Happened, Lease, Limits, Outside, OutsideSettings, Rules, Sockets, Traffic, Who, open,
+    Asks, DEFAULT_PORTS, Happened, Lease, Limits, Outside, OutsideSettings, Rules, Sockets, Traffic, Who,
+    open,
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::OwnedFd,
@@ -115,6 +116,7 @@ pub struct Wish {
     pub rules: Vec<&'static str>,
     pub private: Vec<&'static str>,
     pub limits: Limits,
+    pub asks: Option<Arc<dyn Asks>>,
 }
 
 impl Wish {
@@ -132,6 +134,7 @@ impl Wish {
                 connect: Duration::from_secs(5),
                 hello: Duration::from_secs(5),
             },
+            asks: None,
         }
     }
 
@@ -142,6 +145,11 @@ impl Wish {
 
     pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
         change(&mut self.limits);
+        self
+    }
+
+    pub fn asks(mut self, asks: Arc<dyn Asks>) -> Self {
+        self.asks = Some(asks);
         self
     }
 
@@ -161,8 +169,9 @@ impl Wish {
         };
         let outside = Outside::new(settings).expect("an outside");
         let rules = Rules::parse(&self.rules).expect("rules");
-        let ports = rules
-            .ports()
+        let usual = self.asks.iter().flat_map(|_| DEFAULT_PORTS);
+        let ports: BTreeSet<u16> = rules.ports().into_iter().chain(usual).collect();
+        let ports = ports
             .into_iter()
             .map(|port| (port, listen(Ipv4Addr::UNSPECIFIED, port)))
             .collect();
@@ -182,7 +191,7 @@ impl Wish {
             id: "test".to_owned(),
         };
         let tell = Arc::new(move |what| tell.lock().expect("unharmed").push(what));
-        let lease = open(&outside, who, sockets, rules, None, tell).expect("a lease");
+        let lease = open(&outside, who, sockets, rules, None, tell, self.asks).expect("a lease");
         World {
             lease,
             rules: sender,

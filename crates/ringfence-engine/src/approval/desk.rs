@@ -263,7 +263,8 @@ impl Desk {
 
     fn request(&self, ask: &Ask, id: String) -> ApprovalRequest {
         let since_unix_ms = now_ms();
-        let timeout = u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX);
+        let waits = ask.timeout(&self.settings);
+        let timeout = u64::try_from(waits.as_millis()).unwrap_or(u64::MAX);
         ApprovalRequest {
             id,
             kind: ask.kind.name().to_owned(),
@@ -276,14 +277,14 @@ impl Desk {
             scopes: ask.scopes(),
             since_unix_ms,
             expires_unix_ms: since_unix_ms.saturating_add(timeout),
-            lines: shown::lines(ask, self.settings.timeout),
+            lines: shown::lines(ask, waits),
         }
     }
 
     /// From now on it can be answered, and the clock runs.
     fn open(self: &Arc<Self>, request: &ApprovalRequest) {
         let id = request.id.clone();
-        let mut told = {
+        let (mut told, waits) = {
             let mut state = self.state();
             // Withdrawn meanwhile.
             let Some(pending) = state.pending.get_mut(&id) else {
@@ -294,10 +295,10 @@ impl Desk {
             self.tell_event(&pending.ask, EventKind::ApprovalRequested(facts.clone()));
             let Kind::Egress { .. } = &pending.ask.kind;
             self.tell_event(&pending.ask, EventKind::EgressRequested(facts));
-            pending.told.subscribe()
+            (pending.told.subscribe(), pending.ask.timeout(&self.settings))
         };
         self.tell();
-        let (desk, ends) = (Arc::downgrade(self), Instant::now() + self.settings.timeout);
+        let (desk, ends) = (Arc::downgrade(self), Instant::now() + waits);
         tokio::spawn(async move {
             tokio::select! {
                 // Decided, or the server is gone.

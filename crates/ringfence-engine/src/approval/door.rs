@@ -63,6 +63,7 @@ impl Engine {
             execution: None,
             caller: caller.clone(),
             reason: wish.reason,
+            patience: None,
         };
         let policy = house.policy();
         if policy.egress.tier != Tier::Full {

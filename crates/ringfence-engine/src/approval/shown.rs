@@ -10,7 +10,7 @@ use std::time::Duration;
 /// All that is asked, for a person.
 pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
     let mut lines = match &ask.kind {
-        super::Kind::Egress { rule } => egress(rule),
+        super::Kind::Egress { rule } => egress(rule, opening(ask)),
     };
     lines.push(line("namespace", ask.namespace.as_str()));
     if let Some(session) = &ask.session {
@@ -20,14 +20,15 @@ pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
         lines.push(line("run", &format!("{}, which waits", plain(execution))));
     }
     lines.push(line("asked by", &quoted(ask.caller.as_str())));
-    lines.push(if ask.reason.is_empty() {
-        line("reason", "none was given")
-    } else {
-        line(
-            "reason",
-            &format!("{} (its own words, unchecked)", quoted(&ask.reason)),
-        )
-    });
+    match (ask.reason.as_str(), &ask.execution) {
+        // A program does not say why.
+        ("", Some(_)) => {}
+        ("", None) => lines.push(line("reason", "none was given")),
+        (reason, _) => {
+            let words = format!("{} (its own words, unchecked)", quoted(reason));
+            lines.push(line("reason", &words));
+        }
+    }
     lines.push(format!(
         "Without an answer it is denied after {} s.",
         timeout.as_secs()
@@ -35,7 +36,14 @@ pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
     lines
 }
 
-fn egress(rule: &Rule) -> Vec<String> {
+fn opening(ask: &Ask) -> &'static str {
+    match ask.execution {
+        Some(_) => "A program in a sandbox tries to reach a host on the network.",
+        None => "Programs in a sandbox ask to reach a host on the network.",
+    }
+}
+
+fn egress(rule: &Rule, opening: &str) -> Vec<String> {
     let host = match rule.host() {
         Pattern::Below(apex) => format!("every name below {apex}"),
         Pattern::Any => "every name".to_owned(),
@@ -43,7 +51,7 @@ fn egress(rule: &Rule) -> Vec<String> {
     };
     let ports: Vec<String> = rule.ports().iter().map(ToString::to_string).collect();
     let mut lines = vec![
-        "Programs in a sandbox ask to reach a host on the network.".to_owned(),
+        opening.to_owned(),
         line("host", &host),
         line("ports", &ports.join(", ")),
     ];

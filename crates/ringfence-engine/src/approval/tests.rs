@@ -58,6 +58,7 @@ fn ask_for(domain: &str) -> Ask {
         execution: None,
         caller: Caller::new("test"),
         reason: "to read the documentation".to_owned(),
+        patience: None,
     }
 }
 
@@ -184,6 +185,31 @@ async fn what_nobody_answers_is_denied_when_its_time_is_up() {
     let decided = scene.records("approval.decided");
     assert_eq!(decided[0].0, "denied");
     assert_eq!(decided[0].1["why"], "timeout");
+}
+
+#[tokio::test]
+async fn what_a_program_waits_for_has_its_own_time_and_never_more_than_the_operators() {
+    let scene = scene_with(Duration::from_secs(2));
+    let of_a_run = |seconds: u64| Ask {
+        execution: Some("0190b8f0-5c1e-7000-8000-000000000001".to_owned()),
+        reason: String::new(),
+        patience: Some(Duration::from_secs(seconds)),
+        ..ask_for(&format!("h{seconds}.example.com:443"))
+    };
+    let said = |waiting: &Waiting| waiting.request().unwrap().lines.last().unwrap().clone();
+    let long = scene.ask(of_a_run(60)).await;
+    assert_eq!(said(&long), "Without an answer it is denied after 2 s.");
+    let mut short = scene.ask(of_a_run(1)).await;
+    assert_eq!(said(&short), "Without an answer it is denied after 1 s.");
+    let request = short.request().unwrap().clone();
+    assert!(request.expires_unix_ms - request.since_unix_ms == 1000);
+    assert!(request.lines[0].contains("tries to reach") && !request.lines.join("").contains("reason"));
+    let decision = short.decided().await;
+    assert_eq!(decision.verdict, Verdict::Denied(DeniedBy::Timeout));
+    assert!(long.decision().is_none(), "the other still waits");
+    // A run that waits has what it is given itself; nothing is left behind for another.
+    scene.answer(&long, ONCE).await.unwrap();
+    assert!(scene.rules(None).is_empty() && scene.once(None).is_empty());
 }
 
 /// claim: [APR-2]

@@ -40,6 +40,13 @@ impl Veil {
         }
     }
 
+    /// Whether this holds something that nobody is to be shown.
+    pub(super) fn hides(&self, text: &str) -> bool {
+        let mut over = text.to_owned();
+        self.over(&mut over);
+        over != text
+    }
+
     pub(super) fn over_traffic(&self, traffic: &mut Traffic) {
         traffic
             .reached

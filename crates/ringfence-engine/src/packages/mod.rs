@@ -392,7 +392,7 @@ async fn run(house: &House, wish: &Wish<'_>, policy: &PackagePolicy) -> Result<E
         files.push((path, blobs.add(bytes.as_slice())));
     }
     let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
-    egress::check(&reaches)?;
+    egress::check(&reaches, None)?;
     let claim = house.native.claim(ClaimSpec {
         code: Vec::new(),
         files,
@@ -402,7 +402,7 @@ async fn run(house: &House, wish: &Wish<'_>, policy: &PackagePolicy) -> Result<E
             report: false,
         },
         layer: None,
-        way_out: egress::way_out(&reaches),
+        way_out: egress::way_out(&reaches, None),
         limits,
         grace_ms: 0,
     });

@@ -2,9 +2,10 @@
 //! asks for.
 
 use super::Approved;
-use crate::settings::EgressPolicy;
+use crate::settings::{EgressPolicy, OnDenied};
 use ringfence_egress::{Rule, Rules, RulesError};
 use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError, Tier};
+use std::time::Duration;
 
 /// Rules that a message repeats.
 const SHOWN_MAX: usize = 8;
@@ -29,13 +30,13 @@ pub(super) fn decide(
     let given = || given(policy, approved, namespace);
     match asked {
         AllowedDomains::Granted => Ok(given()),
-        AllowedDomains::Operator(names) => parse(names),
+        AllowedDomains::Operator(names) => Ok(with_own(parse(names)?.iter(), approved)),
         AllowedDomains::Only(names) => {
             let wanted = parse(names)?;
             let given = given();
             match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
                 None => Ok(with_own(wanted.iter(), approved)),
-                Some(rule) => Err(denied(rule, &given)),
+                Some(rule) => Err(denied(rule, &given, "this namespace")),
             }
         }
     }
@@ -52,10 +53,21 @@ pub(crate) fn again(
     let given = given(policy, approved, namespace);
     match asked {
         AllowedDomains::Granted => given,
-        AllowedDomains::Operator(names) => parse(names).unwrap_or_default(),
+        AllowedDomains::Operator(names) => with_own(parse(names).unwrap_or_default().iter(), approved),
         AllowedDomains::Only(names) => {
             let wanted = parse(names).unwrap_or_default();
             with_own(wanted.iter().filter(|rule| given.cover(rule)), approved)
+        }
+    }
+}
+
+/// How long a person may be asked about what the rules of a request do not allow; none: nobody is. What a caller has given up by
+/// naming hosts is denied: nobody widens that but the caller.
+pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Duration> {
+    match (policy.on_denied, asked) {
+        (OnDenied::Deny, _) | (_, AllowedDomains::Only(_)) => None,
+        (OnDenied::Ask(patience), AllowedDomains::Granted | AllowedDomains::Operator(_)) => {
+            Some(patience).filter(|_| policy.tier == Tier::Full)
         }
     }
 }
@@ -70,6 +82,25 @@ fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> R
     let all = own.map(|given| &given.rule).chain(approved.all()).cloned();
     // The operator's own are bounded when they are read, and what is approved when it is.
     Rules::new(all.collect()).unwrap_or_default()
+}
+
+/// The rules of one call of a session that has `given`: those that the call names, each of which the session has to have.
+pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rules>, RequestError> {
+    let Some(names) = asked.names() else {
+        return Ok(None);
+    };
+    let wanted = parse(names)?;
+    match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
+        None => Ok(Some(wanted)),
+        Some(rule) => Err(denied(rule, given, "this session")),
+    }
+}
+
+/// What is left of a session's rules in a call that names these, if it names any.
+pub(crate) fn within(given: Rules, named: Option<&Rules>) -> Rules {
+    let Some(named) = named else { return given };
+    let left = named.iter().filter(|rule| given.cover(rule)).cloned();
+    Rules::new(left.collect()).unwrap_or_default()
 }
 
 /// Does the operator let a namespace reach it without anybody's being asked.
@@ -93,7 +124,7 @@ fn sentence(text: &str) -> String {
     format!("{first}{rest}.")
 }
 
-fn denied(rule: &Rule, given: &Rules) -> RequestError {
+fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
     if rule.is_network() {
         return RequestError::new(
             ErrorCode::PolicyDenied,
@@ -116,7 +147,7 @@ fn denied(rule: &Rule, given: &Rules) -> RequestError {
     };
     RequestError::new(
         ErrorCode::PolicyDenied,
-        format!("`{rule}` is not among what the operator lets this namespace reach; {may}."),
+        format!("`{rule}` is not among what the operator lets {who} reach; {may}."),
         format!("Ask for it with `request_egress`, or have the operator add `{rule}` to `egress.allow`."),
     )
 }
@@ -135,6 +166,7 @@ mod tests {
             secrets: Vec::new(),
             tier: Tier::Full,
             allow: rules.iter().map(rule).collect(),
+            on_denied: OnDenied::Deny,
         }
     }
 
@@ -214,6 +246,54 @@ mod tests {
             )
             .is_empty()
         );
+    }
+
+    #[test]
+    fn a_call_has_of_its_session_what_it_names_and_nothing_that_the_session_lacks() {
+        let given = Rules::parse(["*.example.com", "api.test:8443"]).unwrap();
+        let narrowed = |names: &[&str]| narrow(&given, &only(names)).map(|named| shown(&named.unwrap()));
+        assert_eq!(narrowed(&["a.example.com"]).unwrap(), ["a.example.com"]);
+        assert!(narrowed(&[]).unwrap().is_empty());
+        assert_eq!(narrow(&given, &AllowedDomains::Granted), Ok(None));
+        for lacking in ["example.com", "api.test", "*", "10.0.0.1:80"] {
+            let refused = narrowed(&["a.example.com", lacking]).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::PolicyDenied, "{lacking}");
+        }
+        let refused = narrowed(&["api.test"]).unwrap_err();
+        assert!(refused.message.contains("lets this session reach"), "{refused}");
+        assert_eq!(
+            narrowed(&["http://x"]).unwrap_err().code,
+            ErrorCode::InvalidArgument
+        );
+        // An operator's list of hosts widens no session either.
+        let operator = AllowedDomains::Operator(["evil.test".to_owned()].into());
+        assert!(narrow(&given, &operator).is_err());
+        // What the session loses while the call goes on, the call loses.
+        let named = Rules::parse(["a.example.com", "api.test:8443"]).unwrap();
+        let less = Rules::parse(["*.example.com"]).unwrap();
+        assert_eq!(shown(&within(less.clone(), Some(&named))), ["a.example.com"]);
+        assert_eq!(shown(&within(less, None)), ["*.example.com"]);
+    }
+
+    #[test]
+    fn nobody_is_asked_about_what_the_operator_or_the_caller_has_given_up() {
+        let time = Duration::from_secs(10);
+        let with = |tier, on_denied| EgressPolicy {
+            tier,
+            on_denied,
+            ..policy(&[("*", "a.test")])
+        };
+        let ask = OnDenied::Ask(time);
+        let operator = AllowedDomains::Operator(["a.test".to_owned()].into());
+        let check = |tier, on_denied, asked: &AllowedDomains, expect| {
+            assert_eq!(asks(&with(tier, on_denied), asked), expect, "{tier} {asked:?}");
+        };
+        check(Tier::Full, ask, &AllowedDomains::Granted, Some(time));
+        check(Tier::Full, ask, &operator, Some(time));
+        check(Tier::Full, ask, &only(&[]), None);
+        check(Tier::Full, ask, &only(&["a.test"]), None);
+        check(Tier::Landlock, ask, &AllowedDomains::Granted, None);
+        check(Tier::Full, OnDenied::Deny, &AllowedDomains::Granted, None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     artifacts::{self, Kept, Shelf, Staged},
     backend::RawOutcome,
     check::{self, Text},
-    egress::Reached,
+    egress::{Asker, Reached},
     engine::{House, OutputChunk, Submission},
     execute::{self, Clock, Executed},
     files,
@@ -54,7 +54,8 @@ pub(crate) async fn call(
     let who = (opened.caller(), Some(opened.id()));
     let hears = (live_output.clone(), cancelled.clone());
     packages::provide(house, &live, who, &grant.request().packages, hears).await?;
-    way_out::provide(house, &live, &grant).await?;
+    let asker = Asker::of(opened, live_output.as_ref());
+    let of_call = way_out::provide(house, &live, &grant, asker).await?;
     let provided_ms = clock.lap();
     let permit = execute::admit(house, &grant, cancelled.clone()).await?;
     // Nobody puts another state in the workspace's place while a call runs.
@@ -89,7 +90,7 @@ pub(crate) async fn call(
     clock.phases.run_ms = clock.lap();
     let ended = called.how.end();
     let (raw, program) = outcome(&live, called)?;
-    let reached = Reached::of(way_out::report(house, &live), raw.ending.usage.unrouted, &grant);
+    let reached = Reached::of(of_call.report(), raw.ending.usage.unrouted, &grant);
     let staged = stage(house, &live, opened.id(), &lent, turn).await?;
     drop((lent, permit));
     let (validation, unchecked) = looked.findings(&program.patched).await;

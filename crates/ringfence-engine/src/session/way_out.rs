@@ -3,7 +3,7 @@
 
 use super::{Live, life::Job};
 use crate::{
-    egress::{self, EgressLease},
+    egress::{self, Asker, EgressLease, Holder},
     engine::House,
     policy::Grant,
     secrets::SecretLease,
@@ -37,10 +37,10 @@ impl WayOut {
         (id, sockets): (&SessionId, Option<WayOutSockets>),
     ) -> Result<Self, RequestError> {
         let mut open = Self {
-            lease: egress::open_for(house, (grant, lease), (id.as_str(), Some(id)), sockets)?,
+            lease: egress::open_for(house, (grant, lease), Holder::Session(id), sockets)?,
             ..Self::default()
         };
-        if let Some(way) = egress::way_out(grant.reaches()).filter(|_| open.lease.is_some()) {
+        if let Some(way) = egress::way_out(grant.reaches(), grant.asks()).filter(|_| open.lease.is_some()) {
             open.opened(&way);
         }
         Ok(open)
@@ -73,12 +73,49 @@ impl WayOut {
     }
 }
 
-/// Sees to it that a call has the way out that its grant allows; whoever asks has the session's turn.
-pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant) -> Result<(), RequestError> {
-    if let Some(lease) = &lock(live).lease {
-        lease.set_once(house, grant.once());
+/// What a call has of the way out for itself. It ends with the call, however that ends.
+pub(super) struct OfCall {
+    house: Arc<House>,
+    live: Arc<Live>,
+}
+
+impl OfCall {
+    /// What was done since the last call ended.
+    pub(super) fn report(self) -> Option<Traffic> {
+        let open = lock(&self.live);
+        open.lease.as_ref().map(EgressLease::report)
     }
-    let Some(way) = egress::way_out(grant.reaches()) else {
+}
+
+impl Drop for OfCall {
+    fn drop(&mut self) {
+        if let Some(lease) = &lock(&self.live).lease {
+            lease.end_call(&self.house);
+        }
+    }
+}
+
+/// Sees to it that a call has the way out that its grant allows; whoever asks has the session's turn.
+pub(super) async fn provide(
+    house: &Arc<House>,
+    live: &Arc<Live>,
+    grant: &Grant,
+    asker: Asker,
+) -> Result<OfCall, RequestError> {
+    open(house, live, grant).await?;
+    let of_call = OfCall {
+        house: house.clone(),
+        live: live.clone(),
+    };
+    if let Some(lease) = &lock(live).lease {
+        lease.begin_call(house, grant, asker);
+    }
+    Ok(of_call)
+}
+
+/// Opens what is not open yet.
+async fn open(house: &Arc<House>, live: &Arc<Live>, grant: &Grant) -> Result<(), RequestError> {
+    let Some(way) = egress::way_out(grant.reaches(), grant.asks()) else {
         return Ok(());
     };
     let (opening, way) = {
@@ -99,20 +136,12 @@ pub(super) async fn provide(house: &Arc<House>, live: &Arc<Live>, grant: &Grant)
         Some(lease) => lease.add_ports(way.ports.iter().copied().zip(sockets).collect())?,
         None => {
             let sockets = WayOutSockets::from_descriptors(&way, sockets);
-            let who = (live.id.as_str(), Some(&live.id));
-            open.lease = egress::open_for(house, (grant, &live.lease), who, sockets)?;
+            let holder = Holder::Session(&live.id);
+            open.lease = egress::open_for(house, (grant, &live.lease), holder, sockets)?;
         }
     }
     open.opened(&way);
     Ok(())
-}
-
-/// What was done since the last call ended. What was approved for this one is over.
-pub(super) fn report(house: &House, live: &Live) -> Option<Traffic> {
-    let open = lock(live);
-    let lease = open.lease.as_ref()?;
-    lease.set_once(house, &[]);
-    Some(lease.report())
 }
 
 fn lock(live: &Live) -> MutexGuard<'_, WayOut> {

@@ -10,6 +10,7 @@ mod commit;
 mod completions;
 mod config;
 mod doctor;
+mod egress;
 mod findings;
 mod hints;
 mod live;
@@ -68,6 +69,8 @@ enum Command {
     Inspect(live::InspectArguments),
     /// Show or narrow what a namespace may use
     Limits(live::LimitsArguments),
+    /// Ask whether programs of a running server may reach a host, and wait for the answer (exit code 1 if denied)
+    Egress(egress::EgressArguments),
     /// Show what programs and models ask for, and answer
     Approvals(approvals::ApprovalsArguments),
     /// Add, list and delete secrets
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
         Command::Stats(arguments) => live::stats(&context, &arguments),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
+        Command::Egress(arguments) => egress::egress(&context, arguments),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
         Command::Vault(arguments) => vault::vault(&context, arguments),
         Command::Audit(arguments) => audit::audit(&context, arguments),

@@ -8,6 +8,7 @@ use super::{
     request, set, validate,
 };
 use crate::{
+    control,
     log::{self, Log},
     settings::{Layer, LogLevel},
     telemetry::{Address, Telemetry},
@@ -255,7 +256,8 @@ impl Job {
 
     async fn live(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
-        let engine = Engine::open(self.settings)?;
+        let engine = Engine::open(self.settings.clone())?;
+        let control = control::open_for_questions(&self.settings, &engine).await;
         log::redact_with(engine.log_redactor());
         let telemetry = self.collector.map(Telemetry::begin);
         if let Some(telemetry) = &telemetry {
@@ -302,6 +304,7 @@ impl Job {
             },
             others => others,
         };
+        drop(control);
         // The run is over or out of patience: the helper cleans up behind us.
         engine.leave();
         if let Some(telemetry) = telemetry {

@@ -5,8 +5,8 @@ use super::{
     wire::{Answer, Request},
 };
 use crate::shown::{self, Shown};
-use ringfence_engine::{ApprovalRequest, ApprovalWatch, Caller, Decision, Engine};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_engine::{ApprovalRequest, ApprovalWatch, Caller, Decision, EgressWish, Engine};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, io};
 use tokio::{
@@ -18,6 +18,16 @@ use tokio::{
 
 /// Who watches at once. Each has one of the connections that are served.
 pub(super) const WATCHING_MAX: usize = 8;
+
+/// A host that the operator asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostWish {
+    pub(crate) namespace: Namespace,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) domain: String,
+    pub(crate) reason: String,
+}
 
 /// What is told to whoever watches.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,6 +70,44 @@ pub(super) async fn perform(
             "Use the `ringfence` command of the server's version.",
         )),
     }
+}
+
+/// Asks for a host, and answers when it is decided. A command that goes away takes its request back.
+pub(super) async fn request_egress(
+    engine: &Engine,
+    caller: &Caller,
+    wish: HostWish,
+    stream: &mut UnixStream,
+) -> io::Result<Result<Shown, RequestError>> {
+    let HostWish {
+        namespace,
+        session,
+        domain,
+        reason,
+    } = wish;
+    if let Err(error) = engine.note_call(caller, namespace.as_str(), "egress").await {
+        return Ok(Err(error));
+    }
+    let wish = EgressWish {
+        namespace,
+        session,
+        domain: domain.clone(),
+        reason,
+    };
+    let mut waiting = match engine.request_egress(caller, wish).await {
+        Ok(waiting) => waiting,
+        Err(error) => return Ok(Err(error)),
+    };
+    let (mut from, mut to) = stream.split();
+    if let Some(request) = waiting.request() {
+        write(&mut to, News::Asked(Box::new(request.clone()))).await?;
+    }
+    let mut nothing = [0];
+    let decision = tokio::select! {
+        decision = waiting.decided() => decision,
+        _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+    };
+    Ok(Ok(shown::host_decision(&domain, &decision)))
 }
 
 /// Tells of requests until the command goes away, or no more can come.

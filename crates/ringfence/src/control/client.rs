@@ -2,7 +2,7 @@
 
 use super::{
     ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX,
-    approvals::News,
+    approvals::{HostWish, News},
     own_uid,
     place::Place,
     wire::{Answer, Request},
@@ -144,6 +144,33 @@ pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>)
             Ok(Answer::Ok(_)) => return Ok(()),
             Ok(Answer::Error(error)) => return Err(error),
             Ok(Answer::Output { .. }) | Err(_) => return Err(failed(&"its answer is not understood")),
+        }
+    }
+}
+
+/// Asks for a host at the only server, or at the one with this process number, and waits until somebody has decided. `told` is
+/// called with the name of the request, if anybody has to be asked.
+pub(crate) async fn request_egress(
+    state_dir: &Path,
+    only: Option<u32>,
+    wish: HostWish,
+    told: impl Fn(&str),
+) -> Result<(u32, Shown), RequestError> {
+    let Server { pid, mut stream } = find_one(state_dir, only).await?;
+    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
+    let line = written(pid, &Request::Egress { wish })?;
+    stream.write_all(&line).await.map_err(|error| failed(&error))?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
+        let read = one.read_until(b'\n', &mut line).await;
+        read.map_err(|error| failed(&error))?;
+        match serde_json::from_slice(&line) {
+            Ok(Answer::News(News::Asked(request))) => told(&request.id),
+            Ok(Answer::Ok(shown)) => return Ok((pid, shown)),
+            Ok(Answer::Error(error)) => return Err(error),
+            Ok(_) | Err(_) => return Err(failed(&"it hung up")),
         }
     }
 }

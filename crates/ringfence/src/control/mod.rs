@@ -1,5 +1,6 @@
 //! The control socket: how the commands of this user reach servers that already run. Each `ringfence serve` has one, in
-//! the state directory, and several may share that directory.
+//! the state directory, and several may share that directory; a `ringfence run` has one where its script may have to wait for
+//! an approval.
 //!
 //! Who may talk to it: processes of the same user, and nobody in a sandbox. Three things keep others out: the directory
 //! has mode 0700 and the socket 0600; the kernel says who is at the other end, and another user is refused; and no
@@ -15,9 +16,11 @@ mod sessions;
 mod wire;
 mod workspaces;
 
-pub(crate) use approvals::News;
-pub(crate) use client::{Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, servers};
-pub(crate) use server::{Socket, open};
+pub(crate) use approvals::{HostWish, News};
+pub(crate) use client::{
+    Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, request_egress, servers,
+};
+pub(crate) use server::{Socket, open, open_for_questions};
 pub(crate) use sessions::{Call, Wish};
 pub(crate) use wire::{Bytes, Question, Request, Value};
 

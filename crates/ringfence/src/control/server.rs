@@ -7,7 +7,7 @@ use super::{
     wire::{Answer, Request},
 };
 use crate::shown::{self, Change, Shown};
-use ringfence_engine::{Caller, Engine};
+use ringfence_engine::{Caller, Engine, EngineSettings, OnDenied};
 use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
@@ -47,6 +47,17 @@ pub(crate) async fn open(state_dir: &Path, engine: Engine) -> io::Result<Socket>
     let (place, listener) = listen(state_dir).await?;
     let attending = tokio::spawn(attend(listener, engine)).abort_handle();
     Ok(Socket { place, attending })
+}
+
+/// The same for a run by itself, where a person may be asked about what its program tries. One that cannot be reached runs all
+/// the same, and what it asks is denied.
+pub(crate) async fn open_for_questions(settings: &EngineSettings, engine: &Engine) -> Option<Socket> {
+    if settings.policy.egress.on_denied == OnDenied::Deny {
+        return None;
+    }
+    let opened = open(&settings.state_dir, engine.clone()).await;
+    let told = |error| tracing::error!(%error, "NO CONTROL SOCKET: nobody can answer what this run asks");
+    opened.map_err(told).ok()
 }
 
 /// The socket gets its name when somebody listens at it, so that one which refuses is a dead server's.
@@ -112,6 +123,9 @@ async fn serve(mut stream: UnixStream, engine: &Engine, watching: &Semaphore) ->
         }
         Ok(Request::SessionCreate { wish }) => {
             sessions::create(engine, &Caller::new(CALLER), *wish, &mut stream).await?
+        }
+        Ok(Request::Egress { wish }) => {
+            approvals::request_egress(engine, &Caller::new(CALLER), wish, &mut stream).await?
         }
         Ok(Request::ApprovalsWatch) => {
             approvals::watch(engine, &Caller::new(CALLER), watching, &mut stream).await?

@@ -5,7 +5,7 @@
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
 use super::{
-    approvals::News,
+    approvals::{HostWish, News},
     sessions::{Call, Wish},
 };
 use crate::shown::{self, Shown};
@@ -66,6 +66,9 @@ pub(crate) enum Request {
     /// Requests come before the answer, as they come.
     #[serde(rename = "approvals.watch")]
     ApprovalsWatch,
+    /// The request comes before the answer, which takes its time.
+    #[serde(rename = "egress")]
+    Egress { wish: HostWish },
     #[serde(rename = "session.create")]
     SessionCreate { wish: Box<Wish> },
     /// None: of all namespaces.
@@ -176,6 +179,7 @@ impl Request {
             Self::ApprovalsList => "approvals.list",
             Self::ApprovalsDecide { .. } => "approvals.decide",
             Self::ApprovalsWatch => "approvals.watch",
+            Self::Egress { .. } => "egress",
             Self::SessionCreate { .. } => "session.create",
             Self::SessionList { .. } => "session.list",
             Self::SessionInterrupt { .. } => "session.interrupt",
@@ -439,6 +443,14 @@ mod tests {
                 answer: Answer::Approve(ScopeWish::Namespace(Some(Duration::from_secs(60)))),
             },
             Request::ApprovalsWatch,
+            Request::Egress {
+                wish: HostWish {
+                    namespace: namespace(),
+                    session: None,
+                    domain: "example.com".to_owned(),
+                    reason: "to read".to_owned(),
+                },
+            },
         ];
         for request in requests.into_iter().chain(of_a_session()) {
             let line = request.write().unwrap();

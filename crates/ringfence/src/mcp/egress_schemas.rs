@@ -17,7 +17,7 @@ pub(super) fn allowed_domains() -> Property {
     (
         "allowed_domains",
         "Hosts that it may reach, as `example.com`, `*.example.com` or `example.com:8443`: of those that the operator lets this \
-         namespace reach, only these. Left out: all of them. Empty: nobody.",
+         namespace reach, only these. Left out: all of them. Empty: nobody. In a session: of those that the session has, for this call.",
         json!({"type": "array", "items": one, "maxItems": DOMAINS_MAX}),
     )
 }

@@ -4,6 +4,7 @@ use super::{
     Answer, Offer,
     arguments::{Arguments, NAMESPACE, Name, invalid, unsupported, wrong_type},
     arrivals::Arrival,
+    asked::Dialogues,
     logging, progress, resources,
     sessions::session_id,
     validate::{ALLOWED_IMPORTS, allowed_imports, name_of, profile, validate},
@@ -379,6 +380,7 @@ pub(super) async fn call(
         let id = Some(execution.id().to_owned());
         tokio::spawn(logging::forward(events, context.peer.clone(), level.into(), id))
     });
+    let dialogues = Dialogues::begin(engine, caller, execution.id(), context);
     let canceller = execution.canceller();
     let following = progress::follow(execution, reporter);
     tokio::pin!(following);
@@ -387,6 +389,9 @@ pub(super) async fn call(
         () = context.ct.cancelled() => { canceller.cancel(); following.await }
         () = gone.cancelled() => { canceller.cancel(); following.await }
     };
+    if let Some(dialogues) = dialogues {
+        dialogues.end().await;
+    }
     // What is to be told of the end is told before it is answered.
     if let Some(mut told) = told
         && tokio::time::timeout(TELLING, &mut told).await.is_err()

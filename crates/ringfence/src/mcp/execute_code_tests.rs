@@ -43,6 +43,7 @@ pub(in crate::mcp) fn offer() -> Offer {
             secrets: Vec::new(),
             tier: Tier::Full,
             allow: Vec::new(),
+            on_denied: ringfence_engine::OnDenied::Deny,
         },
         packages: PackagePolicy {
             enabled: true,
@@ -145,7 +146,6 @@ fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
         json!({"secrets": ["A"]}),
         json!({"workspace": "namespace"}),
         json!({"memory_limit": "1g"}),
-        json!({"allowed_domains": ["example.com"]}),
     ] {
         let error = read(of_the_session).unwrap_err();
         assert!(error.hint.contains("create_session"), "{error}");

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod arrivals;
+mod asked;
 mod changes;
 mod check_schemas;
 mod egress_schemas;

@@ -50,7 +50,7 @@ pub(super) enum Reply {
 
 /// What the client's user can be asked through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialogue {
+pub(super) enum Dialogue {
     /// In the handshake revisions: a request of ours.
     Request,
     /// In revision 2026-07-28: a result that wants input.
@@ -59,7 +59,7 @@ enum Dialogue {
 }
 
 impl Dialogue {
-    fn of(context: &RequestContext<RoleServer>) -> Self {
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
         let capabilities = context.client_capabilities();
         let Some(dialogue) = capabilities.and_then(|capabilities| capabilities.elicitation) else {
             return Self::None;
@@ -232,25 +232,8 @@ impl Call<'_> {
         Ok(waiting.decided().await)
     }
 
-    /// Carries the user's word to the engine. What came first counts, and whoever waits is told of it.
     async fn decide(&self, request: &ApprovalRequest, answer: Said) {
-        let by = Caller::new(&format!("a person, asked by {}", self.caller.as_str()));
-        let digest = request.digest();
-        let decide = async |answer| {
-            self.engine
-                .decide_approval(&by, &request.id, &digest, answer)
-                .await
-        };
-        match decide(answer).await {
-            Err(error)
-                if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::PolicyDenied =>
-            {
-                tracing::warn!(%error, "an approval was not possible, and is a denial");
-                drop(decide(Said::Deny).await);
-            }
-            Err(error) => tracing::debug!(%error, "an answer came too late, or was not kept"),
-            Ok(_) => {}
-        }
+        decide(self.engine, self.caller, request, answer).await;
     }
 
     /// Until somebody has answered, and no longer than somebody wants to know.
@@ -286,6 +269,21 @@ impl Call<'_> {
     }
 }
 
+/// Carries the user's word to the engine. What came first counts, and whoever waits is told of it.
+pub(super) async fn decide(engine: &Engine, caller: &Caller, request: &ApprovalRequest, answer: Said) {
+    let by = Caller::new(&format!("a person, asked by {}", caller.as_str()));
+    let digest = request.digest();
+    let decide = async |answer| engine.decide_approval(&by, &request.id, &digest, answer).await;
+    match decide(answer).await {
+        Err(error) if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::PolicyDenied => {
+            tracing::warn!(%error, "an approval was not possible, and is a denial");
+            drop(decide(Said::Deny).await);
+        }
+        Err(error) => tracing::debug!(%error, "an answer came too late, or was not kept"),
+        Ok(_) => {}
+    }
+}
+
 /// Tells a caller who wants to know that somebody has yet to answer.
 async fn remind(id: Option<String>, reporter: Option<Reporter>) -> Infallible {
     let (Some(id), Some(reporter)) = (id, reporter) else {
@@ -303,23 +301,28 @@ async fn remind(id: Option<String>, reporter: Option<Reporter>) -> Infallible {
     }
 }
 
-async fn take_back(handle: RequestHandle<RoleServer>) {
+pub(super) async fn take_back(handle: RequestHandle<RoleServer>) {
     let why = Some("it was decided elsewhere, or is wanted no more".to_owned());
     if let Err(error) = handle.cancel(why).await {
         tracing::debug!(%error, "a dialogue could not be taken back");
     }
 }
 
-fn elicitation(params: ElicitRequestParams) -> ElicitRequest {
+pub(super) fn elicitation(params: ElicitRequestParams) -> ElicitRequest {
     ElicitRequest::new(params)
 }
 
 /// The request as it is shown everywhere, and a choice whose first word is no.
-fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
+pub(super) fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
     let words = [DENY]
         .into_iter()
         .chain(request.scopes.iter().map(|scope| scope.as_str()));
-    let mut about = "deny: no; once: for the next run".to_owned();
+    let run = if request.execution_id.is_some() {
+        "this"
+    } else {
+        "the next"
+    };
+    let mut about = format!("deny: no; once: for {run} run");
     if request.scopes.contains(&Scope::Session) {
         about += "; session: until the session ends";
     }
@@ -338,7 +341,7 @@ fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
 }
 
 /// Whatever is not clearly a yes is a no.
-fn understood(said: &ElicitResult, request: &ApprovalRequest) -> Said {
+pub(super) fn understood(said: &ElicitResult, request: &ApprovalRequest) -> Said {
     let word = match (&said.action, &said.content) {
         (ElicitationAction::Accept, Some(content)) => content.get(DECISION).and_then(Value::as_str),
         _ => None,

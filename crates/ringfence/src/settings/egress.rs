@@ -1,8 +1,9 @@
 //! What the settings of `egress.*` mean.
 
+use super::egress_words::OnDeniedWord;
 use super::keys::{Effective, Setting};
 use super::words::Seconds;
-use ringfence_engine::{EgressLimits, EgressPolicy, EgressSettings};
+use ringfence_engine::{EgressLimits, EgressPolicy, EgressSettings, OnDenied};
 use std::{path::PathBuf, time::Duration};
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -23,6 +24,10 @@ pub(super) fn policy(settings: &Effective) -> EgressPolicy {
             .iter()
             .map(|bound| bound.0.clone())
             .collect(),
+        on_denied: match settings.egress_on_denied.value {
+            OnDeniedWord::Deny => OnDenied::Deny,
+            OnDeniedWord::Ask => OnDenied::Ask(Duration::from_secs(settings.egress_ask_seconds.value.get())),
+        },
     }
 }
 

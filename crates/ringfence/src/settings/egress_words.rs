@@ -2,15 +2,26 @@
 
 use super::{
     record_words::SecretPattern,
-    words::{Listed, Word},
+    words::{Listed, Word, choice},
 };
 use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding};
-use ringfence_types::Namespace;
+use ringfence_types::{Namespace, nearest::suggestion};
+use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
 const DNS_PORT: u16 = 53;
 const RULE_CHARS_MAX: usize = 1024;
+
+choice! {
+    /// What becomes of a connection that no rule allows.
+    OnDeniedWord {
+        /// It is denied.
+        Deny = "deny",
+        /// A person is asked while it waits.
+        Ask = "ask",
+    }
+}
 
 /// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for all that begin so.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
-    egress_words::{BoundHost, EgressPattern, PackageHost, PrivateHost, Resolver},
+    egress_words::{BoundHost, EgressPattern, OnDeniedWord, PackageHost, PrivateHost, Resolver},
     keys::{
-        Burst, Concurrency, Connections, Days, Disk, Forks, Layer, Memory, Minutes, Origin, Output,
-        PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting, WholeSeconds,
+        AskSeconds, Burst, Concurrency, Connections, Days, Disk, Forks, Layer, Memory, Minutes, Origin,
+        Output, PerMinute, Processes, Ready, Sessions, Setting, Snapshots, Waiting, WholeSeconds,
     },
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
@@ -161,6 +161,8 @@ struct PackagesFile {
 #[serde(deny_unknown_fields)]
 struct EgressFile {
     allow: Option<Spanned<List<EgressPattern>>>,
+    on_denied: Option<Spanned<OnDeniedWord>>,
+    ask_seconds: Option<Spanned<AskSeconds>>,
     private: Option<Spanned<List<PrivateHost>>>,
     secrets: Option<Spanned<List<BoundHost>>>,
     ca_file: Option<Spanned<Location>>,
@@ -331,6 +333,8 @@ impl ConfigFile {
             packages_keep_days: at(path, packages.keep_days),
             packages_keep_mb: at(path, packages.keep_mb),
             egress_allow: at(path, egress.allow),
+            egress_on_denied: at(path, egress.on_denied),
+            egress_ask_seconds: at(path, egress.ask_seconds),
             egress_private: at(path, egress.private),
             egress_secrets: at(path, egress.secrets),
             egress_ca_file: at(path, egress.ca_file),

@@ -3,7 +3,7 @@
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
-    egress_words::{BoundHost, EgressPattern, PackageHost, PrivateHost, Resolver},
+    egress_words::{BoundHost, EgressPattern, OnDeniedWord, PackageHost, PrivateHost, Resolver},
     record_words::{
         AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
         SecretPattern, VaultKey, VaultStore,
@@ -49,6 +49,9 @@ pub(crate) type Snapshots = Whole<1, 100_000>;
 pub(crate) type PerMinute = Whole<0, 1_000_000>;
 /// Requests at once.
 pub(crate) type Burst = Whole<1, 1_000_000>;
+
+/// A connection that waits: programs give up after a minute or two.
+pub(crate) type AskSeconds = Whole<1, 120>;
 
 /// At most a day.
 pub(crate) type WholeSeconds = Whole<1, 86_400>;
@@ -203,6 +206,10 @@ keys! {
         "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
     egress_allow: List<EgressPattern>, "egress.allow", Some("[]"),
         "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
+    egress_on_denied: OnDeniedWord, "egress.on_denied", Some("deny"),
+        "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
+    egress_ask_seconds: AskSeconds, "egress.ask_seconds", Some("10"),
+        "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
     egress_private: List<PrivateHost>, "egress.private", Some("[]"),
         "Of these hosts the addresses may be private, as HOST or HOST:PORT; every other name that leads to one is refused.";
     egress_secrets: List<BoundHost>, "egress.secrets", Some("[]"),

@@ -24,11 +24,11 @@ pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
 
 use crate::telemetry::Address;
 use check_words::{KnownImports, ProfileWord, Schemas};
-use egress_words::PackageHost;
+use egress_words::{OnDeniedWord, PackageHost};
 use environment::CONFIG_VARIABLE;
 use keys::{
-    Burst, Concurrency, Connections, Days, Disk, Effective, Forks, Memory, Minutes, Output, PerMinute,
-    Processes, Ready, Sessions, Snapshots, Waiting, WholeSeconds,
+    AskSeconds, Burst, Concurrency, Connections, Days, Disk, Effective, Forks, Memory, Minutes, Output,
+    PerMinute, Processes, Ready, Sessions, Snapshots, Waiting, WholeSeconds,
 };
 use record_words::{
     AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
@@ -159,6 +159,8 @@ fn defaults(environment: &Environment, log: LogLevel) -> Effective {
         packages_keep_days: Setting::default_of(Days::clamped(30)),
         packages_keep_mb: Setting::default_of(Disk::clamped(8192)),
         egress_allow: Setting::default_of(List::of(Vec::new())),
+        egress_on_denied: Setting::default_of(OnDeniedWord::Deny),
+        egress_ask_seconds: Setting::default_of(AskSeconds::clamped(10)),
         egress_private: Setting::default_of(List::of(Vec::new())),
         egress_secrets: Setting::default_of(List::of(Vec::new())),
         egress_ca_file: Setting::default_of(Location::Usual),
@@ -449,10 +451,12 @@ fn retention(settings: &Effective) -> Retention {
 }
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 14] = [
+const CHANGEABLE: [&str; 16] = [
     "packages.hosts",
     "egress.allow",
     "egress.secrets",
+    "egress.on_denied",
+    "egress.ask_seconds",
     "limits.",
     "caps.",
     "queue.",

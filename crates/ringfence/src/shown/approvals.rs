@@ -37,6 +37,16 @@ pub(crate) fn decision(id: &str, decision: &Decision) -> Shown {
     }
 }
 
+/// The same of a host that was asked for.
+pub(crate) fn host_decision(domain: &str, decision: &Decision) -> Shown {
+    let mut facts = decision_facts(decision);
+    facts["domain"] = json!(domain);
+    Shown {
+        text: format!("{domain}: {}\n", decision_words(decision)),
+        facts,
+    }
+}
+
 /// `approved for the namespace until 2026-01-31T12:00:00Z, by cli`.
 pub(crate) fn decision_words(decision: &Decision) -> String {
     let how = match (decision.verdict, decision.expires_unix_ms) {

@@ -7,11 +7,13 @@
     reason = "a test prints its table, starts programs, reads its environment and ends where it is surprised"
 )]
 
+mod asks;
 #[path = "../stories/client.rs"]
 #[expect(dead_code, reason = "the vocabulary is that of the stories")]
 mod client;
 mod clients;
 mod live;
+mod narrow;
 mod secrets;
 mod world;
 
@@ -76,4 +78,55 @@ fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
 #[test]
 fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
     elsewhere("secrets::a_secret_is_put_nowhere_but_where_it_belongs");
+}
+
+/// claim: [APR-8]
+#[test]
+fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {
+    elsewhere("asks::an_approval_in_the_command_line_continues_the_same_connection");
+}
+
+/// claim: [APR-8]
+#[test]
+fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
+    elsewhere("asks::without_an_answer_it_is_denied_and_a_call_that_is_gone_takes_its_question_along");
+}
+
+/// claim: [APR-8]
+#[test]
+fn a_program_cannot_wear_a_person_down() {
+    elsewhere("asks::a_program_that_tries_everything_asks_a_few_times");
+}
+
+/// claim: [APR-8]
+#[test]
+fn a_yes_to_a_program_opens_nothing_inside() {
+    elsewhere("asks::an_approval_makes_no_address_reachable_that_is_not_public");
+}
+
+/// claim: [APR-8]
+#[test]
+fn nobody_is_asked_by_default_or_against_the_callers_word() {
+    elsewhere("asks::whoever_denies_or_narrows_is_not_asked");
+}
+
+#[test]
+fn a_session_asks_in_its_calls() {
+    elsewhere("asks::a_session_has_what_was_approved_for_it_and_asks_in_its_calls_alone");
+}
+
+#[test]
+fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
+    elsewhere("asks::the_client_whose_call_waits_asks_its_user");
+}
+
+#[test]
+fn a_script_of_the_command_line_asks_at_another_terminal() {
+    elsewhere("asks::a_run_of_the_command_line_is_answered_at_another_terminal");
+}
+
+/// claim: [NET-7]
+#[test]
+fn one_call_of_a_session_is_narrowed_and_the_session_is_not() {
+    elsewhere("narrow::a_call_has_the_hosts_that_it_names_of_those_that_its_session_has");
 }

@@ -2,12 +2,12 @@
 
 use crate::place::{Place, soon};
 use ringfence::{
-    ErrorCode, Namespace,
+    ErrorCode, ExecuteRequest, Namespace,
     approval::{Answer, DeniedBy, EgressWish, Scope, ScopeWish, Verdict},
 };
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -101,5 +101,31 @@ async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
     );
     assert!(soon(|| watch.pending().is_empty()).await);
     assert!(sandbox.approvals().pending().await.unwrap().is_empty());
+    sandbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_callback_is_asked_what_a_program_tries_while_it_waits() {
+    let place = Place::new("tries");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = asked.clone();
+    let builder = place
+        .builder()
+        .set("egress.on_denied", "ask")
+        .set("egress.ask_seconds", "30")
+        .on_approval(move |request| {
+            kept.lock().unwrap().push((request.what, request.execution_id));
+            async { Answer::Deny }
+        });
+    let sandbox = builder.build().await.unwrap();
+    let code = "import socket\nsocket.create_connection(('new.example', 443), timeout=40).recv(1)";
+    let done = sandbox.execute(ExecuteRequest::python(code)).await.unwrap();
+    assert!(!done.success);
+    assert_eq!(
+        done.denials[0].what,
+        "new.example:443: no rule allows the name; asked, and denied by library callback"
+    );
+    let expect = [("new.example:443".to_owned(), Some(done.execution_id))];
+    assert_eq!(*asked.lock().unwrap(), expect);
     sandbox.shutdown().await;
 }

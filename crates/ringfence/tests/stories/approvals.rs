@@ -419,6 +419,81 @@ fn nobody_is_asked_what_the_configuration_has_answered_or_what_an_answer_would_n
     assert_eq!(refused["code"], "unsupported_argument", "{refused}");
 }
 
+/// `ringfence egress` until it has its answer.
+fn asking(words: &[&str]) -> Child {
+    let mut command = ringfence(&[&["egress"], words].concat());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn answer_of(asking: Child) -> (Option<i32>, String, String) {
+    let done = asking.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (done.status.code(), text(&done.stdout), text(&done.stderr))
+}
+
+#[test]
+fn the_command_line_asks_for_a_host_and_waits_for_the_answer() {
+    let (code, _, text) = answer_of(asking(&["docs.example.com"]));
+    assert!(code == Some(125) && text.contains("no server runs"), "{text}");
+    let mut server = without_dialogue("60");
+    assert_eq!(server.execute("shell", "true")["success"], true);
+    let first = asking(&["docs.example.com", "--reason", "to read"]);
+    let request = one_pending();
+    assert_eq!(
+        (&request["what"], &request["caller"], &request["reason"]),
+        (&json!("docs.example.com"), &json!("cli"), &json!("to read"))
+    );
+    let name = request["id"].as_str().unwrap();
+    assert_eq!(told(&["approve", name, "--for", "30m"]).0, Some(0));
+    let (code, said, told_meanwhile) = answer_of(first);
+    assert_eq!(code, Some(0));
+    assert!(
+        said.starts_with("docs.example.com: approved for the namespace until"),
+        "{said}"
+    );
+    assert!(
+        told_meanwhile.contains(&format!("approvals approve {name}")),
+        "{told_meanwhile}"
+    );
+    assert_eq!(
+        server.facts("inspect_state", json!({}))["approved"],
+        json!(["docs.example.com"])
+    );
+    // A no has an exit code of its own, and the document says the same.
+    let second = asking(&["other.example.com:8443", "--json"]);
+    let name = one_pending()["id"].as_str().unwrap().to_owned();
+    assert_eq!(told(&["deny", &name]).0, Some(0));
+    let (code, said, _) = answer_of(second);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(
+        (
+            &said["domain"],
+            &said["approved"],
+            &said["decided_by"],
+            &said["pid"]
+        ),
+        (
+            &json!("other.example.com:8443"),
+            &json!(false),
+            &json!("cli"),
+            &json!(server.child.id())
+        )
+    );
+    let (code, said, _) = answer_of(asking(&["*", "--json"]));
+    assert!(code == Some(125) && said.contains("is not one host"), "{said}");
+    // Whoever goes away takes the question back.
+    let mut third = asking(&["third.example.com"]);
+    one_pending();
+    third.kill().unwrap();
+    third.wait().unwrap();
+    assert!(within(PATIENCE, || pending().is_empty()));
+}
+
 /// `ringfence approvals watch` before somebody who can type.
 struct Watcher {
     child: Child,

@@ -1,0 +1,243 @@
+//! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one run, or
+//! to one call of a session, and ends with it; between its calls a session asks nobody.
+
+use super::{Terms, Veil};
+use crate::{
+    approval::{Ask, DeniedBy, Kind, Scope, Verdict},
+    engine::{Caller, House, OutputChunk, OutputStream},
+    record::Opened,
+    settings::OnDenied,
+};
+use ringfence_egress::{Answering, Asks, Destination, NotApproved, Rule};
+use std::{
+    collections::HashMap,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+/// A run, or a call, asks about so many different hosts and ports: each once, whatever the answer.
+const QUESTIONS_MAX: usize = 8;
+/// Of which so many wait for an answer at once; half of what a namespace may have, so that one sandbox is not all of it.
+const OPEN_MAX: usize = 4;
+
+/// In whose name it is asked.
+#[derive(Clone)]
+pub(crate) struct Asker {
+    execution: String,
+    caller: Caller,
+    /// Whoever follows the run is told that it waits.
+    live: Option<mpsc::Sender<OutputChunk>>,
+}
+
+impl Asker {
+    pub(super) fn execution(&self) -> &str {
+        &self.execution
+    }
+
+    pub(crate) fn of(opened: &Opened, live: Option<&mpsc::Sender<OutputChunk>>) -> Self {
+        Self {
+            execution: opened.id().to_owned(),
+            caller: opened.caller().clone(),
+            live: live.cloned(),
+        }
+    }
+}
+
+/// The asking of one way out.
+pub(super) struct Asking {
+    house: Weak<House>,
+    terms: Arc<Terms>,
+    veil: Veil,
+    round: Mutex<Option<Round>>,
+}
+
+type Answered = Result<(), NotApproved>;
+
+/// Of the run, or the call, that goes on.
+struct Round {
+    asker: Asker,
+    patience: Duration,
+    questions: HashMap<Destination, watch::Receiver<Option<Answered>>>,
+    /// Those that wait. Dropped, they are withdrawn.
+    waiting: JoinSet<()>,
+}
+
+impl Asking {
+    pub(super) fn new(house: &Arc<House>, terms: &Arc<Terms>, veil: Veil) -> Arc<Self> {
+        Arc::new(Self {
+            house: Arc::downgrade(house),
+            terms: terms.clone(),
+            veil,
+            round: Mutex::new(None),
+        })
+    }
+
+    fn round(&self) -> MutexGuard<'_, Option<Round>> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, asker: Asker, patience: Duration) {
+        *self.round() = Some(Round {
+            asker,
+            patience,
+            questions: HashMap::new(),
+            waiting: JoinSet::new(),
+        });
+    }
+
+    /// What waits is withdrawn, and nothing is approved any more.
+    pub(super) fn end(&self) {
+        drop(self.round().take());
+    }
+
+    /// The answer to this question, which is put once.
+    fn question(
+        self: &Arc<Self>,
+        to: &Destination,
+    ) -> Result<watch::Receiver<Option<Answered>>, NotApproved> {
+        let mut round = self.round();
+        let Some(round) = &mut *round else {
+            return Err(not_asked("no call of the session goes on"));
+        };
+        if let Some(known) = round.questions.get(to) {
+            return Ok(known.clone());
+        }
+        if self.veil.hides(&to.host.to_string()) {
+            return Err(not_asked("the name holds a secret"));
+        }
+        if round.questions.len() >= QUESTIONS_MAX {
+            return Err(not_asked(&format!(
+                "this run has asked {QUESTIONS_MAX} times already"
+            )));
+        }
+        while round.waiting.try_join_next().is_some() {}
+        if round.waiting.len() >= OPEN_MAX {
+            return Err(not_asked(&format!(
+                "{OPEN_MAX} questions of this run wait already"
+            )));
+        }
+        let rule: Rule = to.to_string().parse().map_err(|_| not_asked("it is no host"))?;
+        let (tell, told) = watch::channel(None);
+        let (asking, asker, patience) = (self.clone(), round.asker.clone(), round.patience);
+        round.waiting.spawn(async move {
+            let answered = asking.put(asker, rule, patience).await;
+            tell.send_replace(Some(answered));
+        });
+        round.questions.insert(to.clone(), told.clone());
+        Ok(told)
+    }
+
+    /// Puts it before whoever may answer, and gives an answer its effect.
+    async fn put(&self, asker: Asker, rule: Rule, patience: Duration) -> Answered {
+        let ask = Ask {
+            kind: Kind::Egress { rule: rule.clone() },
+            namespace: self.terms.namespace.clone(),
+            session: self.terms.session.clone(),
+            execution: Some(asker.execution.clone()),
+            caller: asker.caller,
+            reason: String::new(),
+            patience: Some(patience),
+        };
+        let approvals = self.house.upgrade().ok_or_else(stopping)?.approvals.clone();
+        let asked = approvals.ask(ask).await;
+        let mut waiting = asked.map_err(|error| not_asked(error.message.trim_end_matches('.')))?;
+        if let (Some(live), Some(request)) = (&asker.live, waiting.request()) {
+            let text = format!(
+                "the program waits for somebody to allow {rule}: `ringfence approvals approve {}` (within {} s)\n",
+                request.id,
+                patience.as_secs()
+            );
+            let stream = OutputStream::Notice;
+            let chunk = OutputChunk {
+                stream,
+                bytes: text.into_bytes(),
+            };
+            // Whoever is too slow to read of it is not waited for.
+            drop(live.try_send(chunk));
+        }
+        let decision = waiting.decided().await;
+        let house = self.house.upgrade().ok_or_else(stopping)?;
+        match decision.verdict {
+            Verdict::Approved(Scope::Once) => self.give(&asker.execution, rule)?,
+            Verdict::Approved(_) => {}
+            Verdict::Denied(why) => {
+                return Err(NotApproved(match why {
+                    DeniedBy::Human => format!("asked, and denied by {}", decision.decided_by),
+                    DeniedBy::Timeout => {
+                        format!("asked, and nobody has answered within {} s", patience.as_secs())
+                    }
+                    DeniedBy::Lately => "not asked: it was denied a moment ago".to_owned(),
+                    DeniedBy::Gone => "asked, and withdrawn".to_owned(),
+                    DeniedBy::Limit => "asked, and the approval could not be kept".to_owned(),
+                }));
+            }
+        }
+        house.egress.refresh(&house);
+        Ok(())
+    }
+
+    /// The run has it, if that still goes on.
+    fn give(&self, execution: &str, rule: Rule) -> Answered {
+        let round = self.round();
+        if round
+            .as_ref()
+            .is_none_or(|round| round.asker.execution != execution)
+        {
+            return Err(NotApproved("approved, too late".to_owned()));
+        }
+        self.terms.own().once.push(rule);
+        Ok(())
+    }
+}
+
+/// Until it is dropped somebody may be asked.
+pub(super) struct Open(pub(super) Arc<Asking>);
+
+impl Deref for Open {
+    type Target = Asking;
+    fn deref(&self) -> &Asking {
+        &self.0
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// As the way out asks it.
+pub(super) struct Asked(pub(super) Arc<Asking>);
+
+impl Asks for Asked {
+    fn are_open(&self) -> bool {
+        let Some(house) = self.0.house.upgrade() else {
+            return false;
+        };
+        self.0.round().is_some() && matches!(house.policy().egress.on_denied, OnDenied::Ask(_))
+    }
+
+    fn ask(&self, to: Destination) -> Answering {
+        let told = self.0.question(&to);
+        Box::pin(async move {
+            let mut told = told?;
+            let answered = told.wait_for(Option::is_some).await;
+            // Its task is gone: the run has ended.
+            let answered = answered.map_err(|_| stopping())?;
+            answered.clone().unwrap_or_else(|| Err(stopping()))
+        })
+    }
+}
+
+fn not_asked(why: &str) -> NotApproved {
+    NotApproved(format!("nobody was asked: {why}"))
+}
+
+fn stopping() -> NotApproved {
+    NotApproved("asked, and withdrawn".to_owned())
+}
