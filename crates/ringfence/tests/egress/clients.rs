@@ -1,20 +1,16 @@
 //! Each client against each kind of host: what it saw, what left the machine, and which denial the result has.
 
-use super::World;
+use super::{World, packages, world::User};
 use serde_json::Value;
 use std::io::Write as _;
 
 /// What is tried, and what has to come of it: the denial's rule, and what may have left the machine.
-const CASES: [(&str, &str, Option<&str>, &[&str]); 6] = [
+const CASES: [(&str, &str, Option<&str>, &[&str]); 7] = [
     (
         "allowed",
         "good.test",
         None,
-        &[
-            "dns good.test",
-            "tcp 93.184.216.34:",
-            "GET / HTTP/1.1 of good.test",
-        ],
+        &["dns good.test", "tcp 93.184.216.34:", "GET /"],
     ),
     ("denied by name", "other.test", Some("egress.name"), &[]),
     ("denied by port", "good.test:8080", Some("egress.port"), &[]),
@@ -31,81 +27,87 @@ const CASES: [(&str, &str, Option<&str>, &[&str]); 6] = [
         &["dns metadata.test"],
     ),
     ("raw IP", "93.184.216.34", Some("egress.no_route"), &[]),
+    ("DNS only", "what-i-know.other.test", Some("egress.name"), &[]),
 ];
 
-/// Each with the program that fetches `SCHEME://HOST/`, and says what it got.
-const CLIENTS: [(&str, &str, &str, &str); 6] = [
-    (
-        "Python urllib",
-        "python",
-        "http",
-        "import urllib.request\nprint(urllib.request.urlopen('URL', timeout=10).read().decode())",
-    ),
-    (
-        "Python TLS",
-        "python",
-        "https",
-        "import ssl, urllib.request\nprint(urllib.request.urlopen('URL', timeout=10, context=ssl._create_unverified_context()).read().decode())",
-    ),
-    (
-        "Node fetch",
-        "node",
-        "http",
-        "console.log(await (await fetch('URL')).text())",
-    ),
-    ("curl", "shell", "http", "curl -sS --max-time 10 URL"),
-    ("curl TLS", "shell", "https", "curl -sSk --max-time 10 URL"),
-    (
-        "bash socket",
-        "shell",
-        "tcp",
-        "exec 3<>/dev/tcp/HOST/PORT && printf 'GET / HTTP/1.1\\r\\nHost: NAME\\r\\n\\r\\n' >&3 && cat <&3",
-    ),
+/// A program that fetches `URL`, which is `SCHEME://HOST/`, and says what it got.
+struct Client {
+    name: &'static str,
+    language: &'static str,
+    scheme: &'static str,
+    /// What it brings along.
+    package: Option<&'static str>,
+    program: &'static str,
+}
+
+const fn client(
+    name: &'static str,
+    language: &'static str,
+    scheme: &'static str,
+    program: &'static str,
+) -> Client {
+    Client {
+        name,
+        language,
+        scheme,
+        package: None,
+        program,
+    }
+}
+
+const fn with(package: &'static str, client: Client) -> Client {
+    Client {
+        package: Some(package),
+        ..client
+    }
+}
+
+#[rustfmt::skip]
+const CLIENTS: [Client; 12] = [
+    client("Python urllib", "python", "http",
+        "import urllib.request\nprint(urllib.request.urlopen('URL', timeout=10).read().decode())"),
+    client("Python TLS", "python", "https",
+        "import ssl, urllib.request\nprint(urllib.request.urlopen('URL', timeout=10, context=ssl._create_unverified_context()).read().decode())"),
+    with("requests", client("Python requests", "python", "http",
+        "import requests\nprint(requests.get('URL', timeout=10).text)")),
+    with("requests", client("requests TLS", "python", "https",
+        "import requests, urllib3\nurllib3.disable_warnings()\nprint(requests.get('URL', timeout=10, verify=False).text)")),
+    with("httpx", client("Python httpx TLS", "python", "https",
+        "import httpx\nprint(httpx.get('URL', timeout=10, verify=False).text)")),
+    client("Node fetch", "node", "http", "console.log(await (await fetch('URL')).text())"),
+    client("npm view", "shell", "http",
+        "npm view hello description --registry=URL --fetch-retries=0 --fetch-timeout=10000 --no-update-notifier"),
+    client("curl", "shell", "http", "curl -sS --max-time 10 URL"),
+    client("curl TLS", "shell", "https", "curl -sSk --max-time 10 URL"),
+    client("git clone", "shell", "http", "git clone -q URLrepo.git clone && cat clone/README"),
+    client("git clone TLS", "shell", "https",
+        "git -c http.sslVerify=false clone -q URLrepo.git clone && cat clone/README"),
+    client("bash socket", "shell", "tcp",
+        "exec 3<>/dev/tcp/HOST/PORT && printf 'GET / HTTP/1.1\\r\\nHost: NAME\\r\\n\\r\\n' >&3 && cat <&3"),
 ];
 
 #[test]
 #[ignore = "runs in a network namespace of its own, where another test starts it"]
 fn the_table() {
-    let world = World::new("clients");
-    println!("\n| client | case | the sandbox saw | what left the machine | denial |");
+    table(&World::new("clients"), "as this user");
+}
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn the_table_of_an_ordinary_user() {
+    table(&World::of("nobody", User::Nobody), "as uid 65534");
+}
+
+fn table(world: &World, who: &str) {
+    println!("\n| {who}: client | case | the sandbox saw | what left the machine | denial |");
     println!("|---|---|---|---|---|");
-    for (client, language, scheme, program) in CLIENTS {
-        for (case, host, rule, may_leave) in CASES {
-            let (name, port) = host.split_once(':').unwrap_or((host, "80"));
-            let url = format!("{}://{host}/", scheme.replace("tcp", "http"));
-            let code = program
-                .replace("URL", &url)
-                .replace("HOST", name)
-                .replace("PORT", port)
-                .replace("NAME", host);
-            let result = run(&world, language, &code);
-            let left = world.heard();
-            let saw = format!("{}{}", text(&result, "stdout"), text(&result, "stderr"));
-            let denials: Vec<&str> = result["denials"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|d| d["rule"].as_str().unwrap())
-                .collect();
-            println!(
-                "| {client} | {case} | {} | {} | {} |",
-                last_line(&saw),
-                left.join(", "),
-                denials.join(", ")
-            );
-            let about = format!("{client}, {case}: {result} {left:?}");
-            let is_allowed = |heard: &String| may_leave.iter().any(|may| heard.starts_with(may));
-            assert!(left.iter().all(is_allowed), "left the machine: {about}");
-            match rule {
-                None => assert!(
-                    saw.contains("hello from good.test") && denials.is_empty(),
-                    "{about}"
-                ),
-                Some(rule) => {
-                    assert!(!saw.contains("hello from"), "{about}");
-                    assert!(denials.contains(&rule), "{about}");
-                }
-            }
+    for client in &CLIENTS {
+        if client.package.is_some() && !packages::are_there() {
+            println!("| {} | not run: there is no index | | | |", client.name);
+            continue;
+        }
+        for case in CASES {
+            judge(world, client, case);
         }
     }
     // A positive control: outside of a sandbox the same address answers.
@@ -120,14 +122,57 @@ fn the_table() {
         String::from_utf8_lossy(&outside.stdout).contains("hello from"),
         "{outside:?}"
     );
-    names_alone(&world);
+    names_alone(world);
+}
+
+fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &str, Option<&str>, &[&str])) {
+    let (name, port) = host.split_once(':').unwrap_or((host, "80"));
+    let url = format!("{}://{host}/", client.scheme.replace("tcp", "http"));
+    let code = client
+        .program
+        .replace("URL", &url)
+        .replace("HOST", name)
+        .replace("PORT", port)
+        .replace("NAME", host);
+    let result = run(world, client.language, client.package, &code);
+    let left = world.heard();
+    let saw = format!("{}{}", text(&result, "stdout"), text(&result, "stderr"));
+    let denials: Vec<&str> = result["denials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|d| d["rule"].as_str().unwrap())
+        .collect();
+    println!(
+        "| {} | {case} | {} | {} | {} |",
+        client.name,
+        last_line(&saw),
+        left.join(", "),
+        denials.join(", ")
+    );
+    let about = format!("{}, {case}: {result} {left:?}", client.name);
+    let is_allowed = |heard: &String| {
+        may_leave.iter().any(|may| heard.starts_with(may))
+            && (!heard.starts_with("GET ") || heard.ends_with(" of good.test"))
+    };
+    assert!(left.iter().all(is_allowed), "left the machine: {about}");
+    match rule {
+        None => assert!(
+            saw.contains("hello from good.test") && denials.is_empty(),
+            "{about}"
+        ),
+        Some(rule) => {
+            assert!(!saw.contains("hello from"), "{about}");
+            assert!(denials.contains(&rule), "{about}");
+        }
+    }
 }
 
 /// Questions for names, which leave for nobody, whatever is asked.
 fn names_alone(world: &World) {
     world.heard();
     let code = "import socket\nfor name in ['good.test', 'other.test', 'secret-in-a-name.other.test']:\n    try:\n        print(name, socket.gethostbyname(name))\n    except OSError as error:\n        print(name, error)";
-    let result = run(world, "python", code);
+    let result = run(world, "python", None, code);
     let saw = text(&result, "stdout");
     assert!(
         saw.contains("good.test 198.1") && saw.matches("not known").count() == 2,
@@ -143,28 +188,22 @@ fn names_alone(world: &World) {
     );
 }
 
-fn run(world: &World, language: &str, code: &str) -> Value {
-    let mut child = world
-        .ringfence(&[
-            "run",
-            "-",
-            "-l",
-            language,
-            "--json",
-            "--allow",
-            "good.test",
-            "--allow",
-            "sneaky.test",
-            "--allow",
-            "metadata.test",
-        ])
+fn run(world: &World, language: &str, package: Option<&str>, code: &str) -> Value {
+    let mut words = vec!["run", "-", "-l", language, "--json"];
+    for host in ["good.test", "sneaky.test", "metadata.test"] {
+        words.extend(["--allow", host]);
+    }
+    words.extend(package.into_iter().flat_map(|package| ["--package", package]));
+    let mut command = world.ringfence(&words);
+    packages::configure(&mut command);
+    let mut child = command
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
     let done = child.wait_with_output().unwrap();
-    serde_json::from_slice(&done.stdout).unwrap()
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
 }
 
 fn text<'a>(result: &'a Value, stream: &str) -> &'a str {

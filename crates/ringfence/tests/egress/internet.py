@@ -1,6 +1,8 @@
 """The hosts that a test calls the internet: names, HTTP and TLS on addresses of this network namespace alone. Every contact
 is a line of JSON on standard output: what was asked for, and by whom it was heard."""
+import hashlib
 import json
+import random
 import socket
 import socketserver
 import ssl
@@ -8,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 ZONE = {
     "good.test": "93.184.216.34",
@@ -21,7 +24,16 @@ ZONE = {
 # Where another program listens.
 API = "93.184.216.50"
 ADDRESSES = sorted(set(ZONE.values()))
+#: Where names are asked for, and who only asks whether all is told.
+NAMES, ASKER = ("127.0.0.1", 5353), "127.0.0.9"
+SERVERS = []
 LOCK = threading.Lock()
+#: What `npm view hello` asks for.
+PACKAGE = {
+    "name": "hello",
+    "dist-tags": {"latest": "1.0.0"},
+    "versions": {"1.0.0": {"name": "hello", "version": "1.0.0", "description": "hello from good.test", "dist": {}}},
+}
 
 
 def tell(**heard):
@@ -46,52 +58,113 @@ def answer(query):
 
 def names():
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.bind(("127.0.0.1", 5353))
+    sock.bind(NAMES)
     while True:
         query, who = sock.recvfrom(4096)
-        sock.sendto(answer(query), who)
+        sock.sendto(answer(query) if query else b"", who)
 
 
 class Web(socketserver.BaseRequestHandler):
     def handle(self):
         own = self.request.getsockname()
-        tell(tcp=own[0], port=own[1])
         head = b""
         while b"\r\n\r\n" not in head:
             more = self.request.recv(4096)
             if not more:
                 return
             head += more
+        head, _, body = head.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
         tell(request=lines[0], host=host, on=own[0])
-        body = f"hello from {host}\n".encode()
-        self.request.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        path = lines[0].split()[1].partition("?")[0]
+        if path == "/digest":
+            status, body = "200 OK", self.digest(lines, body)
+        else:
+            status, body = self.answer(path, host, "\n".join(lines))
+        head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.request.sendall(head.encode() + body)
+
+    def digest(self, lines, body):
+        """Of all that comes, as it comes."""
+        length = next(int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:"))
+        digest, left = hashlib.sha256(body), length - len(body)
+        while left > 0:
+            more = self.request.recv(min(left, 1 << 20))
+            if not more:
+                raise OSError("it ended before its body did")
+            digest.update(more)
+            left -= len(more)
+        return digest.hexdigest().encode()
+
+    def answer(self, path, host, head):
+        if path == "/content":
+            return "200 OK", random.Random(7).randbytes(64 << 20)
+        if path == "/echo":
+            return "200 OK", head.encode("latin-1")
+        if path == "/hello":
+            return "200 OK", json.dumps(PACKAGE).encode()
+        if not path.startswith("/repo.git/"):
+            return "200 OK", f"hello from {host}\n".encode()
+        try:
+            return "200 OK", Path(self.server.directory + path).read_bytes()
+        except OSError:
+            return "404 Not Found", b""
 
 
 class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     context = None
+    directory = None
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.asked = threading.Event()
+
+    def all_is_told(self):
+        """Of those who connected before this: they are accepted in their turn."""
+        self.asked.clear()
+        socket.create_connection(self.server_address, 10, (ASKER, 0)).close()
+        self.asked.wait(10)
 
     def get_request(self):
         sock, who = super().get_request()
+        if who[0] == ASKER:
+            sock.close()
+            self.asked.set()
+            raise OSError("it is only asked whether all is told")
+        own = sock.getsockname()
+        tell(tcp=own[0], port=own[1])
         return (self.context.wrap_socket(sock, server_side=True) if self.context else sock), who
 
     def handle_error(self, request, client_address):
         tell(broken=str(sys.exc_info()[1]))
 
 
-def serve(address, port, context):
+def repository(directory):
+    """What `git clone` gets, as plain files."""
+    work, bare = f"{directory}/repo", f"{directory}/repo.git"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@good.test", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, "init", "-q", work], check=True)
+    Path(work, "README").write_text("hello from good.test\n")
+    subprocess.run([*git, "-C", work, "add", "."], check=True)
+    subprocess.run([*git, "-C", work, "commit", "-q", "-m", "hello"], check=True)
+    subprocess.run([*git, "clone", "-q", "--bare", work, bare], check=True)
+    subprocess.run([*git, "-C", bare, "update-server-info"], check=True)
+
+
+def serve(address, port, context, directory):
     server = Server((address, port), Web)
-    server.context = context
+    server.context, server.directory = context, directory
+    SERVERS.append(server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def main(directory):
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in ADDRESSES:
-        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+        subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-keyout", f"{directory}/key.pem", "-out", f"{directory}/cert.pem", "-subj", "/CN=good.test",
@@ -100,13 +173,21 @@ def main(directory):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(f"{directory}/cert.pem", f"{directory}/key.pem")
     for address in ADDRESSES:
-        serve(address, 80, None)
-        serve(address, 8080, None)
+        serve(address, 80, None, directory)
+        serve(address, 8080, None, directory)
         if address != API:
-            serve(address, 443, context)
+            serve(address, 443, context, directory)
+    repository(directory)
     threading.Thread(target=names, daemon=True).start()
-    tell(ready=True)
-    sys.stdin.read()
+    tell(mark=True)
+    for _ in sys.stdin:
+        for server in SERVERS:
+            server.all_is_told()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.settimeout(10)
+            asking.sendto(b"", NAMES)
+            asking.recv(1)
+        tell(mark=True)
 
 
 main(sys.argv[1])

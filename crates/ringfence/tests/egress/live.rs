@@ -81,6 +81,37 @@ fn a_secret_in_a_name_or_a_path_is_not_told() {
 
 #[test]
 #[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn many_bytes_arrive_as_they_were_sent() {
+    let world = World::new("bytes");
+    let code = "
+import hashlib, random, ssl, urllib.request
+content = random.Random(7).randbytes(64 << 20)
+context = ssl._create_unverified_context()
+for place in ('http://good.test', 'https://good.test'):
+    sent = urllib.request.Request(place + '/digest', data=content, method='PUT')
+    print(urllib.request.urlopen(sent, timeout=60, context=context).read().decode())
+    came = urllib.request.urlopen(place + '/content', timeout=60, context=context)
+    print(hashlib.sha256(came.read()).hexdigest())
+print(hashlib.sha256(content).hexdigest())
+";
+    let script = world.directory.join("script.py");
+    std::fs::write(&script, code).unwrap();
+    let words = ["run", "--allow", "good.test", script.to_str().unwrap()];
+    let done = world.ringfence(&words).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    let digests: Vec<&str> = said.lines().collect();
+    assert!(
+        digests.len() == 5 && digests[0].len() == 64 && digests.iter().all(|digest| *digest == digests[4]),
+        "{done:?}"
+    );
+    println!(
+        "\n| 64 MiB, HTTP and TLS, both ways | SHA-256 | {} | | |",
+        digests[4]
+    );
+}
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
 fn a_flood_of_connections_keeps_nobody_else_from_an_answer() {
     let world = World::new("flood");
     let mut command = world.ringfence(&["serve"]);

@@ -14,13 +14,21 @@ mod client;
 mod clients;
 mod live;
 mod narrow;
+mod packages;
 mod secrets;
+#[expect(dead_code, reason = "the attacks on the way out use it, too")]
 mod world;
 
-use world::World;
+use packages::Packages;
+use world::{User, World};
 
 /// Runs the story of this name in a network namespace of its own: this test's binary is started there again.
 fn elsewhere(name: &str) {
+    elsewhere_with(name, None);
+}
+
+/// The same, where some packages are installed.
+fn elsewhere_with(name: &str, packages: Option<&Packages>) {
     let own = std::env::current_exe().unwrap();
     let kind = if rustix::process::geteuid().is_root() {
         "-n"
@@ -31,6 +39,7 @@ fn elsewhere(name: &str) {
         .args([kind, "--"])
         .arg(own)
         .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .envs(packages.map(|packages| (world::STATE, packages.state())))
         .output()
         .unwrap();
     let said = format!(
@@ -47,7 +56,28 @@ fn elsewhere(name: &str) {
 /// claim: [NET-4]
 #[test]
 fn every_client_reaches_what_is_named_and_nothing_else() {
-    elsewhere("clients::the_table");
+    let packages = Packages::install("clients-packages", User::Same);
+    elsewhere_with("clients::the_table", packages.as_ref());
+}
+
+/// claim: [NET-4]
+#[test]
+fn every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else() {
+    if !rustix::process::geteuid().is_root() {
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("root"), "RINGFENCE_REQUIRE asks for root");
+        eprintln!(
+            "skipped: it needs root to be another user; whoever runs this is an ordinary one, whose table is above"
+        );
+        return;
+    }
+    let packages = Packages::install("nobodys-packages", User::Nobody);
+    elsewhere_with("clients::the_table_of_an_ordinary_user", packages.as_ref());
+}
+
+#[test]
+fn what_is_carried_arrives_to_the_byte() {
+    elsewhere("live::many_bytes_arrive_as_they_were_sent");
 }
 
 /// claim: [SEC-2]

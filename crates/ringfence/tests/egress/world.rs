@@ -2,15 +2,31 @@
 
 use serde_json::Value;
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
+/// Another user than who runs the test, where that is root.
+const NOBODY: u32 = 65534;
+
+/// As whom Ringfence runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// Whoever runs the test.
+    Same,
+    /// uid 65534, who has no right over the network namespace that all is in.
+    Nobody,
+}
+
 pub struct World {
     heard: Arc<Mutex<Vec<Value>>>,
     hosts: Child,
+    /// The hosts have said that they are there.
+    marks: mpsc::Receiver<()>,
+    user: User,
     /// Where its certificate and the server's state are.
     pub directory: std::path::PathBuf,
 }
@@ -18,8 +34,16 @@ pub struct World {
 impl World {
     /// In the network namespace that this process is in.
     pub fn new(name: &str) -> Self {
+        Self::of(name, User::Same)
+    }
+
+    pub fn of(name: &str, user: User) -> Self {
         let directory = std::env::temp_dir().join(format!("ringfence-egress-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
+        if user == User::Nobody {
+            // Who cannot look into the directory of the build.
+            std::fs::copy(super::client::binary(), directory.join("ringfence")).unwrap();
+        }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/internet.py");
         let mut hosts = Command::new("python3")
             .arg(script)
@@ -30,28 +54,36 @@ impl World {
             .unwrap();
         let lines = BufReader::new(hosts.stdout.take().unwrap()).lines();
         let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (is_ready, ready) = mpsc::channel();
+        let (marked, marks) = mpsc::channel();
         let kept = heard.clone();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let said: Value = serde_json::from_str(&line).unwrap();
-                if said["ready"] == true {
-                    is_ready.send(()).unwrap();
+                if said["mark"] == true {
+                    // Nobody is left who asked.
+                    if marked.send(()).is_err() {
+                        break;
+                    }
                 } else {
                     kept.lock().unwrap().push(said);
                 }
             }
         });
-        ready.recv_timeout(Duration::from_secs(30)).unwrap();
+        marks.recv_timeout(Duration::from_secs(30)).unwrap();
         Self {
             heard,
             hosts,
+            marks,
+            user,
             directory,
         }
     }
 
-    /// What was heard since the last time: names that were asked for, and addresses that were reached.
+    /// What was heard since the last time: names that were asked for, and addresses that were reached. All of it that was
+    /// before this question, because the hosts answer that in its turn.
     pub fn heard(&self) -> Vec<String> {
+        writeln!(self.hosts.stdin.as_ref().unwrap(), "mark").unwrap();
+        self.marks.recv_timeout(Duration::from_secs(30)).unwrap();
         let said = std::mem::take(&mut *self.heard.lock().unwrap());
         let word = |one: Value| match (&one["dns"], &one["tcp"], &one["request"]) {
             (Value::String(name), ..) => format!("dns {name}"),
@@ -64,12 +96,50 @@ impl World {
 
     /// Ringfence, told of this internet and of nothing else.
     pub fn ringfence(&self, words: &[&str]) -> Command {
-        let mut command = super::client::ringfence(words);
-        command
-            .env("RINGFENCE_EGRESS_RESOLVERS", "127.0.0.1:5353")
-            .env("RINGFENCE_STATE_DIR", self.directory.join("state"));
+        let state = std::env::var_os(STATE).map_or_else(|| self.directory.join("state"), Into::into);
+        let mut command = ringfence(self.user, &self.directory.join("ringfence"), &state, words);
+        command.env("RINGFENCE_EGRESS_RESOLVERS", "127.0.0.1:5353");
         command
     }
+
+    /// A program of this host, started by whoever starts Ringfence here.
+    pub fn as_its_user(&self, program: &Path) -> Command {
+        started_by(self.user, program)
+    }
+}
+
+/// A program, started by this user.
+pub fn started_by(user: User, program: &Path) -> Command {
+    match user {
+        User::Same => Command::new(program),
+        User::Nobody => {
+            let uid = NOBODY.to_string();
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]);
+            command.arg(program);
+            command
+        }
+    }
+}
+
+/// The variable that names a state directory with packages in it, made where there is an index.
+pub const STATE: &str = "RINGFENCE_TEST_STATE";
+
+/// Ringfence of this user with this state directory; `copy`: the binary, where that user may start it.
+pub fn ringfence(user: User, copy: &Path, state: &Path, words: &[&str]) -> Command {
+    let plain = super::client::ringfence(words);
+    let mut command = match user {
+        User::Same => Command::new(plain.get_program()),
+        User::Nobody => {
+            std::fs::create_dir_all(state).unwrap();
+            std::os::unix::fs::chown(state, Some(NOBODY), Some(NOBODY)).unwrap();
+            started_by(user, copy)
+        }
+    };
+    let given = plain.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    command.args(words).env_clear().envs(given);
+    command.env("RINGFENCE_STATE_DIR", state).stdin(Stdio::null());
+    command
 }
 
 impl Drop for World {

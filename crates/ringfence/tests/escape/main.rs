@@ -1,7 +1,8 @@
 //! The attacks of the catalogue, against the real binary: each is first tried outside, where it must succeed, and then
 //! inside, where it must not. A verdict comes from a planted canary or from what the kernel answered, never from an
 //! exit code. Run as root this does everything as root and as uid 65534; each time in
-//! sandboxes that are made for the run, and in sandboxes that stood ready.
+//! sandboxes that are made for the run, and in sandboxes that stood ready. The attacks on the way out come first, against hosts
+//! in a network namespace that is made for them.
 //!
 //! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
 #![expect(
@@ -13,10 +14,17 @@
 
 mod canary;
 mod catalogue;
+#[path = "../stories/client.rs"]
+#[expect(dead_code, reason = "the vocabulary is that of the stories")]
+mod client;
+mod network;
 mod runner;
 mod warm;
+#[path = "../egress/world.rs"]
+#[expect(dead_code, reason = "it is that of the clients, too")]
+mod world;
 
-use catalogue::Verdict;
+use catalogue::{Attack, Verdict};
 use runner::{Caller, Runner, Sandbox};
 use std::process::ExitCode;
 
@@ -32,6 +40,14 @@ fn main() -> ExitCode {
         for attack in &attacks {
             println!("{} {}", attack.id, attack.name);
         }
+        network::list();
+        return ExitCode::SUCCESS;
+    }
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    if has(network::HERE) {
+        let callers = [Caller::Same, Caller::Nobody];
+        let count = if has(network::NOBODY_TOO) { 2 } else { 1 };
+        network::try_all(filter.as_deref(), &callers[..count]);
         return ExitCode::SUCCESS;
     }
     let mut callers = vec![Caller::Same];
@@ -44,38 +60,13 @@ fn main() -> ExitCode {
         eprintln!("RINGFENCE_REQUIRE asks for root");
         return ExitCode::FAILURE;
     }
-    let (mut passed, mut failed) = (0, 0);
-    let kinds = callers
-        .iter()
-        .flat_map(|caller| [(*caller, Sandbox::Cold), (*caller, Sandbox::Warm)]);
-    for (caller, sandbox) in kinds {
-        let runner = Runner::new(caller, sandbox);
-        let (mut blocked, mut not_applicable, mut escaped) = (0, 0, 0);
-        println!("\n== {}", runner.who());
-        for attack in attacks
-            .iter()
-            .filter(|attack| filter.as_ref().is_none_or(|f| attack.matches(f)) && runner.can_try(attack))
-        {
-            let verdict = runner.judge(attack);
-            println!(
-                "{:<4} {:<14} {} {}",
-                attack.id,
-                verdict.word(),
-                attack.name,
-                verdict.reason()
-            );
-            match verdict {
-                Verdict::Held(_) => blocked += 1,
-                Verdict::NotApplicable(_) => not_applicable += 1,
-                Verdict::Escaped(_) => escaped += 1,
-            }
+    let (mut passed, mut failed) = network::elsewhere(filter.as_deref(), &callers);
+    for caller in &callers {
+        for sandbox in [Sandbox::Cold, Sandbox::Warm] {
+            let (held, escaped) = try_all(&Runner::new(*caller, sandbox), &attacks, filter.as_deref());
+            passed += held;
+            failed += escaped;
         }
-        println!(
-            "{}: {blocked} held, {not_applicable} not applicable, {escaped} escaped",
-            runner.who()
-        );
-        passed += blocked;
-        failed += escaped;
     }
     println!("\n{passed} passed, {failed} failed");
     if failed == 0 && passed > 0 {
@@ -83,4 +74,33 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// How many held, and how many did not.
+fn try_all(runner: &Runner, attacks: &[Attack], filter: Option<&str>) -> (usize, usize) {
+    let (mut held, mut not_applicable, mut escaped) = (0, 0, 0);
+    println!("\n== {}", runner.who());
+    for attack in attacks
+        .iter()
+        .filter(|attack| filter.is_none_or(|f| attack.matches(f)) && runner.can_try(attack))
+    {
+        let verdict = runner.judge(attack);
+        println!(
+            "{:<4} {:<14} {} {}",
+            attack.id,
+            verdict.word(),
+            attack.name,
+            verdict.reason()
+        );
+        match verdict {
+            Verdict::Held(_) => held += 1,
+            Verdict::NotApplicable(_) => not_applicable += 1,
+            Verdict::Escaped(_) => escaped += 1,
+        }
+    }
+    println!(
+        "{}: {held} held, {not_applicable} not applicable, {escaped} escaped",
+        runner.who()
+    );
+    (held, escaped)
 }
