@@ -111,8 +111,8 @@ fn can_be_reached(outside: &Outside, name: &HostName) -> bool {
     };
     !name.is_local()
         && name.labels().count() > 1
-        && !NOT_PUBLIC.iter().any(|ending| is_below(&ending))
-        && !METADATA.iter().any(|service| is_below(&service))
+        && !NOT_PUBLIC.iter().any(is_below)
+        && !METADATA.iter().any(is_below)
 }
 
 #[cfg(test)]

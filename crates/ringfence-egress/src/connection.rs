@@ -37,7 +37,7 @@ enum Onward {
     /// As requests; a connection that was opened for them already is used first.
     Requests(Option<Upstream>),
     /// As requests inside TLS, which ends here.
-    Inspected(Meeting),
+    Inspected(Box<Meeting>),
     /// Not at all: nothing was said.
     Nothing,
 }
@@ -102,7 +102,7 @@ pub(crate) async fn carry(course: Arc<Course>, mut client: Client, to: Destinati
             let next = http::serve(&course, client, Front::Straight(to), ready).await;
             joined(&course, next).await;
         }
-        Ok(Onward::Inspected(meeting)) => inspect::serve(&course, client, meeting).await,
+        Ok(Onward::Inspected(meeting)) => inspect::serve(&course, client, *meeting).await,
         Ok(Onward::Nothing) => {}
         Err(stop) => turn_away(&course, &mut client.stream, stop).await,
     }
@@ -158,7 +158,7 @@ async fn approach(
             match read(passage) {
                 Some(inspection) => {
                     let met = inspect::meet(course, inspection, to, &hello, ready).await;
-                    met.map(Onward::Inspected).map_err(Stop::alert)
+                    met.map(Box::new).map(Onward::Inspected).map_err(Stop::alert)
                 }
                 None if passage == Passage::Read => Err(Stop::alert(unread(to))),
                 None => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),

@@ -207,10 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_header_names_the_port_unless_it_is_that_of_http() {
-        let authority = |text: &str| Destination::read(text, None).expect(text).authority();
+    fn a_host_header_names_the_port_unless_it_is_that_of_the_scheme() {
+        let authority = |text: &str| Destination::read(text, None).expect(text).authority(80);
         assert_eq!(authority("api.test:80"), "api.test");
         assert_eq!(authority("api.test:8080"), "api.test:8080");
         assert_eq!(authority("[2606:4700::1]:80"), "[2606:4700::1]");
+        assert_eq!(authority("api.test:443"), "api.test:443");
+        let inside = Destination::read("api.test:443", None).expect("a destination");
+        assert_eq!(inside.authority(443), "api.test");
     }
 }

@@ -132,9 +132,7 @@ async fn run(
     let standing = house.standing_of_run(&request.namespace, None);
     let grant = policy::decide(&house.policy(), &standing, &house.private, request)?;
     let looked = check::look(house, &grant, Text::Program).await?;
-    let copies = artifacts_to
-        .map(|directory| open_copies(house, &directory))
-        .transpose()?;
+    let copies = open_copies(house, artifacts_to.as_deref())?;
     // Before there is a place: an installer may take minutes, in which programs of others run.
     let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
     let provided_ms = clock.lap();
@@ -155,9 +153,8 @@ async fn run(
     };
     let around = (layout, &workspace);
     let (mut started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
-    let asker = egress::Asker::of(opened, live.as_ref());
-    let way_out = egress::Holder::Run(asker);
-    let way_out = egress::open_for(house, (&grant, &lease), way_out, started.take_sockets())?;
+    let holder = egress::Holder::Run(egress::Asker::of(opened, live.as_ref()));
+    let way_out = egress::open_for(house, (&grant, &lease), holder, started.take_sockets())?;
     let wires = Wires {
         stdin,
         stdin_bytes: grant.request().stdin.clone(),
@@ -218,8 +215,11 @@ async fn changes_of(
     }
 }
 
-/// The operator's directory for copies, which is none of the server's own.
-fn open_copies(house: &House, directory: &Path) -> Result<Outlet, RequestError> {
+/// The operator's directory for copies, if there is one; it is none of the server's own.
+fn open_copies(house: &House, directory: Option<&Path>) -> Result<Option<Outlet>, RequestError> {
+    let Some(directory) = directory else {
+        return Ok(None);
+    };
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     // What is not there yet will be below what is.
     let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
@@ -233,12 +233,13 @@ fn open_copies(house: &House, directory: &Path) -> Result<Outlet, RequestError> 
             "Name another directory for the artifacts.",
         ));
     }
-    artifacts::prepare_copies(directory).map_err(|error| {
+    let prepared = artifacts::prepare_copies(directory).map_err(|error| {
         RequestError::invalid(
             format!("{} cannot hold the artifacts: {error}.", directory.display()),
             "Name a directory that can be made and written.",
         )
-    })
+    });
+    prepared.map(Some)
 }
 
 /// Files of a run whose end is not on record do not leave either.

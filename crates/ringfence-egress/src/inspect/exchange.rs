@@ -3,7 +3,7 @@
 
 use super::{
     Inspection,
-    handshake::{self, Outer, Protocol, offer},
+    handshake::{self, Inner, Outer, Protocol, offer},
     secret::{Unwritable, fill},
     veiled::{Veiled, veil},
 };
@@ -98,7 +98,6 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
             return;
         }
     };
-    let gate = Gate::default();
     let is_for_secrets = inspection.concerns(&to);
     let desk = Arc::new(Desk {
         course: course.clone(),
@@ -112,21 +111,28 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
         to,
         protocol,
         offered,
-        gate: gate.clone(),
-        tasks: tasks.clone(),
+        gate: Gate::default(),
+        tasks,
         line: tokio::sync::Mutex::new(Some(line)),
     });
+    let served = answers(&desk, inner).await;
+    let hello = course.border.outside.limits().hello;
+    tell_of_bad_end(course, &desk.gate, served.as_ref().err(), hello);
+}
+
+/// Answers as long as anything is asked.
+async fn answers(desk: &Arc<Desk>, inner: Inner) -> hyper::Result<()> {
+    let at_desk = desk.clone();
     let service = service_fn(move |request| {
-        let desk = desk.clone();
+        let desk = at_desk.clone();
         Box::pin(async move { Ok::<_, Infallible>(desk.answer(request).await) })
     });
-    let hello = course.border.outside.limits().hello;
-    let served = match protocol {
+    match desk.protocol {
         Protocol::Http1 => {
-            let io = Strict::new(inner, Vec::new(), course.clone(), gate.clone());
+            let io = Strict::new(inner, Vec::new(), desk.course.clone(), desk.gate.clone());
             inward1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(hello)
+                .header_read_timeout(desk.course.border.outside.limits().hello)
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_BYTES_MAX * 2)
                 .max_header_size(HEAD_BYTES_MAX)
@@ -136,7 +142,7 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
                 .await
         }
         Protocol::Http2 => {
-            inward2::Builder::new(tasks)
+            inward2::Builder::new(desk.tasks.clone())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
                 .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
@@ -144,8 +150,7 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
                 .serve_connection(TokioIo::new(inner), service)
                 .await
         }
-    };
-    tell_of_bad_end(course, &gate, served.as_ref().err(), hello);
+    }
 }
 
 /// The program has hung up at our certificate.

@@ -1,3 +1,5 @@
+//! Where secrets go, and where they do not.
+
 use super::*;
 use proptest::prelude::*;
 

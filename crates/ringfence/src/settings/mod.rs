@@ -291,7 +291,7 @@ fn mean(
     let engine = EngineSettings {
         helper: PathBuf::from(crate::executable::SELF),
         tier: effective.floor.value.tier(),
-        record: record(environment, &effective, &state_dir, &at)?,
+        record: record(environment, &effective, &state_dir, at)?,
         state_dir,
         packages: packages(environment, &effective),
         egress: egress::settings(&effective, at(&effective.egress_ca_file)?),

@@ -110,6 +110,12 @@ fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
     elsewhere("secrets::a_secret_is_put_nowhere_but_where_it_belongs");
 }
 
+/// claim: [SEC-6]
+#[test]
+fn a_connection_that_does_not_agree_gets_no_secret() {
+    elsewhere("secrets::what_does_not_agree_is_refused_with_its_rule");
+}
+
 /// claim: [APR-8]
 #[test]
 fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {

@@ -188,9 +188,7 @@ fn refused(server: &mut Server, code: &str, rule: &str) {
 fn a_secret_is_put_nowhere_but_where_it_belongs() {
     let world = World::new("bound");
     let mut api = Api::new(&world);
-    let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
-    let allow = "api.test;good.test;wrong.test;GET read.test/public/";
-    let mut server = server(&world, bound, allow);
+    let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     let mut heard_after = |server: &mut Server, code: &str| {
         let done = run(server, "shell", code);
         assert_eq!(denied(&done), Vec::<&str>::new(), "{code}: {done}");
@@ -229,12 +227,21 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
         &format!("curl -sS {spoken} https://api.test/large | wc -c"),
     );
     assert_eq!(said.trim(), (4 << 20).to_string());
+    println!("\n| a bound secret, as it is sent | 6 shapes | the value left for its host and place alone | | |");
+}
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn what_does_not_agree_is_refused_with_its_rule() {
+    let world = World::new("unbound");
+    let mut api = Api::new(&world);
+    let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
+    let allow = "api.test;good.test;wrong.test;GET read.test/public/";
+    let mut server = server(&world, bound, allow);
     // Rules about paths hold inside TLS.
-    let (said, heard) = heard_after(
-        &mut server,
-        "curl -sS -w '%{http_code}' -o /dev/null https://read.test/public/a",
-    );
-    assert_eq!((said.as_str(), &heard["url"]), ("200", &json!("/public/a")));
+    let code = "curl -sS -w '%{http_code}' -o /dev/null https://read.test/public/a";
+    assert_eq!(run(&mut server, "shell", code)["stdout"], "200");
+    assert_eq!(api.heard()["url"], "/public/a");
     let spoken = "curl -sS -m 5 -H \"Authorization: Bearer $TOKEN\"";
     refused(
         &mut server,
@@ -279,5 +286,5 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
         "curl -sS -H \"Authorization: Bearer $TOKEN\" http://good.test/",
     );
     assert_eq!(plain["success"], true, "{plain}");
-    println!("\n| attacks on a bound secret | 14 shapes | the value left for its host alone | | |");
+    println!("\n| a bound secret, where something does not agree | 7 shapes | refused, each by its rule | | |");
 }
