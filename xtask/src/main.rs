@@ -30,10 +30,10 @@ usage: cargo xtask <chore>
   ci [--only PART]                    everything that CI runs, in its order, or the steps whose name holds PART
   tidy                                the rules that no compiler holds
   golden [--bless]                    compare the golden files, or write them anew
-  bench [cold|sessions|redact|audit|check] [--runs N] [--json] [--write]
+  bench [cold|sessions|egress|redact|audit|check] [--runs N] [--json] [--write]
                                       cold starts, and calls through MCP, side by side with what they replace; or
-                                      sessions and snapshots, or the redactor or the audit record alone; --write puts the
-                                      tables into SPECIFICATION.md and draws docs/bench.svg
+                                      sessions and snapshots, or the way out, or the redactor or the audit record alone;
+                                      --write puts the tables into SPECIFICATION.md and draws docs/bench.svg
   fuzz [--seconds N]                  every fuzz target for N seconds (30)
 ";
 
@@ -63,6 +63,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["golden", "--bless"] => golden::run(&workspace, golden::Mode::Bless),
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
         ["bench", "sessions", options @ ..] => bench::sessions(&workspace, &bench::Options::parse(options)?),
+        ["bench", "egress", options @ ..] => bench::egress(&workspace, &bench::Options::parse(options)?),
         ["bench", "redact", options @ ..] => bench::redact(&workspace, &bench::Options::parse(options)?),
         ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),

@@ -3,9 +3,11 @@
 
 mod calls;
 mod cold;
+mod egress;
 mod parts;
 mod sessions;
 
+pub use egress::measure as egress;
 pub use parts::{audit, check, redact};
 pub use sessions::measure as sessions;
 

@@ -43,7 +43,8 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn figures(document: &Value) -> Option<Vec<(String, String)>> {
+/// Figures beside a table, as the programs that measure print them.
+pub(super) fn figures(document: &Value) -> Option<Vec<(String, String)>> {
     let figure = |told: &Value| {
         Some((
             told["what"].as_str()?.to_owned(),
