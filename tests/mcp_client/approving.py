@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import mcp.types
@@ -56,7 +61,71 @@ async def a_user_who_is_asked_for_a_session_can_choose_it(server: Server, era: s
         equal(user.offered[0], ["deny", "once", "session", "namespace"])
 
 
+@contextlib.contextmanager
+def a_host_of_ours() -> Iterator[tuple[int, int]]:
+    """Who answers every question for a name with the loopback, and who greets there: their ports."""
+    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    names.bind(("127.0.0.1", 0))
+    greeter = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                query, who = names.recvfrom(4096)
+                end = query.index(b"\0", 12) + 5
+                found = query[end - 4 : end - 2] == b"\0\1"
+                head = query[:2] + struct.pack(">HHHHH", 0x8180, 1, int(found), 0, 0)
+                record = b"\xc0\x0c" + struct.pack(">HHIH4B", 1, 1, 0, 4, 127, 0, 0, 1)
+                names.sendto(head + query[12:end] + (record if found else b""), who)
+
+    def greet() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                with greeter.accept()[0] as guest:
+                    guest.sendall(b"hello " + guest.recv(4096))
+
+    for serve in (answer, greet):
+        threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield names.getsockname()[1], greeter.getsockname()[1]
+    finally:
+        for served in (names, greeter):
+            with contextlib.suppress(OSError):
+                served.shutdown(socket.SHUT_RDWR)
+            served.close()
+
+
+async def a_program_that_is_refused_asks_and_its_connection_goes_on(server: Server, era: str) -> None:
+    user = User(("accept", {"decision": "once"}))
+    with a_host_of_ours() as (names, port):
+        # The rule is about another host; with it there is a door for that port.
+        settings = {
+            "egress_on_denied": "ask",
+            "egress_ask_seconds": "20" if era == "handshake" else "1",
+            "egress_allow": f"other.test:{port}",
+            "egress_private": f"asked.test:{port}",
+            "egress_resolvers": f"127.0.0.1:{names}",
+        }
+        code = f"""
+import socket
+connection = socket.create_connection(("asked.test", {port}), timeout=30)
+connection.sendall(b"over one connection")
+connection.recv(100).decode()
+"""
+        async with connected(server.parameters(**settings), era, server.log, user) as connection:
+            answer = await connection.call("execute_code", {"code": code})
+            if era == "handshake":
+                equal(answer.structured["result"], "hello over one connection")
+                equal((answer.structured["denials"], len(user.seen)), ([], 1))
+                holds(user.seen[0], f"\n  host: asked.test\n  ports: {port}\n")
+            else:
+                # There a question would be the call's result, so it is the operator's, who does not look here.
+                equal((answer.structured["success"], user.seen), (False, []))
+                holds(answer.structured["denials"][0]["what"], "asked, and nobody has answered within 1 s")
+
+
 OWN = [
+    a_program_that_is_refused_asks_and_its_connection_goes_on,
     a_user_is_asked_and_says_yes_or_no,
     a_user_who_is_asked_for_a_session_can_choose_it,
 ]

@@ -42,9 +42,11 @@ class Server:
         if data_python is not None:
             self._environment["RINGFENCE_RUNTIMES_PYTHON"] = str(data_python.absolute())
 
-    def parameters(self) -> StdioServerParameters:
+    def parameters(self, **settings: str) -> StdioServerParameters:
+        """With these settings beside the usual ones."""
+        more = {f"RINGFENCE_{name.upper()}": value for name, value in settings.items()}
         return StdioServerParameters(
-            command=self._command, args=self._arguments, env=self._environment, cwd=str(self._home)
+            command=self._command, args=self._arguments, env=self._environment | more, cwd=str(self._home)
         )
 
     def close(self) -> None:

@@ -118,9 +118,14 @@
   if (module_file) {
     delete globalThis.module;
     delete globalThis.exports;
+    const found = (name) => {
+      const at = require_here.resolve(name);
+      // What is Node's own has no file.
+      return path.isAbsolute(at) ? pathToFileURL(at).href : at.replace(/^(?!node:)/, 'node:');
+    };
     globalThis[META] = Object.assign(Object.create(null), {
       url: pathToFileURL(apparent).href, filename: apparent, dirname: path.dirname(apparent),
-      resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : pathToFileURL(require_here.resolve(name)).href),
+      resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : found(name)),
     });
     // Thrown anew outside the promise, so that node tells it as it tells any uncaught error.
     const thrown = (error) => process.nextTick(() => { throw error; });

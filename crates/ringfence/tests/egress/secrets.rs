@@ -227,7 +227,9 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
         &format!("curl -sS {spoken} https://api.test/large | wc -c"),
     );
     assert_eq!(said.trim(), (4 << 20).to_string());
-    println!("\n| a bound secret, as it is sent | 6 shapes | the value left for its host and place alone | | |");
+    println!(
+        "\n| a bound secret, as it is sent | 6 shapes | the value left for its host and place alone | | |"
+    );
 }
 
 #[test]
@@ -286,5 +288,7 @@ fn what_does_not_agree_is_refused_with_its_rule() {
         "curl -sS -H \"Authorization: Bearer $TOKEN\" http://good.test/",
     );
     assert_eq!(plain["success"], true, "{plain}");
-    println!("\n| a bound secret, where something does not agree | 7 shapes | refused, each by its rule | | |");
+    println!(
+        "\n| a bound secret, where something does not agree | 7 shapes | refused, each by its rule | | |"
+    );
 }

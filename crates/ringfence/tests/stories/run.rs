@@ -167,6 +167,9 @@ fn values_errors_and_variables_are_told() {
     assert_eq!(result["success"], false);
     let result = run_json("node", "const a = 20;\nawait Promise.resolve(a + 22)", &[]);
     assert_eq!(result["result"], 42);
+    // What is Node's own is found by both of its names.
+    let code = "const net = await import('node:net'), os = await import('os');\ntypeof net.connect + os.EOL";
+    assert_eq!(run_json("node", code, &[])["result"], "function\n");
     let result = run_json(
         "typescript",
         "type T = { n: number };\nfunction f(t: T): never {\n  throw new Error('at ' + t.n);\n}\nf({ n: 1 });",
