@@ -193,7 +193,7 @@ fn tls_that_would_have_to_be_read_is_refused_with_the_reason() {
             assert_eq!(talk.hear_all().await.0, ALERT);
             let denial = world.denial().await;
             assert_eq!(denial.rule, "egress.request");
-            assert!(denial.what.contains("is not read here"), "{denial:?}");
+            assert!(denial.what.contains("is not read in this sandbox"), "{denial:?}");
         }
     });
 }

@@ -37,7 +37,9 @@ impl Place {
     }
 
     fn put(&self, layers: &Layers, set: &SetName) -> Result<Layer, LayerError> {
-        let lock = layers.begin(set)?.unwrap();
+        // For a moment whoever sweeps has the lock, to see whether anybody needs it.
+        let mut begun = (0..10_000).map(|_| layers.begin(set));
+        let lock = begun.find_map(Result::transpose).unwrap()?;
         let package = Package {
             name: "pkg".to_owned(),
             version: "1".to_owned(),
@@ -242,6 +244,11 @@ fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
     let (here, there) = (place.layers(), place.layers());
     let is_done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
+    let put = |number: u32| {
+        let made = place.put(&here, &SetName::of(&["python", &number.to_string()]))?;
+        let path = here.directory().join(made.name());
+        Ok::<_, LayerError>(path.join("python/pkg/__init__.py").exists())
+    };
     std::thread::scope(|scope| {
         let sweeping = scope.spawn(|| {
             let mut removed = 0;
@@ -250,16 +257,15 @@ fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
             }
             removed
         });
-        for number in 0..300 {
-            let made = place.put(&here, &SetName::of(&["python", &number.to_string()]));
-            let path = made.map(|made| (here.directory().join(made.name()), made));
-            let is_whole = path.map(|(path, _made)| path.join("python/pkg/__init__.py").exists());
-            if !matches!(is_whole, Ok(true)) {
-                is_done.store(true, order);
-                panic!("{number}: {is_whole:?}");
+        let putting = scope.spawn(|| {
+            for number in 0..300 {
+                let is_whole = put(number);
+                assert!(matches!(is_whole, Ok(true)), "{number}: {is_whole:?}");
             }
-        }
+        });
+        let put = putting.join();
         is_done.store(true, order);
+        put.unwrap();
         // The control: it was swept all the while.
         assert!(sweeping.join().unwrap() > 0);
     });
