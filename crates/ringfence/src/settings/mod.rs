@@ -12,6 +12,7 @@ mod file;
 pub(crate) mod keys;
 mod package_sources;
 mod record_words;
+mod reload;
 mod render;
 mod shares;
 mod words;
@@ -36,7 +37,7 @@ use record_words::{
 };
 use ringfence_engine::{
     AuditSettings, CheckSettings, EngineSettings, IndexHost, ListedWorkspace, OnFailure, PackagePolicy,
-    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, Reload, RuntimeSettings,
+    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, RuntimeSettings,
     SessionSettings, WarmSettings,
 };
 use ringfence_store::{
@@ -447,48 +448,6 @@ fn retention(settings: &Effective) -> Retention {
     Retention {
         age: Duration::from_secs(24 * 60 * 60 * settings.artifacts_keep_days.value.get()),
         bytes: settings.artifacts_max_mb.value.get() * MEBIBYTE,
-    }
-}
-
-/// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 16] = [
-    "packages.hosts",
-    "egress.allow",
-    "egress.secrets",
-    "egress.on_denied",
-    "egress.ask_seconds",
-    "limits.",
-    "caps.",
-    "queue.",
-    "artifacts.",
-    "vault.allow",
-    "check.",
-    "workspaces",
-    "packages.enabled",
-    "packages.allow",
-    "packages.timeout_seconds",
-    "packages.max_mb",
-];
-
-impl Config {
-    /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
-    pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
-        let (now, then) = (self.effective.rows(), present.effective.rows());
-        let differ = now
-            .iter()
-            .zip(&then)
-            .filter(|(now, then)| now.value != then.value);
-        let is_changeable =
-            |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
-        let (changed, fixed): (Vec<&str>, Vec<&str>) =
-            differ.map(|(now, _)| now.path).partition(is_changeable);
-        let reload = Reload {
-            policy: self.engine.policy.clone(),
-            queue: self.engine.queue.clone(),
-            retention: self.engine.record.retention,
-            changed: changed.into_iter().map(str::to_owned).collect(),
-        };
-        (reload, fixed)
     }
 }
 

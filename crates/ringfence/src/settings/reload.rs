@@ -1,0 +1,46 @@
+//! What a server that runs takes over of a configuration that has changed.
+
+use super::Config;
+use ringfence_engine::Reload;
+
+/// Settings that take effect while a server runs.
+const CHANGEABLE: [&str; 16] = [
+    "packages.hosts",
+    "egress.allow",
+    "egress.secrets",
+    "egress.on_denied",
+    "egress.ask_seconds",
+    "limits.",
+    "caps.",
+    "queue.",
+    "artifacts.",
+    "vault.allow",
+    "check.",
+    "workspaces",
+    "packages.enabled",
+    "packages.allow",
+    "packages.timeout_seconds",
+    "packages.max_mb",
+];
+
+impl Config {
+    /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
+    pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
+        let (now, then) = (self.effective.rows(), present.effective.rows());
+        let differ = now
+            .iter()
+            .zip(&then)
+            .filter(|(now, then)| now.value != then.value);
+        let is_changeable =
+            |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
+        let (changed, fixed): (Vec<&str>, Vec<&str>) =
+            differ.map(|(now, _)| now.path).partition(is_changeable);
+        let reload = Reload {
+            policy: self.engine.policy.clone(),
+            queue: self.engine.queue.clone(),
+            retention: self.engine.record.retention,
+            changed: changed.into_iter().map(str::to_owned).collect(),
+        };
+        (reload, fixed)
+    }
+}
