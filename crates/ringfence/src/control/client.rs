@@ -122,17 +122,12 @@ pub(crate) type Heard = (u32, Result<News, RequestError>);
 
 /// Hears what one server tells of its requests for approval, until it stops or nobody listens.
 pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
-    let Server { mut stream, .. } = find_one(state_dir, Some(pid)).await?;
-    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    let line = written(pid, &Request::ApprovalsWatch)?;
-    stream.write_all(&line).await.map_err(|error| failed(&error))?;
-    let mut lines = BufReader::new(stream);
+    let server = find_one(state_dir, Some(pid)).await?;
+    let mut talk = Talk::begin(server, &Request::ApprovalsWatch).await?;
     loop {
-        let mut line = Vec::new();
-        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
-        let read = one.read_until(b'\n', &mut line).await;
         // A server that ends has nothing more to tell.
-        if matches!(read, Ok(0) | Err(_)) {
+        let line = talk.line().await.unwrap_or_default();
+        if line.is_empty() {
             return Ok(());
         }
         match serde_json::from_slice(&line) {
@@ -143,8 +138,30 @@ pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>)
             }
             Ok(Answer::Ok(_)) => return Ok(()),
             Ok(Answer::Error(error)) => return Err(error),
-            Ok(Answer::Output { .. }) | Err(_) => return Err(failed(&"its answer is not understood")),
+            Ok(Answer::Output { .. }) | Err(_) => {
+                return Err(unanswered(pid, &"its answer is not understood"));
+            }
         }
+    }
+}
+
+/// A request that a server answers with as many lines as it likes.
+struct Talk(BufReader<UnixStream>);
+
+impl Talk {
+    async fn begin(server: Server, request: &Request) -> Result<Self, RequestError> {
+        let Server { pid, mut stream } = server;
+        let sent = stream.write_all(&written(pid, request)?).await;
+        sent.map_err(|error| unanswered(pid, &error))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// The next line; empty: there is none any more.
+    async fn line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        let mut one = (&mut self.0).take(ANSWER_BYTES_MAX as u64);
+        one.read_until(b'\n', &mut line).await?;
+        Ok(line)
     }
 }
 
@@ -156,21 +173,16 @@ pub(crate) async fn request_egress(
     wish: HostWish,
     told: impl Fn(&str),
 ) -> Result<(u32, Shown), RequestError> {
-    let Server { pid, mut stream } = find_one(state_dir, only).await?;
-    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    let line = written(pid, &Request::Egress { wish })?;
-    stream.write_all(&line).await.map_err(|error| failed(&error))?;
-    let mut lines = BufReader::new(stream);
+    let server = find_one(state_dir, only).await?;
+    let pid = server.pid;
+    let mut talk = Talk::begin(server, &Request::Egress { wish }).await?;
     loop {
-        let mut line = Vec::new();
-        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
-        let read = one.read_until(b'\n', &mut line).await;
-        read.map_err(|error| failed(&error))?;
+        let line = talk.line().await.map_err(|error| unanswered(pid, &error))?;
         match serde_json::from_slice(&line) {
             Ok(Answer::News(News::Asked(request))) => told(&request.id),
             Ok(Answer::Ok(shown)) => return Ok((pid, shown)),
             Ok(Answer::Error(error)) => return Err(error),
-            Ok(_) | Err(_) => return Err(failed(&"it hung up")),
+            Ok(_) | Err(_) => return Err(unanswered(pid, &"it hung up")),
         }
     }
 }
