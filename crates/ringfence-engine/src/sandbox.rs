@@ -122,13 +122,15 @@ impl Drop for Bound<'_> {
 
 /// The authorities that programs have to believe where TLS is read, beside their code.
 const AUTHORITIES: &str = "authorities.pem";
-/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js and the SDKs of AWS find them.
-const AUTHORITY_VARIABLES: [&str; 6] = [
+/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js, npm and the SDKs of AWS
+/// find them.
+const AUTHORITY_VARIABLES: [&str; 7] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
     "AWS_CA_BUNDLE",
 ];
 

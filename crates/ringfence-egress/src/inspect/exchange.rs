@@ -39,6 +39,10 @@ use tokio::task::JoinSet;
 
 /// Requests that one connection of HTTP/2 has open at once.
 const STREAMS_MAX: u32 = 64;
+/// Bytes of one connection of HTTP/2 that are on their way to whoever does not read: in all, and of one request towards the
+/// socket. The library's own measures are ten times that.
+const WINDOW_BYTES: u32 = 512 * 1024;
+const SENT_AHEAD_BYTES: usize = 16 * 1024;
 
 /// A destination that was reached, and has shown that it is who it should be.
 pub(crate) struct Meeting {
@@ -145,6 +149,9 @@ async fn answers(desk: &Arc<Desk>, inner: Inner) -> hyper::Result<()> {
             inward2::Builder::new(desk.tasks.clone())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .max_send_buf_size(SENT_AHEAD_BYTES)
                 .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
                 .auto_date_header(false)
                 .serve_connection(TokioIo::new(inner), service)
@@ -221,6 +228,9 @@ impl Line {
             Protocol::Http2 => {
                 let (sender, connection) = outward2::Builder::new(tasks.clone())
                     .timer(TokioTimer::new())
+                    .initial_stream_window_size(WINDOW_BYTES)
+                    .initial_connection_window_size(WINDOW_BYTES)
+                    .max_send_buf_size(SENT_AHEAD_BYTES)
                     .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
                     .handshake(io)
                     .await?;

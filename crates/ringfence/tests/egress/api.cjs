@@ -4,6 +4,7 @@ const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('no
 const [address, directory] = process.argv.slice(2);
 const options = {
   allowHTTP1: true,
+  maxSessionMemory: 1000, // of MB: who asks for much at once gets it
   key: fs.readFileSync(`${directory}/leaf.key`),
   cert: fs.readFileSync(`${directory}/leaf.pem`),
 };

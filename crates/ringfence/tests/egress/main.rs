@@ -116,6 +116,12 @@ fn a_connection_that_does_not_agree_gets_no_secret() {
     elsewhere("secrets::what_does_not_agree_is_refused_with_its_rule");
 }
 
+/// claim: [NET-8]
+#[test]
+fn who_does_not_read_what_he_asked_for_fills_no_memory() {
+    elsewhere("secrets::who_does_not_read_is_not_read_for");
+}
+
 /// claim: [APR-8]
 #[test]
 fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {

@@ -153,6 +153,7 @@ fn every_client_speaks_as_the_secret_and_never_has_it() {
             denied(&done)
         );
     }
+    npm_believes(&mut server, &mut api);
     let word = run(
         &mut server,
         "shell",
@@ -175,6 +176,18 @@ fn every_client_speaks_as_the_secret_and_never_has_it() {
         record.contains("api.test") && !record.contains(SECRET),
         "{record}"
     );
+}
+
+/// npm has certificates of its own to read, and says nothing of the secret.
+fn npm_believes(server: &mut Server, api: &mut Api) {
+    let npm = "npm ping --registry=https://api.test/ --fetch-retries=0 --no-update-notifier";
+    let pinged = run(server, "shell", npm);
+    assert_eq!(
+        (&pinged["success"], denied(&pinged)),
+        (&json!(true), Vec::new()),
+        "{pinged}"
+    );
+    assert!(api.heard()["url"].as_str().unwrap().starts_with("/-/ping"));
 }
 
 /// What a program tries in shell, and what is refused by which rule.
@@ -291,4 +304,56 @@ fn what_does_not_agree_is_refused_with_its_rule() {
     println!(
         "\n| a bound secret, where something does not agree | 7 shapes | refused, each by its rule | | |"
     );
+}
+
+/// Asks for 4 MiB in each of eight streams of sixteen connections, and reads as much of them as READS says.
+const FLOOD: &str = "
+const http2 = require('node:http2');
+let left = 128, bytes = 0;
+const clients = Array.from({ length: 16 }, () => http2.connect('https://api.test'));
+await new Promise((done) => {
+  for (const client of clients) for (let i = 0; i < 8; i++) {
+    const stream = client.request({ ':path': '/large' });
+    stream.on('response', () => { if (!READS && --left === 0) setTimeout(done, 1000); });
+    if (READS) stream.on('data', (chunk) => { bytes += chunk.length; }).on('end', () => { if (--left === 0) done(); });
+    else stream.pause();
+  }
+});
+for (const client of clients) client.destroy();
+console.log(bytes);
+";
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn who_does_not_read_is_not_read_for() {
+    let world = World::new("unread");
+    let _api = Api::new(&world);
+    let mut server = server(&world, "default/TOKEN=api.test", "api.test");
+    let status = format!("/proc/{}/status", server.child.id());
+    let most = || -> u64 {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    run(
+        &mut server,
+        "node",
+        &FLOOD
+            .replace("READS", "true")
+            .replace("128", "8")
+            .replace("16", "1"),
+    );
+    let before = most();
+    let done = run(&mut server, "node", &FLOOD.replace("READS", "false"));
+    assert_eq!(done["stdout"], "0\n", "{done}");
+    let more = most() - before;
+    // Two windows, and what is ready to be sent, for each of sixteen connections.
+    assert!(more < 48 << 10, "{more} KiB were kept for who does not read");
+    let done = run(&mut server, "node", &FLOOD.replace("READS", "true"));
+    assert_eq!(
+        done["stdout"],
+        format!("{}\n", 128 * (4 << 20)),
+        "the control: {done}"
+    );
+    println!("\n| who does not read 128 answers of 4 MiB | {more} KiB kept | | | |");
 }
