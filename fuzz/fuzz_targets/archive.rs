@@ -1,8 +1,6 @@
 //! An archive that a stranger sends, plain or in gzip. What is refused leaves nothing behind; what is taken lies in the
 //! directory within the bounds, without links, special files and set-id bits.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_store::tree::{
     Bounds, EntryKind, MODES,
     archive::{Limits, unpack},
@@ -18,7 +16,8 @@ const LIMITS: Limits = Limits {
     bytes: 1 << 16,
 };
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     let base = std::env::temp_dir().join(format!("ringfence-fuzz-archive-{}", std::process::id()));
     let inside = base.join("inside");
     fs::create_dir_all(&inside).expect("a place to unpack");
@@ -45,4 +44,4 @@ fuzz_target!(|bytes: &[u8]| {
     let beside = fs::read_dir(&base).expect("the base").count();
     assert_eq!(beside, 1, "nothing is beside the directory");
     fs::remove_dir_all(&base).expect("the place goes");
-});
+}

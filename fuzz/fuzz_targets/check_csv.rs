@@ -1,7 +1,5 @@
 //! A table that a stranger sends, with constraints in its first line: the answer comes in time and agrees with itself.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_check::{Answer, CsvQuestion, Question, answer};
 use ringfence_types::ISSUES_MAX;
 use std::time::{Duration, Instant};
@@ -10,7 +8,8 @@ use std::time::{Duration, Instant};
 const BYTES_MAX: usize = 64 << 10;
 const MOST: Duration = Duration::from_secs(2);
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     let (line, body) = match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
         None => (&b""[..], bytes),
@@ -54,4 +53,4 @@ fuzz_target!(|bytes: &[u8]| {
             "{name}"
         );
     }
-});
+}

@@ -1,9 +1,9 @@
 //! TypeScript that a stranger sends: its answer comes in time.
-#![no_main]
 
-mod code;
-
-use libfuzzer_sys::fuzz_target;
+use super::code;
 use ringfence_types::Language;
 
-fuzz_target!(|bytes: &[u8]| code::ask(Language::Typescript, bytes));
+/// One input.
+pub fn run(bytes: &[u8]) {
+    code::ask(Language::Typescript, bytes);
+}

@@ -1,13 +1,12 @@
 //! The first bytes of a connection, from a program that wants to be taken for somebody else. The verdict must not depend
 //! on what comes after it, nor on how the records were cut.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_egress::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, Progress};
 
 const RECORD_HEADER_BYTES: usize = 5;
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     let verdict = ClientHello::read(bytes);
     for end in [bytes.len() / 2, bytes.len().saturating_sub(1)] {
         let part = ClientHello::read(&bytes[..end]);
@@ -40,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         verdict => assert_eq!(longer, verdict),
     }
-});
+}
 
 /// The same message with its records cut elsewhere: one byte, and the rest.
 fn in_one_record_each_way(mut stream: &[u8]) -> Vec<u8> {

@@ -1,15 +1,14 @@
 //! Requests from a program that wants two readers to disagree: the verdict must not depend on how the stream is cut, what
 //! passes must be plain to the simplest of readers, and a destination is read as what it prints.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use ringfence_egress::{Destination, HEAD_BYTES_MAX, Misshape, Shape};
+use ringfence_egress::{Destination, FramingError, HEAD_BYTES_MAX, HttpFraming};
 
-fuzz_target!(|input: &[u8]| {
+/// One input.
+pub fn run(input: &[u8]) {
     let (cut, bytes) = input
         .split_first()
         .map_or((1, input), |(cut, rest)| (usize::from(*cut).max(1), rest));
-    let mut shape = Shape::default();
+    let mut shape = HttpFraming::default();
     let whole = shape.read(bytes);
     assert_eq!(in_pieces(bytes, cut), whole);
     assert_eq!(in_pieces(bytes, 1), whole);
@@ -28,10 +27,10 @@ fuzz_target!(|input: &[u8]| {
     {
         assert_eq!(Destination::read(&to.to_string(), None), Ok(to));
     }
-});
+}
 
-fn in_pieces(bytes: &[u8], size: usize) -> Result<(), (usize, Misshape)> {
-    let mut shape = Shape::default();
+fn in_pieces(bytes: &[u8], size: usize) -> Result<(), (usize, FramingError)> {
+    let mut shape = HttpFraming::default();
     for (number, piece) in bytes.chunks(size).enumerate() {
         shape
             .read(piece)

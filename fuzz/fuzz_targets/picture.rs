@@ -1,10 +1,9 @@
 //! A picture that a program left: whatever it is, the answer is framed and within its bounds.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_check::{PICTURE_SIDE_MAX, picture};
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     let answer = picture(bytes);
     let end = answer
         .iter()
@@ -18,4 +17,4 @@ fuzz_target!(|bytes: &[u8]| {
     } else {
         assert!(head["why"].is_string() && answer.len() == end + 1);
     }
-});
+}

@@ -1,14 +1,13 @@
 //! The report that a program's driver sends on descriptor 3, and that the program itself can forge: reading it never
 //! fails, and never keeps more than was sent.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_engine::read_report;
 
 /// A byte that is not UTF-8 becomes U+FFFD, which has three.
 const LOSSY_GROWTH: usize = 3;
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     let report = read_report(bytes);
     let text = report.result_repr.as_ref().map_or(0, String::len)
         + report.variables.iter().map(String::len).sum::<usize>()
@@ -21,4 +20,4 @@ fuzz_target!(|bytes: &[u8]| {
         bytes.len()
     );
     assert!(report.error.is_none_or(|error| !error.kind.is_empty()));
-});
+}

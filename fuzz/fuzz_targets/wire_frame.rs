@@ -1,22 +1,21 @@
 //! Every message of the jail's wire, from bytes that no encoder of ours made. What is accepted must survive the way
 //! back: encoded and decoded again it is the same message.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ringfence_jail::{
     Plan,
     wire::{self, Event, InitEvent, InitOrder, Order, Start},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-fuzz_target!(|bytes: &[u8]| {
+/// One input.
+pub fn run(bytes: &[u8]) {
     there_and_back::<Start>(bytes);
     there_and_back::<Order>(bytes);
     there_and_back::<Event>(bytes);
     there_and_back::<InitOrder>(bytes);
     there_and_back::<InitEvent>(bytes);
     there_and_back::<Plan>(bytes);
-});
+}
 
 fn there_and_back<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
     let Ok(message) = wire::decode::<T>(bytes) else {

@@ -72,6 +72,8 @@ def a_host_of_ours() -> Iterator[tuple[int, int]]:
         with contextlib.suppress(OSError):
             while True:
                 query, who = names.recvfrom(4096)
+                if not query:
+                    return  # the socket is shut down
                 end = query.index(b"\0", 12) + 5
                 found = query[end - 4 : end - 2] == b"\0\1"
                 head = query[:2] + struct.pack(">HHHHH", 0x8180, 1, int(found), 0, 0)

@@ -1,4 +1,4 @@
-"""Measures what the way out costs: a connection, many bytes, and a call that has one, beside the same without Ringfence.
+"""Measures what egress costs: a connection, many bytes, and a call with rules, beside the same without Ringfence.
 
     python bench_egress.py --server PATH --python PYTHON --scratch DIR [--runs 100] [--uid UID] > samples.json
 
@@ -246,17 +246,17 @@ def carried(clients: dict[str, Any]) -> Table:
 
 
 def calls(servers: dict[str, Server], runs: int) -> Table:
-    """A sandbox that stands ready, with a way out and without one."""
+    """A warm call, with rules and without."""
     table = Table()
     for turn in range(runs + 1):
         for who, server in servers.items():
-            for words, domains in (("without a way out", []), ("with one", RULES)):
+            for words, domains in (("without rules", []), ("with rules", RULES)):
                 time.sleep(PAUSE)
                 begun = time.perf_counter()
                 server.tool("execute_code", code="print(1)", allowed_domains=domains)
                 took = (time.perf_counter() - begun) * 1000
                 if turn:
-                    table.add(f"execute_code print(1) {who}", words, "without a way out", took)
+                    table.add(f"execute_code print(1) {who}", words, "without rules", took)
     return table
 
 

@@ -46,7 +46,7 @@ async def what_the_strict_profile_forbids_is_refused_by_rule_and_line(server: Co
 async def with_checks_off_it_runs_and_reaches_nothing(server: Connection) -> None:
     for code, _, _ in REFUSED:
         result = await run(server, code, validate="off")
-        equal((code, result["success"], result["validation"]), (code, True, None))
+        equal((code, result["success"], result.get("validation")), (code, True, None))
         equal(result["isolation"]["tier"], "full")
         assert "uid=0" not in result["stdout"], result["stdout"]
     held = await run(server, "import os", validate="off", profile="basic")
@@ -84,7 +84,7 @@ async def numpy_runs_under_the_profile_that_has_it(server: Server, era: str) -> 
     async with connected_with_pandas(server, era) as connection:
         code = "import numpy as np\nimport pandas as pd\nprint(int(pd.Series(np.arange(11)).sum()))"
         result = await run(connection, code, profile="data_science")
-        equal((result["stdout"], result["security_events"]), ("55\n", []))
+        equal((result["stdout"], result.get("security_events")), ("55\n", None))
         error = await refusal(connection, {"code": code, "profile": "basic"})
         equal(error["code"], "code_rejected")
         code = "import pandas as pd\nprint(pd.io.common.os.getcwd())"

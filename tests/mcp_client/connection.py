@@ -98,7 +98,12 @@ class Connection:
             for block in plain["content"]
             if block["type"] == "image"
         ]
-        return Answer(bool(plain["isError"]), plain.get("structuredContent"), texts, images)
+        structured = plain.get("structuredContent")
+        if plain["isError"]:
+            # A refusal is no result of the tool, so its facts are beside it.
+            assert structured is None, structured
+            structured = plain["_meta"]["io.ringfence/error"]
+        return Answer(bool(plain["isError"]), structured, texts, images)
 
     async def read(self, uri: str) -> bytes:
         """The content of a resource."""

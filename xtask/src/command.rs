@@ -3,9 +3,16 @@
 use crate::tally::Tally;
 use std::{
     ffi::OsStr,
-    io::{self, BufRead, BufReader},
-    process::{Command, Stdio},
+    fmt, fs,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
+
+/// A step that says nothing for so long hangs. An optimised build of the parsers is within it.
+const SILENCE: Duration = Duration::from_mins(25);
 
 /// A program with its arguments.
 pub fn command<S: AsRef<OsStr>>(
@@ -50,33 +57,67 @@ pub fn capture(mut command: Command) -> Result<String, String> {
 
 /// Runs it, shows its standard output as it comes, and adds up the tests that it says it ran. The tally counts even
 /// when the program failed.
-pub fn count_tests(mut command: Command) -> (Tally, Result<(), String>) {
-    let said = describe(&command);
+pub fn count_tests(command: Command) -> (Tally, Result<(), String>) {
     let mut tally = Tally::default();
-    let result = follow(&mut command, &mut tally).map_err(|error| format!("{said}: {error}"));
-    let result = result.and_then(|status| {
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("{said}: {status}"))
-        }
-    });
+    let result = tests_of(command, SILENCE, |line| tally.read_line(line));
     (tally, result)
 }
 
-fn follow(command: &mut Command, tally: &mut Tally) -> io::Result<std::process::ExitStatus> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    if let Some(stdout) = child.stdout.take() {
-        let mut lines = BufReader::new(stdout);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line)? > 0 {
-            let text = String::from_utf8_lossy(&line);
-            print!("{text}");
-            tally.read_line(&text);
-            line.clear();
+/// Runs it, and hands out and shows each line that it writes to standard output. If it writes none for too long, it is
+/// killed with the programs that it waits for.
+pub fn tests_of(mut command: Command, silence: Duration, mut each: impl FnMut(&str)) -> Result<(), String> {
+    let said = describe(&command);
+    let wrong = |error: &dyn fmt::Display| format!("{said}: {error}");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| wrong(&error))?;
+    let lines = read_lines(child.stdout.take());
+    loop {
+        match lines.recv_timeout(silence) {
+            Ok(line) => {
+                print!("{line}");
+                each(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            // It has ended, and something that it started keeps the pipe.
+            Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                kill(&mut child);
+                drop(child.wait());
+                let seconds = silence.as_secs();
+                return Err(wrong(&format!("killed, because it said nothing for {seconds} s")));
+            }
         }
     }
-    child.wait()
+    let status = child.wait().map_err(|error| wrong(&error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(wrong(&status))
+    }
+}
+
+/// Ends a program and those that it waits for.
+fn kill(child: &mut Child) {
+    let id = child.id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let words = ["-KILL"].into_iter().chain(children.split_whitespace());
+    drop(capture(command("kill", words)));
+    drop(child.kill());
+}
+
+/// What is read from a pipe, in a thread of its own.
+fn read_lines(pipe: Option<ChildStdout>) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(pipe?);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).ok()? > 0 {
+            send.send(String::from_utf8_lossy(&line).into_owned()).ok()?;
+            line.clear();
+        }
+        Some(())
+    });
+    receive
 }
 
 /// Is there such a program on the path.

@@ -1,5 +1,8 @@
-//! The fuzz targets, on the project's own toolchain: libFuzzer's coverage needs only what stable rustc passes on to
-//! LLVM. Without a sanitizer a target finds panics, overflows, hangs and memory, which is what safe code can do wrong.
+//! The fuzz targets, on the project's own toolchain. In short each tries its seeds and a fixed number of inputs made
+//! from them, always the same ones, as a program of the tests' own build: with its assertions and overflow checks, and
+//! independent of the machine's speed. At length libFuzzer looks for new paths, in a build with coverage, which needs
+//! only what stable rustc passes on to LLVM. Without a sanitizer both find panics, overflows, hangs and memory, which is
+//! what safe code can do wrong.
 
 use crate::{
     command::{capture, command},
@@ -7,14 +10,35 @@ use crate::{
     workspace::Workspace,
 };
 use serde_json::Value;
-use std::{fs, path::Path, process::Stdio};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
 
-/// How long each target runs in CI.
-pub const SECONDS: u64 = 20;
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// The seeds and [`INPUTS`] made from them.
+    Short,
+    /// Each target for so many seconds, guided by coverage.
+    Seconds(u64),
+}
+
+/// Of each target, with `--long`.
+pub const LONG_SECONDS: u64 = 300;
+/// Inputs that each target tries in short, its seeds included.
+const INPUTS: u64 = 4000;
+/// The program, and the variable that names a target to it.
+pub const PROGRAM: &str = "fuzz";
+const TARGET: &str = "RINGFENCE_FUZZ";
 /// Resident memory at which a target has failed.
-const MEMORY_MIB: u32 = 1024;
+const MEMORY_MIB: u64 = 1024;
 /// The longest that one input may take.
 const INPUT_SECONDS: u32 = 10;
+/// Processor time of all inputs in short: a hang ends there, and no busy machine does.
+const SHORT_SECONDS: u32 = 300;
 
 /// What cargo-fuzz passes too (its `build` command, with `--sanitizer none`).
 const FLAGS: [&str; 9] = [
@@ -29,99 +53,135 @@ const FLAGS: [&str; 9] = [
     "-Coverflow-checks",
 ];
 
-/// Builds all targets and runs each for so long; the first that fails is the error, with its input kept below
-/// `fuzz/artifacts/`.
-pub fn run(workspace: &Workspace, seconds: u64) -> Result<Tally, String> {
-    let triple = workspace.host_triple()?;
-    let target_dir = workspace.target.join("fuzz");
-    let mut build = workspace.cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
-        "--target",
-        &triple,
-    ]);
-    // Naming the target keeps these flags away from build scripts and macros.
-    build
-        .env("CARGO_TARGET_DIR", &target_dir)
-        .env("RUSTFLAGS", FLAGS.join(" "));
-    crate::command::show(build)?;
-    let programs = target_dir.join(triple).join("release");
+/// Builds the targets and runs each; the first that fails is the error, with its input kept below `fuzz/artifacts/`.
+pub fn run(workspace: &Workspace, effort: Effort) -> Result<Tally, String> {
+    let program = built(match effort {
+        Effort::Short => workspace.tests(&["--test", PROGRAM, "--no-run"]),
+        Effort::Seconds(_) => with_coverage(workspace)?,
+    })?;
+    let names = capture(command(&program, [""; 0]))?;
     let mut tally = Tally::default();
-    for target in targets(workspace)? {
-        fuzz(workspace, &programs.join(&target), &target, seconds)?;
+    for target in names.lines() {
+        fuzz(workspace, &program, target, effort)?;
         tally.add(Tally::ONE);
+    }
+    if tally == Tally::default() {
+        return Err("there are no fuzz targets".to_owned());
     }
     Ok(tally)
 }
 
-/// The binaries of the fuzz package.
-fn targets(workspace: &Workspace) -> Result<Vec<String>, String> {
-    let ask = workspace.cargo(&[
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--manifest-path",
-        "fuzz/Cargo.toml",
+/// A build of its own, of all dependencies; optimising those lightly keeps it short.
+fn with_coverage(workspace: &Workspace) -> Result<Command, String> {
+    let mut build = workspace.cargo(&[
+        "test",
+        "--release",
+        "--locked",
+        "--package",
+        "ringfence-fuzz",
+        "--features",
+        "libfuzzer",
     ]);
-    let metadata: Value =
-        serde_json::from_str(&capture(ask)?).map_err(|error| format!("cargo metadata: {error}"))?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let names: Vec<String> = targets
-        .filter_map(|target| target["name"].as_str())
-        .map(str::to_owned)
-        .collect();
-    if names.is_empty() {
-        Err("fuzz/ has no targets".to_owned())
-    } else {
-        Ok(names)
-    }
+    build.args(["--test", PROGRAM, "--no-run"]);
+    build.args(["--config", "profile.release.debug='line-tables-only'"]);
+    build.args(["--config", "profile.release.package.'*'.opt-level=1"]);
+    // Naming the target keeps these flags away from build scripts and macros.
+    build.args(["--target", &workspace.host_triple()?]);
+    build
+        .env("CARGO_TARGET_DIR", workspace.target.join("fuzz"))
+        .env("RUSTFLAGS", FLAGS.join(" "));
+    Ok(build)
 }
 
-/// The corpus grows below the build directory; seeds are part of the project.
-fn fuzz(workspace: &Workspace, program: &Path, target: &str, seconds: u64) -> Result<(), String> {
-    let corpus = workspace.target.join("fuzz-corpus").join(target);
+/// Where cargo has put the program.
+fn built(mut build: Command) -> Result<PathBuf, String> {
+    build
+        .args(["--message-format", "json-render-diagnostics"])
+        .stderr(Stdio::inherit());
+    let said = capture(build)?;
+    let messages = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| message["target"]["name"] == PROGRAM);
+    let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    program.ok_or_else(|| "cargo has built no program of the fuzz targets".to_owned())
+}
+
+fn fuzz(workspace: &Workspace, program: &Path, target: &str, effort: Effort) -> Result<(), String> {
     let artifacts = workspace.root.join("fuzz/artifacts").join(target);
+    fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;
     let seeds = workspace.root.join("fuzz/seeds").join(target);
-    for directory in [&corpus, &artifacts] {
-        fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    }
-    let mut fuzzer = command(program, [&corpus]);
+    let mut fuzzer = match effort {
+        Effort::Short => short(program, &artifacts),
+        Effort::Seconds(seconds) => long(workspace, program, target, seconds)?,
+    };
     if seeds.is_dir() {
         fuzzer.arg(&seeds);
     }
-    fuzzer.args([
-        format!("-max_total_time={seconds}"),
-        format!("-rss_limit_mb={MEMORY_MIB}"),
-        format!("-timeout={INPUT_SECONDS}"),
-        format!("-artifact_prefix={}/", artifacts.display()),
-        "-print_final_stats=1".to_owned(),
-    ]);
-    let output = fuzzer
+    let begun = Instant::now();
+    fuzzer
+        .env(TARGET, target)
         .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{target}: {error}"))?;
+        .stdout(Stdio::null());
+    let output = fuzzer.output().map_err(|error| format!("{target}: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("{target}: {}\n{said}", output.status));
+        let kept = artifacts.display();
+        return Err(format!(
+            "{target}: {}: the input is in {kept}\n{said}",
+            output.status
+        ));
     }
-    let runs = said
-        .lines()
-        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
-        .map_or(0, whole);
-    println!("{target}: {runs} inputs in {seconds} s, no finding");
+    let executed = |line: &str| {
+        line.strip_prefix("stat::number_of_executed_units:")?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let inputs = match effort {
+        Effort::Short => INPUTS,
+        Effort::Seconds(_) => said.lines().find_map(executed).unwrap_or(0),
+    };
+    println!(
+        "{target}: {inputs} inputs in {:.1} s, no finding",
+        begun.elapsed().as_secs_f64()
+    );
     // A target that tried next to nothing has shown nothing.
-    if runs < 1000 {
-        Err(format!("{target}: only {runs} inputs were tried\n{said}"))
+    if inputs < 1000 {
+        Err(format!("{target}: only {inputs} inputs were tried\n{said}"))
     } else {
         Ok(())
     }
 }
 
-fn whole(text: &str) -> u64 {
-    text.trim().parse().unwrap_or(0)
+fn short(program: &Path, artifacts: &Path) -> Command {
+    let limits = [
+        format!("--as={}", MEMORY_MIB << 20),
+        format!("--cpu={SHORT_SECONDS}"),
+    ];
+    let mut fuzzer = command("prlimit", limits);
+    fuzzer
+        .arg(program)
+        .arg(INPUTS.to_string())
+        .arg(artifacts.join("input"));
+    fuzzer
+}
+
+/// The corpus grows below the build directory; seeds are part of the project.
+fn long(workspace: &Workspace, program: &Path, target: &str, seconds: u64) -> Result<Command, String> {
+    let corpus = workspace.target.join("fuzz-corpus").join(target);
+    fs::create_dir_all(&corpus).map_err(|error| format!("{}: {error}", corpus.display()))?;
+    let artifacts = workspace.root.join("fuzz/artifacts").join(target);
+    let mut fuzzer = command(
+        program,
+        [
+            format!("-max_total_time={seconds}"),
+            format!("-rss_limit_mb={MEMORY_MIB}"),
+            format!("-timeout={INPUT_SECONDS}"),
+            format!("-artifact_prefix={}/", artifacts.display()),
+            "-print_final_stats=1".to_owned(),
+        ],
+    );
+    fuzzer.arg(corpus);
+    Ok(fuzzer)
 }

@@ -16,14 +16,8 @@ pub enum Mode {
 
 /// Runs them; that none was found is an error too.
 pub fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
-    let mut cargo = workspace.cargo(&["test", "--workspace", "--release", "--lib", "--bins"]);
-    for (_, program) in workspace
-        .test_programs()
-        .iter()
-        .filter(|(_, program)| program != crate::ci::ESCAPE)
-    {
-        cargo.args(["--test", program]);
-    }
+    let words = crate::ci::quiet(workspace);
+    let mut cargo = workspace.tests(&words.iter().map(String::as_str).collect::<Vec<_>>());
     cargo.arg("golden");
     match mode {
         Mode::Compare => cargo.env_remove(BLESS),

@@ -9,11 +9,14 @@
 
 mod bench;
 mod ci;
+mod clients;
 mod command;
 mod deny;
 mod fuzz;
 mod golden;
+mod hosts;
 mod mcp_client;
+mod programs;
 mod require;
 mod scan;
 mod stats;
@@ -22,19 +25,31 @@ mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
-use workspace::Workspace;
+use workspace::{Profile, Workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  ci [--only PART]                    everything that CI runs, in its order, or the steps whose name holds PART
-  tidy                                the rules that no compiler holds
-  golden [--bless]                    compare the golden files, or write them anew
+  ci [--quick] [--release] [--once] [--only PART]
+                                      every step of CI, in its order; --quick leaves out the long ones, --release uses the
+                                      release build, --once runs no failed test again, --only runs the steps whose name
+                                      contains PART
+  tidy                                check the rules that the compiler cannot
+  tidy --report [FENCE]               lines of each crate against its budget, and the violations of each fence (or those of
+                                      one: `lines`, `circle`, `arrow up`, `defined twice`, `arguments`, `name`, `columns`,
+                                      `words`)
+  tidy --bless                        lower the numbers of xtask/ratchet.json to the violations that remain
+  golden [--bless]                    compare the golden files, or rewrite them
   bench [cold|sessions|egress|redact|audit|check] [--runs N] [--json] [--write]
-                                      cold starts, and calls through MCP, side by side with what they replace; or
-                                      sessions and snapshots, or the way out, or the redactor or the audit record alone;
+                                      cold starts, and calls through MCP, beside what they replace; or only sessions and
+                                      snapshots, egress, the redactor, the audit record or the checks;
                                       --write puts the tables into SPECIFICATION.md and draws docs/bench.svg
-  fuzz [--seconds N]                  every fuzz target for N seconds (30)
+  hosts [--binary PATH] [NAME]        compare doctor with run in containers, bubblewrap, chroots and under filters; only
+                                      environments whose name contains NAME
+  clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
+                                      contains NAME
+  fuzz [--long | --seconds N]         every fuzz target, with its seeds and mutations of them; or for 300 or N seconds,
+                                      guided by coverage, in a build of its own
 ";
 
 fn main() -> ExitCode {
@@ -54,11 +69,17 @@ fn run(words: &[&str]) -> Result<(), String> {
         println!("{USAGE}");
         return Ok(());
     }
-    let workspace = Workspace::open()?;
+    let mut workspace = Workspace::open()?;
+    // What is measured or shown is what is shipped; the rest is tested as it is built in a minute.
+    if matches!(words, ["fuzz" | "golden", ..]) {
+        workspace.profile = Profile::Dev;
+    }
     match words {
-        ["ci"] => ci::run(&workspace, ""),
-        ["ci", "--only", part] => ci::run(&workspace, part),
+        ["ci", options @ ..] => ci::run(workspace, ci::Wanted::parse(options)?),
         ["tidy"] => tidy::run(&workspace),
+        ["tidy", "--report"] => tidy::report(&workspace, ""),
+        ["tidy", "--report", fence] => tidy::report(&workspace, fence),
+        ["tidy", "--bless"] => tidy::bless(&workspace),
         ["golden"] => golden::run(&workspace, golden::Mode::Compare),
         ["golden", "--bless"] => golden::run(&workspace, golden::Mode::Bless),
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
@@ -68,12 +89,21 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
-        ["fuzz"] => fuzz::run(&workspace, fuzz::SECONDS).map(drop),
+        ["hosts"] => hosts::run(&workspace, &workspace.binary(), ""),
+        ["hosts", "--binary", binary] => hosts::run(&workspace, binary.as_ref(), ""),
+        ["hosts", "--binary", binary, name] => hosts::run(&workspace, binary.as_ref(), name),
+        ["hosts", name] => hosts::run(&workspace, &workspace.binary(), name),
+        ["clients"] => clients::run(&workspace, &workspace.binary(), ""),
+        ["clients", "--binary", binary] => clients::run(&workspace, binary.as_ref(), ""),
+        ["clients", "--binary", binary, name] => clients::run(&workspace, binary.as_ref(), name),
+        ["clients", name] => clients::run(&workspace, &workspace.binary(), name),
+        ["fuzz"] => fuzz::run(&workspace, fuzz::Effort::Short).map(drop),
+        ["fuzz", "--long"] => fuzz::run(&workspace, fuzz::Effort::Seconds(fuzz::LONG_SECONDS)).map(drop),
         ["fuzz", "--seconds", seconds] => {
             let seconds = seconds
                 .parse()
                 .map_err(|_| format!("--seconds {seconds}: not a whole number"))?;
-            fuzz::run(&workspace, seconds).map(drop)
+            fuzz::run(&workspace, fuzz::Effort::Seconds(seconds)).map(drop)
         }
         _ => Err(format!("unknown chore: {}\n\n{USAGE}", words.join(" "))),
     }

@@ -7,7 +7,10 @@ use crate::{
     tally::Tally,
     workspace::Workspace,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// As whom the server runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,36 +21,28 @@ pub enum ServerUser {
     Nobody,
 }
 
-/// A virtual environment with that version (`1.30`), made when it is not there.
+/// A virtual environment with that version (`1.30`).
 pub fn environment(workspace: &Workspace, version: &str) -> Result<PathBuf, String> {
-    let directory = workspace.target.join(format!("venv-mcp-{version}"));
-    let python = directory.join("bin/python");
-    if installed(&python).starts_with(&format!("{version}.")) {
-        return Ok(python);
-    }
-    let mut venv = command("python3", ["-m", "venv", "--clear"]);
-    venv.arg(&directory);
-    show(venv)?;
-    show(command(
-        &python,
-        [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            &format!("mcp=={version}.*"),
-        ],
-    ))?;
-    Ok(python)
+    venv(
+        workspace,
+        &format!("venv-mcp-{version}"),
+        &[&format!("mcp=={version}.*")],
+    )
 }
 
-/// A virtual environment with numpy, pandas and matplotlib, made when it is not there.
+/// A virtual environment with numpy, pandas and matplotlib.
 pub fn data_environment(workspace: &Workspace) -> Result<PathBuf, String> {
-    let directory = workspace.target.join("data-venv");
-    let python = directory.join("bin/python3");
-    let imports = ["-c", "import numpy, pandas, matplotlib"];
-    if python.exists() && capture(command(&python, imports)).is_ok() {
+    venv(workspace, "data-venv", &["numpy", "pandas", "matplotlib"])
+}
+
+/// The interpreter of a virtual environment below the build directory, made when it is not there with these packages.
+pub fn venv(workspace: &Workspace, name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let directory = workspace.target.join(name);
+    let (python, list) = (directory.join("bin/python3"), directory.join("packages.txt"));
+    let wanted = packages.join("\n");
+    // Written last, and the interpreter that it is made of may be gone.
+    if fs::read_to_string(&list).is_ok_and(|made| made == wanted) && capture(command(&python, ["-V"])).is_ok()
+    {
         return Ok(python);
     }
     let mut venv = command("python3", ["-m", "venv", "--clear"]);
@@ -55,17 +50,10 @@ pub fn data_environment(workspace: &Workspace) -> Result<PathBuf, String> {
     show(venv)?;
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     let mut pip = command(&python, install);
-    pip.args(["numpy", "pandas", "matplotlib"]);
+    pip.args(packages);
     show(pip)?;
+    fs::write(&list, wanted).map_err(|error| format!("{}: {error}", list.display()))?;
     Ok(python)
-}
-
-fn installed(python: &Path) -> String {
-    capture(command(
-        python,
-        ["-c", "import importlib.metadata as m; print(m.version('mcp'))"],
-    ))
-    .unwrap_or_default()
 }
 
 /// Runs the stories of `tests/mcp_client` with that version against the release build; `data`: the interpreter that the

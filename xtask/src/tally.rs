@@ -7,16 +7,23 @@ pub struct Tally {
     pub passed: u64,
     /// Failed.
     pub failed: u64,
+    /// Of those that passed: at a second try alone.
+    pub second: u64,
 }
 
 impl Tally {
     /// One check that is not a test program.
-    pub const ONE: Self = Self { passed: 1, failed: 0 };
+    pub const ONE: Self = Self {
+        passed: 1,
+        failed: 0,
+        second: 0,
+    };
 
     /// Adds another.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.second += other.second;
     }
 
     /// Adds what one line says: libtest's `test result: ok. 5 passed; 0 failed; ...`, or `5 passed, 0 failed` alone.
@@ -30,7 +37,11 @@ impl Tally {
         let passed = parts.next().and_then(|part| count(part, "passed"));
         let failed = parts.next().and_then(|part| count(part, "failed"));
         if let (Some(passed), Some(failed)) = (passed, failed) {
-            self.add(Self { passed, failed });
+            self.add(Self {
+                passed,
+                failed,
+                second: 0,
+            });
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Where things are: the checkout, its build directory, its files.
 
-use crate::command::{capture, command};
+use crate::{
+    command::{capture, command},
+    programs::Tries,
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -8,12 +11,25 @@ use std::{
     process::Command,
 };
 
+/// How the product and its tests are built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Quickly, with assertions and overflow checks.
+    Dev,
+    /// As it is shipped.
+    Release,
+}
+
 /// The checkout and what cargo knows of it.
 pub struct Workspace {
     /// Its directory.
     pub root: PathBuf,
     /// Build directory.
     pub target: PathBuf,
+    /// What [`Workspace::tests`] and [`Workspace::binary`] are of.
+    pub profile: Profile,
+    /// How often a test that fails is run.
+    pub tries: Tries,
     /// The workspace's packages as `cargo metadata` describes them.
     pub packages: Vec<Value>,
 }
@@ -47,6 +63,8 @@ impl Workspace {
         Ok(Self {
             root,
             target,
+            profile: Profile::Release,
+            tries: Tries::Two,
             packages,
         })
     }
@@ -55,6 +73,17 @@ impl Workspace {
     pub fn cargo(&self, arguments: &[&str]) -> Command {
         let mut cargo = cargo(&self.root);
         cargo.args(arguments);
+        cargo
+    }
+
+    /// `cargo test` with these words, always of the same packages: others would have other features of some
+    /// dependencies, and everything that stands on those would be built once more.
+    pub fn tests(&self, words: &[&str]) -> Command {
+        let mut cargo = self.cargo(&["test", "--workspace", "--locked"]);
+        if self.profile == Profile::Release {
+            cargo.arg("--release");
+        }
+        cargo.args(words);
         cargo
     }
 
@@ -82,30 +111,29 @@ impl Workspace {
         Ok(self.paths()?.into_iter().filter_map(read).collect())
     }
 
-    /// The release build of the product.
+    /// The product.
     pub fn binary(&self) -> PathBuf {
-        self.target.join("release/ringfence")
+        self.target.join(match self.profile {
+            Profile::Dev => "debug/ringfence",
+            Profile::Release => "release/ringfence",
+        })
     }
 
-    /// Names of the test programs (files of `tests/`) of all packages, each with its package.
-    pub fn test_programs(&self) -> Vec<(String, String)> {
-        let mut found = Vec::new();
-        for package in &self.packages {
-            let targets = package["targets"].as_array().into_iter().flatten();
-            let tests = targets.filter(|target| {
-                target["kind"]
-                    .as_array()
-                    .is_some_and(|kinds| kinds.contains(&"test".into()))
-            });
-            let names = tests.filter_map(|target| target["name"].as_str());
-            found.extend(names.map(|name| {
-                (
-                    package["name"].as_str().unwrap_or_default().to_owned(),
-                    name.to_owned(),
-                )
-            }));
-        }
-        found
+    /// Names of the test programs (files of `tests/`) of all packages.
+    pub fn test_programs(&self) -> Vec<String> {
+        let targets = self
+            .packages
+            .iter()
+            .flat_map(|package| package["targets"].as_array());
+        let is_test = |target: &&Value| {
+            target["kind"]
+                .as_array()
+                .is_some_and(|kinds| kinds.contains(&"test".into()))
+        };
+        let tests = targets.flatten().filter(is_test);
+        tests
+            .filter_map(|target| target["name"].as_str().map(str::to_owned))
+            .collect()
     }
 
     /// The machine's triple, as rustc says it.

@@ -1,5 +1,5 @@
-//! Measures the parsers alone, as JSON lines: milliseconds for texts of 200 and of 10,000 lines, and megabytes in a second of a
-//! table with typed columns. The engine adds a fork and a pipe.
+//! Measures the parsers alone, as JSON lines: milliseconds for texts of 200 and of 10,000 lines, and megabytes in a
+//! second of a table with typed columns. The engine adds a fork and a pipe.
 
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, Question, answer, warm_up};
 use ringfence_types::{Language, Rules};

@@ -10,60 +10,23 @@ pub(crate) enum Secret {
 }
 
 /// Parts of paths; `/` at the end: everything below.
+#[rustfmt::skip]
 const CERTAIN: &[&str] = &[
-    ".ssh/id_rsa",
-    ".ssh/id_dsa",
-    ".ssh/id_ecdsa",
-    ".ssh/id_ed25519",
-    ".ssh/identity",
-    "/etc/shadow",
-    "/etc/gshadow",
-    "/etc/sudoers",
-    "/etc/master.passwd",
-    ".aws/credentials",
-    ".azure/accessTokens.json",
-    ".azure/msal_token_cache",
-    ".config/gcloud/credentials",
-    ".config/gcloud/access_tokens",
-    ".config/gcloud/application_default",
-    ".config/gh/hosts.yml",
-    ".docker/config.json",
-    ".kube/config",
-    ".git-credentials",
-    ".netrc",
-    ".pgpass",
-    ".my.cnf",
-    ".gnupg/",
-    ".password-store/",
-    ".vault-token",
-    ".mozilla/firefox/",
-    ".config/google-chrome/",
-    ".bitcoin/wallet",
-    "/etc/kubernetes/admin.conf",
-    "/var/run/secrets/",
-    "/run/secrets/kubernetes.io",
-    "/etc/krb5.keytab",
-    "169.254.169.254/",
+    ".ssh/id_rsa", ".ssh/id_dsa", ".ssh/id_ecdsa", ".ssh/id_ed25519", ".ssh/identity", "/etc/shadow",
+    "/etc/gshadow", "/etc/sudoers", "/etc/master.passwd", ".aws/credentials", ".azure/accessTokens.json",
+    ".azure/msal_token_cache", ".config/gcloud/credentials", ".config/gcloud/access_tokens",
+    ".config/gcloud/application_default", ".config/gh/hosts.yml", ".docker/config.json", ".kube/config",
+    ".git-credentials", ".netrc", ".pgpass", ".my.cnf", ".gnupg/", ".password-store/", ".vault-token",
+    ".mozilla/firefox/", ".config/google-chrome/", ".bitcoin/wallet", "/etc/kubernetes/admin.conf",
+    "/var/run/secrets/", "/run/secrets/kubernetes.io", "/etc/krb5.keytab", "169.254.169.254/",
 ];
 const PERHAPS: &[&str] = &[".env", ".npmrc", ".pypirc", ".htpasswd"];
 /// Around them: where secrets lie among other things.
+#[rustfmt::skip]
 const AROUND: &[&str] = &[
-    ".ssh",
-    ".azure",
-    ".aws/config",
-    ".bash_history",
-    ".config/gcloud",
-    "application_default_credentials.json",
-    "id_rsa",
-    "id_dsa",
-    "id_ecdsa",
-    "id_ed25519",
-    "login.keychain",
-    "master.key",
-    "proc/self/environ",
-    "proc/1/environ",
-    "proc/self/mem",
-    "run/secrets",
+    ".ssh", ".azure", ".aws/config", ".bash_history", ".config/gcloud", "application_default_credentials.json",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "login.keychain", "master.key", "proc/self/environ",
+    "proc/1/environ", "proc/self/mem", "run/secrets",
 ];
 
 /// All of these places, without what begins and ends their paths.
@@ -74,12 +37,12 @@ pub(crate) fn places() -> impl Iterator<Item = &'static str> {
 
 /// What is kept at a path, or at the end of a URL; none: nothing of the kind.
 pub(crate) fn kept_at(path: &str) -> Option<Secret> {
-    // A text of this length is no path; one without a dot or a slash is none of these.
+    // A text of this length is not a path, and all of these have a dot or a slash.
     if path.len() > 512 || path.contains('\n') || !path.contains(['.', '/']) {
         return None;
     }
     let certain = CERTAIN.iter().any(|place| has_place(path, place));
-    // Whoever takes all of these directories takes the keys.
+    // A copy of a whole directory includes its keys.
     let whole = [".ssh", ".aws", ".gnupg", ".kube"];
     let home = ["~/", "/root/", "/home/"]; // tidy: machine path, because it is where secrets lie
     let whole = home.iter().any(|home| path.starts_with(home))

@@ -1,5 +1,5 @@
-//! Texts that are written in other letters: base64 and hexadecimal digits. What a program decodes and runs is read as if it had
-//! been written out.
+//! Texts that are written in other letters: base64 and hexadecimal digits. What a program decodes and runs is read as
+//! if it had been written out.
 
 /// Longer ones are no hidden command.
 const BYTES_MAX: usize = 64 * 1024;

@@ -1,8 +1,9 @@
-//! Says whether code and data are what they should be, without running them. What is here reads a stranger's text and is
-//! therefore only ever called in a jailed worker process (see `ringfence_engine::check` and `worker`): a parser that crashes or loops
-//! costs one request.
+//! Says whether code and data are what they should be, without running them. What is here reads a stranger's text and
+//! is therefore only ever called in a jailed worker process (see `ringfence_engine::check` and `worker`): a parser that
+//! crashes or loops costs one request.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod credentials;
 mod depth;
 mod domains;
@@ -10,22 +11,23 @@ mod encoding;
 mod javascript;
 mod module;
 mod picture;
+#[cfg(test)]
+mod processor_time;
 mod python;
 mod question;
+mod registry;
 mod rule;
 mod shell;
 mod table;
-mod tree;
 mod unknown;
 mod value;
 mod verdict;
 
+pub use answer::{answer, answer_frame, warm_up};
 pub use module::prepare;
 pub use picture::{PICTURE_SIDE_MAX, picture};
 pub use python::{check_known_import, profile};
-pub use question::{
-    Answer, CodeAnswer, CodeQuestion, CsvQuestion, JsonQuestion, Patch, Question, answer, answer_frame,
-    warm_up,
-};
-pub use rule::{Rule, rules};
+pub use question::{Answer, CodeAnswer, CodeQuestion, CsvQuestion, JsonQuestion, Patch, Question};
+pub use registry::rules;
+pub use rule::Rule;
 pub use value::{check_schema, schemas};

@@ -28,7 +28,7 @@ struct Question {
     workspace: String,
 }
 
-/// What it is told: code, or an objection.
+/// The reply: code, or an objection.
 #[derive(Serialize, Default)]
 struct Answer {
     module: bool,

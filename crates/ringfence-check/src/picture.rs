@@ -137,9 +137,10 @@ fn encode(image: &DynamicImage) -> ImageResult<(&'static str, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processor_time::processor_time;
     use image::{Frame, GenericImageView, Rgb, RgbImage, Rgba, RgbaImage, codecs::gif::GifEncoder};
     use serde_json::{Value, json};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// The head, and the picture where there is one.
     fn ask(input: &[u8]) -> (Value, Vec<u8>) {
@@ -247,12 +248,12 @@ mod tests {
 
     #[test]
     fn a_bomb_is_refused_before_it_goes_off() {
-        let begun = Instant::now();
+        let begun = processor_time();
         refused(&[claims(65_535, 65_535), chunk(b"IDAT", &[0; 100])].concat());
         refused(&[claims(16_385, 1), chunk(b"IDAT", &[0; 100])].concat());
         // Both sides are allowed, two gibibytes of pixels are not.
         refused(&[claims(16_384, 16_384), chunk(b"IDAT", &[0; 100])].concat());
-        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert!(processor_time() - begun < Duration::from_secs(1));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What a worker is asked, and what it answers: a head in JSON, and a body of text that no JSON is wrapped around.
 
-use crate::{javascript, python, shell, table, value, verdict};
 use ringfence_types::{CsvReport, JsonReport, Language, Rules, Validation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +28,8 @@ pub struct CodeQuestion {
     pub auto_fix: bool,
     /// It goes on where others have ended, whose names it may use.
     pub is_fragment: bool,
-    /// It runs beside files that nobody has named, and may import them: what is neither Python's nor a profile's is left to
-    /// the hook inside, which tells them from what is installed.
+    /// It runs beside files that the request does not list, and may import them: what is neither Python's nor a
+    /// profile's is left to the hook inside, which tells them from what is installed.
     pub has_workspace: bool,
     /// The operator's own well-known names, each with its import: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
@@ -100,72 +99,24 @@ pub struct Patch {
     pub statement: String,
 }
 
-/// The answer to a question.
-pub fn answer(question: &Question, body: &[u8]) -> Answer {
-    match question {
-        Question::Code(asked) => match std::str::from_utf8(body) {
-            Ok(code) => code_answer(asked, code),
-            Err(_) => Answer::Refused {
-                message: "the code is not UTF-8.".to_owned(),
-                hint: "Send text.".to_owned(),
-            },
-        },
-        Question::Json(asked) => value::check(asked, body),
-        Question::Csv(asked) => table::check(asked, body),
+/// The question itself is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unusable {
+    pub(crate) message: String,
+    pub(crate) hint: String,
+}
+
+impl Unusable {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 }
 
-fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
-    let setting = match asked.is_fragment {
-        true => javascript::Setting::Call,
-        false => javascript::Setting::Program,
-    };
-    let checked = match asked.language {
-        Language::Python => python::check(code, asked),
-        Language::Node => javascript::check(code, javascript::Dialect::JavaScript, setting),
-        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript, setting),
-        Language::Shell => shell::check(code),
-    };
-    Answer::Code(Box::new(verdict::conclude(code, checked)))
-}
-
-/// The worker: a head and a body in, an answer in JSON out.
-pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
-    let answer = match serde_json::from_slice(head) {
-        Ok(question) => answer(&question, body),
-        Err(error) => Answer::Refused {
-            message: format!("the question cannot be read: {error}."),
-            hint: "Report this.".to_owned(),
-        },
-    };
-    serde_json::to_vec(&answer).unwrap_or_default()
-}
-
-/// Makes once what every question needs, in the process whose forks answer them.
-pub fn warm_up() {
-    for language in [
-        Language::Python,
-        Language::Node,
-        Language::Typescript,
-        Language::Shell,
-    ] {
-        let question = Question::Code(CodeQuestion {
-            language,
-            rules: Rules::unrestricted(),
-            auto_fix: true,
-            is_fragment: false,
-            has_workspace: false,
-            known_imports: BTreeMap::new(),
-            local_modules: BTreeSet::new(),
-            python: None,
-        });
-        // Nested so deep that the parser asks how much stack there is, which a fork may not.
-        let told = answer(
-            &question,
-            ["(".repeat(64), "x".to_owned(), ")".repeat(64)]
-                .concat()
-                .as_bytes(),
-        );
-        drop(serde_json::to_vec(&told));
+impl From<Unusable> for Answer {
+    fn from(Unusable { message, hint }: Unusable) -> Self {
+        Self::Refused { message, hint }
     }
 }

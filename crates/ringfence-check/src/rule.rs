@@ -1,7 +1,6 @@
-//! The rules by name, and what a parser finds by them.
+//! What a rule is, and what a check finds by rules.
 
-use crate::{javascript, python, shell};
-use ringfence_types::{Analysis, Profile, Severity};
+use ringfence_types::{Analysis, Severity};
 use std::ops::Range;
 
 /// Something that code should not do without a reason.
@@ -19,40 +18,6 @@ pub struct Rule {
     pub hint: &'static str,
 }
 
-impl Rule {
-    /// How bad its findings are at worst under a profile that lets the module be.
-    pub fn worst(&self, profile: Profile) -> Severity {
-        let is_strict = profile == Profile::Strict && python::OF_STRICT.iter().any(|rule| rule.id == self.id);
-        if is_strict { Severity::Error } else { self.severity }
-    }
-}
-
-/// In the order in which the tables of the languages name it.
-pub(crate) const fn rule(
-    id: &'static str,
-    severity: Severity,
-    title: &'static str,
-    why: &'static str,
-    hint: &'static str,
-) -> Rule {
-    Rule {
-        id,
-        severity,
-        title,
-        why,
-        hint,
-    }
-}
-
-/// Every rule, by language.
-pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    python::RULES
-        .iter()
-        .copied()
-        .chain(javascript::RULES)
-        .chain(shell::RULES)
-}
-
 /// One place where a rule holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
@@ -65,6 +30,19 @@ pub(crate) struct Finding {
     pub(crate) what: String,
     /// In place of the rule's.
     pub(crate) hint: Option<String>,
+}
+
+impl Finding {
+    /// With the severity and the hint of its rule.
+    pub(crate) fn new(rule: &'static Rule, range: Range<usize>, what: impl Into<String>) -> Self {
+        Self {
+            range,
+            rule,
+            severity: rule.severity,
+            what: what.into(),
+            hint: None,
+        }
+    }
 }
 
 /// Findings that are counted and not kept.

@@ -23,7 +23,7 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     };
     let (errors_total, warnings_total) = (count(Severity::Error), count(Severity::Warning));
     let recommendations = recommendations(&findings);
-    // What is not listed is never graver than what is: whoever judges by the list judges by all of them.
+    // What is left out is never more severe than what is listed, so the list is enough to judge by.
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings.truncate(ISSUES_MAX);
     findings.sort_by_key(by_position);

@@ -1,356 +1,332 @@
-//! One connection from the sandbox, from its destination to its end, as one story: what the rules say of name and port,
-//! what its first bytes say, and only then who is dialled and what is passed on.
+//! A connection from the sandbox: its state, its time limits, and the checks of its state against the rules. It ends
+//! when nothing has moved for too long, when it has lasted too long, or when the rules no longer allow it.
 
 use crate::{
-    ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
-    border::{Upstream, Way},
-    course::{Act, Course, Passage, opened, unread},
-    http::{self, Next, linger},
-    inspect::{self, Meeting},
-    refusal::Refusal,
-    request::Front,
-    tunnel::{self, Ends, Said, pass, pump, reset},
-    wire::Client,
+    Destination, Host, HostName, RefusalRule, Rules, Verdict, Why,
+    destination::TLS_PORT,
+    dialer::verdict,
+    refusal::{Refusal, shown},
+    sandbox::SandboxEgress,
 };
-use std::{io, sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::{Instant, timeout_at},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
+use tokio::time::{Instant, sleep_until};
 
-/// The port on which nothing but TLS is let through.
-const TLS_PORT: u16 = 443;
-/// The port on which everything but TLS is read as HTTP.
-const HTTP_PORT: u16 = 80;
-/// So much of a connection's first bytes is looked at.
-const FIRST_BYTES_MAX: usize = 64 * 1024;
-/// A fatal alert, `access_denied` (RFC 8446, section 6.2): what a TLS client is told in words that it knows.
-const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x31];
-
-/// How a connection goes on once it was looked at.
-enum Onward {
-    /// As bytes: who is at the other end is certain.
-    Tunnel(Upstream),
-    /// As bytes, the first of which are looked at when there are any.
-    Bytes(Upstream),
-    /// As requests; a connection that was opened for them already is used first.
-    Requests(Option<Upstream>),
-    /// As requests inside TLS, which ends here.
-    Inspected(Box<Meeting>),
-    /// Not at all: nothing was said.
-    Nothing,
+/// One connection from the sandbox, from its acceptance to its end.
+pub(crate) struct Connection {
+    pub(crate) sandbox: Arc<SandboxEgress>,
+    began: Instant,
+    /// When something moved last, in milliseconds since it began.
+    moved: AtomicU64,
+    act: Mutex<ConnState>,
+    /// So many were answered, or are, where several are at once.
+    requests: AtomicU64,
 }
 
-/// Why a connection goes no further, and how the program hears of it.
-struct Stop {
-    refusal: Refusal,
-    manner: Manner,
+/// What it is doing, as far as rules care.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConnState {
+    /// Nothing that a rule could forbid: it has not said where it wants to go, or waits for the next request.
+    Waiting,
+    /// It is about to be connected, or its first bytes are awaited.
+    Opening(Destination),
+    /// It waits for approval.
+    Held(Destination),
+    /// Bytes pass without inspection.
+    Passing(Destination),
+    Asking {
+        to: Destination,
+        method: String,
+        target: String,
+    },
+    /// Requests to one host are being answered, several at once.
+    Answering {
+        to: Destination,
+        /// Method and target of each, by its number.
+        asked: BTreeMap<u64, (String, String)>,
+    },
 }
 
-#[derive(Clone, Copy)]
-enum Manner {
-    /// It speaks TLS, and gets an alert.
-    Alert,
-    /// It is reset: whatever it speaks, it notices that.
-    Reset,
+/// One of the requests that are being answered; dropping it says that it was.
+pub(crate) struct RequestGuard {
+    connection: Arc<Connection>,
+    number: u64,
 }
 
-impl Stop {
-    fn alert(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            manner: Manner::Alert,
-        }
-    }
-
-    fn reset(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            manner: Manner::Reset,
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        if let ConnState::Answering { asked, .. } = &mut *self.connection.now() {
+            asked.remove(&self.number);
         }
     }
 }
 
-/// What the first bytes are.
-enum Greeting {
-    Tls(Box<ClientHello>),
-    Other,
-    Nothing,
-}
-
-/// A connection to the proxy: requests that name their hosts, or a tunnel, which is a connection like any other.
-pub(crate) async fn by_proxy(course: Arc<Course>, client: Client) {
-    match http::serve(&course, client, Front::Proxy, None).await {
-        Next::Connect { client, to, upstream } => carry(course, client, to, Some(upstream)).await,
-        other => joined(&course, other).await,
+impl Connection {
+    pub(crate) fn new(sandbox: Arc<SandboxEgress>) -> Arc<Self> {
+        Arc::new(Self {
+            sandbox,
+            began: Instant::now(),
+            moved: AtomicU64::new(0),
+            act: Mutex::new(ConnState::Waiting),
+            requests: AtomicU64::new(0),
+        })
     }
-}
 
-/// A connection to `to`; `ready` is one to there that was opened already.
-pub(crate) async fn carry(course: Arc<Course>, mut client: Client, to: Destination, ready: Option<Upstream>) {
-    match approach(&course, &mut client, &to, ready).await {
-        Ok(Onward::Tunnel(upstream)) => {
-            let said = Said {
-                by_client: &client.read,
-                by_upstream: &[],
-            };
-            ended(tunnel::join(&course, &mut Ends::new(client.stream, upstream), said).await);
-        }
-        Ok(Onward::Bytes(upstream)) => bytes(&course, client, &to, upstream).await,
-        Ok(Onward::Requests(ready)) => {
-            let next = http::serve(&course, client, Front::Straight(to), ready).await;
-            joined(&course, next).await;
-        }
-        Ok(Onward::Inspected(meeting)) => inspect::serve(&course, client, *meeting).await,
-        Ok(Onward::Nothing) => {}
-        Err(stop) => turn_away(&course, &mut client.stream, stop).await,
+    pub(crate) fn moved(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved.store(now, Ordering::Relaxed);
     }
-}
 
-/// What requests have come to: nothing, or both ends talk on as they like.
-async fn joined(course: &Course, next: Next) {
-    if let Next::Joined {
-        client,
-        upstream,
-        said,
-    } = next
-    {
-        let said = Said {
-            by_client: &client.read,
-            by_upstream: &said,
+    fn now(&self) -> MutexGuard<'_, ConnState> {
+        self.act.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It does something else from now on.
+    pub(crate) fn does(&self, act: ConnState) {
+        *self.now() = act;
+    }
+
+    /// One more request to `to` is being answered, until what this gives is dropped.
+    pub(crate) fn asks(self: &Arc<Self>, to: &Destination, method: &str, target: &str) -> RequestGuard {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let request = (method.to_owned(), target.to_owned());
+        match &mut *self.now() {
+            ConnState::Answering { asked, .. } => drop(asked.insert(number, request)),
+            act => {
+                *act = ConnState::Answering {
+                    to: to.clone(),
+                    asked: BTreeMap::from([(number, request)]),
+                };
+            }
+        }
+        RequestGuard {
+            connection: self.clone(),
+            number,
+        }
+    }
+
+    /// Records that what it was about to do is refused. Its state is reset, so that the check of the rules, which goes
+    /// on while the answer is sent, neither finds the same refusal again nor cuts the answer off.
+    pub(crate) fn refuse(&self, refusal: &Refusal) {
+        self.does(ConnState::Waiting);
+        self.sandbox.refuse(refusal);
+    }
+
+    /// Bytes pass without inspection from now on, if the rules allow that. The state is set before the rules are
+    /// checked, so that a change of the rules in between is seen by one of the two.
+    pub(crate) fn passes(&self, to: &Destination) -> Result<(), Refusal> {
+        let act = ConnState::Passing(to.clone());
+        self.does(act.clone());
+        allowed(&self.sandbox.rules_now(), &act)
+    }
+
+    /// Checks the rules for opening a connection. If they deny it and approval can be asked for, the connection is held
+    /// until that is decided, and the rules are checked again.
+    pub(crate) async fn opened_or_asked(&self, to: &Destination) -> Result<Mode, Refusal> {
+        self.does(ConnState::Opening(to.clone()));
+        match opened(&self.sandbox.rules_now(), to) {
+            Err(refusal) if self.sandbox.may_ask(to, refusal.rule) => {}
+            decided => return decided,
+        }
+        self.does(ConnState::Held(to.clone()));
+        let mut rules = self.sandbox.rules.clone();
+        let asked = tokio::select! {
+            asked = self.sandbox.ask(to) => asked,
+            // The rules allow it now, so there is nothing left to ask.
+            _ = rules.wait_for(|rules| opened(rules, to).is_ok()) => Ok(()),
         };
-        ended(tunnel::join(course, &mut Ends::new(client.stream, upstream), said).await);
+        self.moved();
+        // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
+        self.does(ConnState::Opening(to.clone()));
+        let now = opened(&self.sandbox.rules_now(), to);
+        now.map_err(|refusal| match asked {
+            Ok(()) => refusal,
+            Err(why) => refusal.after(&why),
+        })
     }
-}
 
-/// Looks at a connection until it is known how it goes on.
-async fn approach(
-    course: &Arc<Course>,
-    client: &mut Client,
-    to: &Destination,
-    ready: Option<Upstream>,
-) -> Result<Onward, Stop> {
-    course.does(Act::Opening(to.clone()));
-    let passage = match opened(&course.border.rules_now(), to) {
-        Ok(passage) => passage,
-        // There a program can be told why: each of its requests is refused in words, and nobody is dialled for it.
-        Err(_) if to.port == HTTP_PORT => {
-            course.does(Act::Waiting);
-            Passage::Read
-        }
-        Err(_) => course.opened_or_asked(to).await.map_err(Stop::reset)?,
-    };
-    let inspection = course.border.inspection.as_ref();
-    let read = |passage| inspection.filter(|with| passage == Passage::Read || with.concerns(to));
-    let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || read(passage).is_some();
-    if !is_known && passage == Passage::Free {
-        let upstream = upstream(course, to, ready, Stop::reset).await?;
-        return Ok(Onward::Bytes(upstream));
+    fn act(&self) -> ConnState {
+        self.now().clone()
     }
-    let limit = course.border.outside.limits().hello;
-    match greeting(&mut client.stream, &mut client.read, to, limit).await? {
-        Greeting::Nothing => Ok(Onward::Nothing),
-        Greeting::Tls(hello) => {
-            agrees(&hello, to).map_err(Stop::alert)?;
-            // On the port of HTTP it may be that nothing is allowed at all, and nobody was asked yet.
-            let passage = course.opened_or_asked(to).await.map_err(Stop::alert)?;
-            match read(passage) {
-                Some(inspection) => {
-                    let met = inspect::meet(course, inspection, to, &hello, ready).await;
-                    met.map(Box::new).map(Onward::Inspected).map_err(Stop::alert)
-                }
-                None if passage == Passage::Read => Err(Stop::alert(unread(to))),
-                None => Ok(Onward::Tunnel(upstream(course, to, ready, Stop::alert).await?)),
+
+    /// Runs `work` for as long as it may. What it holds is dropped with it, its sockets among that.
+    pub(crate) async fn run(&self, work: impl Future<Output = ()>) {
+        let over = tokio::select! {
+            () = work => return,
+            over = self.over() => over,
+        };
+        self.sandbox.refuse(&over);
+    }
+
+    /// Ends when the connection has to.
+    async fn over(&self) -> Refusal {
+        tokio::select! {
+            refusal = self.too_long() => refusal,
+            refusal = self.forbidden() => refusal,
+        }
+    }
+
+    async fn too_long(&self) -> Refusal {
+        let limits = self.sandbox.dialer.limits();
+        let end = self.began + limits.connection_time;
+        loop {
+            if matches!(self.act(), ConnState::Held(_)) {
+                // Nothing can move on it, and the answer has a time of its own.
+                self.moved();
+            }
+            let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+            let idle = moved + limits.idle;
+            let now = Instant::now();
+            if now >= end {
+                return self.limit(
+                    limits.connection_time,
+                    "it has lasted",
+                    "egress.connection_seconds",
+                );
+            }
+            if now >= idle {
+                return self.limit(limits.idle, "nothing has moved on it for", "egress.idle_seconds");
+            }
+            sleep_until(idle.min(end)).await;
+        }
+    }
+
+    fn limit(&self, time: Duration, why: &str, setting: &str) -> Refusal {
+        let to = match self.act() {
+            ConnState::Waiting => "a connection".to_owned(),
+            ConnState::Opening(to)
+            | ConnState::Held(to)
+            | ConnState::Passing(to)
+            | ConnState::Asking { to, .. }
+            | ConnState::Answering { to, .. } => {
+                format!("the connection to {to}")
+            }
+        };
+        let what = format!("{to} was closed: {why} {} s", time.as_secs_f64());
+        Refusal::plain(
+            RefusalRule::Limit,
+            what,
+            &format!("have the operator raise `{setting}`"),
+        )
+    }
+
+    /// Looks at the rules whenever they change.
+    async fn forbidden(&self) -> Refusal {
+        let mut rules = self.sandbox.rules.clone();
+        loop {
+            let now = rules.borrow_and_update().clone();
+            if let Err(refusal) = allowed(&now, &self.act()) {
+                return refusal;
+            }
+            if rules.changed().await.is_err() {
+                // The rules cannot change any more.
+                std::future::pending::<()>().await;
             }
         }
-        Greeting::Other if to.port == TLS_PORT => Err(Stop::reset(not_tls(to, "something that is not TLS"))),
-        Greeting::Other => Ok(Onward::Requests(ready)),
     }
 }
 
-/// The connection to the outside that bytes will pass over: the one there is, or a new one.
-async fn upstream(
-    course: &Course,
-    to: &Destination,
-    ready: Option<Upstream>,
-    stop: impl FnOnce(Refusal) -> Stop,
-) -> Result<Upstream, Stop> {
-    let upstream = match ready {
-        Some(upstream) => Ok(upstream),
-        None => course.border.dial(to).await,
-    };
-    upstream
-        .and_then(|upstream| course.passes(to).map(|()| upstream))
-        .map_err(stop)
-}
-
-/// A port of no protocol that is known here. Some servers speak first, so both directions run; what the client says first
-/// is held until it is known not to be TLS for somebody else.
-async fn bytes(course: &Course, client: Client, to: &Destination, upstream: Upstream) {
-    let mut ends = Ends::new(client.stream, upstream);
-    match both_ways(course, &mut ends, client.read, to).await {
-        Ok(()) => ends.ended_well(),
-        Err(Halt::Broken(error)) => ended(Err(error)),
-        Err(Halt::Stopped(stop)) => {
-            let manner = stop.manner;
-            turn_away(course, &mut ends.client, stop).await;
-            if matches!(manner, Manner::Alert) {
-                ends.ended_well();
-            }
+/// Whether rules allow what a connection is doing already.
+fn allowed(rules: &Rules, act: &ConnState) -> Result<(), Refusal> {
+    match act {
+        ConnState::Waiting | ConnState::Held(_) => Ok(()),
+        ConnState::Opening(to) => opened(rules, to).map(drop),
+        ConnState::Passing(to) => match opened(rules, to)? {
+            Mode::Passthrough => Ok(()),
+            Mode::Inspect => Err(unread(to)),
+        },
+        ConnState::Asking { to, method, target } => asked(rules, to, method, target),
+        ConnState::Answering { to, asked: requests } => {
+            opened(rules, to)?;
+            requests
+                .values()
+                .try_for_each(|(method, target)| asked(rules, to, method, target))
         }
     }
 }
 
-/// Why bytes go no further before both ends have ended.
-enum Halt {
-    Stopped(Stop),
-    Broken(io::Error),
+/// How a connection may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Bytes pass as they are.
+    Passthrough,
+    /// Requests are read, and each is checked by itself.
+    Inspect,
 }
 
-async fn both_ways(
-    course: &Course,
-    ends: &mut Ends,
-    mut read: Vec<u8>,
-    to: &Destination,
-) -> Result<(), Halt> {
-    let carried = &*ends.upstream.carried;
-    let limit = course.border.outside.limits().hello;
-    let (mut client_says, mut client_hears) = ends.client.split();
-    let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
-    let out = async {
-        let greeting = later_greeting(&mut client_says, &mut read, to, limit)
-            .await
-            .map_err(Halt::Stopped)?;
-        if let Greeting::Tls(hello) = greeting {
-            agrees(&hello, to).map_err(Stop::alert).map_err(Halt::Stopped)?;
-        }
-        pass(&read, &mut upstream_hears, carried, Way::Out)
-            .await
-            .map_err(Halt::Broken)?;
-        let passed = pump(&mut client_says, &mut upstream_hears, course, carried, Way::Out);
-        passed.await.map_err(Halt::Broken)
-    };
-    let back = async {
-        let passed = pump(&mut upstream_says, &mut client_hears, course, carried, Way::Back);
-        passed.await.map_err(Halt::Broken)
-    };
-    tokio::try_join!(out, back).map(drop)
-}
-
-/// The first bytes of a client that may wait for the other end to speak: the clock runs from its first byte.
-async fn later_greeting(
-    from: &mut (impl AsyncRead + Unpin),
-    read: &mut Vec<u8>,
-    to: &Destination,
-    limit: Duration,
-) -> Result<Greeting, Stop> {
-    if read.is_empty() && !matches!(more(from, read).await, Ok(1..)) {
-        return Ok(Greeting::Nothing);
-    }
-    greeting(from, read, to, limit).await
-}
-
-/// Reads until it is known what the first bytes are.
-async fn greeting(
-    from: &mut (impl AsyncRead + Unpin),
-    read: &mut Vec<u8>,
-    to: &Destination,
-    limit: Duration,
-) -> Result<Greeting, Stop> {
-    let end = Instant::now() + limit;
-    loop {
-        match ClientHello::read(read) {
-            Progress::Hello(hello) => return Ok(Greeting::Tls(Box::new(hello))),
-            Progress::NotTls => return Ok(Greeting::Other),
-            Progress::Malformed(why) => return Err(Stop::alert(malformed(to, why))),
-            // The reader gives up long before; this bounds it here, too.
-            Progress::More if read.len() > FIRST_BYTES_MAX => {
-                return Err(Stop::alert(malformed(to, "larger than any")));
-            }
-            Progress::More => {}
-        }
-        match timeout_at(end, more(from, read)).await {
-            Ok(Ok(1..)) => {}
-            Ok(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Ok(_) => return Err(Stop::reset(not_tls(to, "a ClientHello that ends before its end"))),
-            // Who has said nothing is not told about.
-            Err(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Err(_) => return Err(Stop::alert(slow(to, limit))),
-        }
+/// What rules say to a connection, as a refusal where it is one.
+pub(crate) fn opened(rules: &Rules, to: &Destination) -> Result<Mode, Refusal> {
+    match verdict(rules, to) {
+        Verdict::Open => Ok(Mode::Passthrough),
+        Verdict::ByRequest => Ok(Mode::Inspect),
+        Verdict::Denied(why) => Err(refused(to, &why, &to.to_string())),
     }
 }
 
-async fn more(from: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>) -> io::Result<usize> {
-    let mut buffer = [0; 4096];
-    let bytes = from.read(&mut buffer).await?;
-    read.extend_from_slice(&buffer[..bytes]);
-    Ok(bytes)
-}
-
-/// Whether a TLS handshake is for the host that the connection is for, and for no other that is hidden.
-fn agrees(hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
-    let (said, hint) = match (hello.identity(), &to.host) {
-        (Ok(said), Host::Name(name)) if said == name => return Ok(()),
-        // By number there is no name to agree with.
-        (Err(NoIdentity::Absent), Host::Address(_)) => return Ok(()),
-        (Err(NoIdentity::Encrypted), _) => {
-            let what = format!("{to}: {}", NoIdentity::Encrypted);
-            return Err(Refusal::of(
-                RefusalRule::Ech,
-                to,
-                what,
-                "turn Encrypted Client Hello off",
-            ));
-        }
-        (Ok(said), _) => (
-            format!("the ClientHello is for `{said}`"),
-            "connect to the host that it is for",
-        ),
-        (Err(why), _) => (
-            why.to_string(),
-            "the server name of the handshake has to be the host's",
-        ),
+/// What rules say to a request, as a refusal where it is one.
+pub(crate) fn asked(rules: &Rules, to: &Destination, method: &str, target: &str) -> Result<(), Refusal> {
+    let answer = match &to.host {
+        Host::Name(name) => rules.request(name, to.port, method, target),
+        Host::Address(address) => rules.address(*address, to.port),
     };
-    Err(Refusal::of(RefusalRule::Sni, to, format!("{to}: {said}"), hint))
+    answer.map_err(|why| {
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        let what = format!("{} {to}{}", shown(method.as_bytes()), shown(path.as_bytes()));
+        refused(to, &why, &what)
+    })
 }
 
-fn malformed(to: &Destination, why: &str) -> Refusal {
-    let what = format!("{to}: its ClientHello is malformed: {why}");
-    Refusal::of(RefusalRule::NotTls, to, what, "")
-}
-
-fn not_tls(to: &Destination, what: &str) -> Refusal {
-    let what = format!("{to}: {what} was sent where only TLS is let through");
+/// A connection that would have to be inspected, and cannot be.
+pub(crate) fn unread(to: &Destination) -> Refusal {
     Refusal::of(
-        RefusalRule::NotTls,
+        RefusalRule::Request,
         to,
-        what,
-        "speak TLS there, or use a port that a rule names for it",
+        format!("{to}: its rules name methods or paths, and what is said there is not read in this sandbox"),
+        &format!("a rule without method and path for `{to}`, or a sandbox that is made with this one"),
     )
 }
 
-fn slow(to: &Destination, limit: Duration) -> Refusal {
-    let what = format!("{to}: its ClientHello took longer than {} s", limit.as_secs_f64());
-    Refusal::of(RefusalRule::Limit, to, what, "send it in one go")
+fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
+    let rule = match why {
+        Why::Name => RefusalRule::Name,
+        Why::Port { .. } => RefusalRule::Port,
+        Why::Address => RefusalRule::Address,
+        Why::Method { .. } | Why::Path { .. } => RefusalRule::Request,
+    };
+    let what = match why {
+        Why::Name => format!("No network access to {to}"),
+        // By number there is no name that could lead anywhere: it is the number that no rule has.
+        Why::Address => format!("No network access to {to}: no rule names the address"),
+        Why::Port { .. } => format!("No network access to {to}: {why}"),
+        Why::Method { .. } | Why::Path { .. } => format!("{what}: {why}"),
+    };
+    Refusal::of(rule, to, what, &hint(to, why))
 }
 
-/// Notes why, and tells the program in its own protocol where that is known.
-async fn turn_away(course: &Course, client: &mut TcpStream, stop: Stop) {
-    course.border.refuse(&stop.refusal);
-    match stop.manner {
-        Manner::Alert => {
-            if client.write_all(&ACCESS_DENIED).await.is_ok() {
-                linger(client).await;
-            }
-        }
-        Manner::Reset => reset(client),
+/// A name that was looked up and not connected to.
+pub(crate) fn unconnected(name: &HostName) -> Refusal {
+    Refusal {
+        rule: RefusalRule::Name,
+        host: Some(name.to_string()),
+        port: None,
+        what: format!("No network access to {name}"),
+        hint: Why::Name.hint(name, TLS_PORT),
     }
 }
 
-/// Connections end in many ways; none of them is news to anybody but the two ends.
-fn ended(end: io::Result<()>) {
-    if let Err(error) = end {
-        tracing::debug!(%error, "a connection has ended");
+fn hint(to: &Destination, why: &Why) -> String {
+    match (&to.host, why) {
+        (Host::Address(address), Why::Address) => format!(
+            "Connect by name; or have the operator add the address or its network with the port, as in \
+             `{address}:{}`, to `egress.allow`.",
+            to.port
+        ),
+        (host, why) => why.hint(host, to.port),
     }
 }

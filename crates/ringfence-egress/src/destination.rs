@@ -1,5 +1,5 @@
-//! Where a connection wants to go, as it was written by whoever opens it: `host:port`, and nothing that two programs could
-//! read in two ways. Addresses in odd spellings, zones, user names and second ports are refused before any rule is asked.
+//! The destination of a connection as a program writes it: `host:port`, and nothing that two parsers could read in two
+//! ways. Addresses in odd spellings, zones, user names and second ports are refused before any rule is checked.
 
 use crate::HostName;
 use std::{
@@ -7,28 +7,31 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+pub(crate) const HTTP_PORT: u16 = 80;
+/// The port on which only TLS is let through.
+pub(crate) const TLS_PORT: u16 = 443;
 /// No text that is longer can be a host and a port.
 const TEXT_BYTES_MAX: usize = 300;
 
-/// Who is at the other end: a name, or an address that was given as one.
+/// The other end of a connection: a name, or a literal address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// By name; which address that is, is found out outside.
+    /// By name, which is resolved outside the sandbox.
     Name(HostName),
-    /// By number; only the operator's rules for networks allow it.
+    /// By address; only the operator's rules for networks allow it.
     Address(IpAddr),
 }
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// Who.
+    /// A name or an address.
     pub host: Host,
-    /// Which port of TCP.
+    /// TCP port.
     pub port: u16,
 }
 
-/// Why a text is no destination; ends a sentence that begins with the text.
+/// Why a text is not a destination; ends a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DestinationError {
     /// Longer than any, or empty.
@@ -41,7 +44,7 @@ pub enum DestinationError {
     Host,
     /// Not a number from 1 to 65535, or more than one.
     Port,
-    /// There is none, and nothing says which is meant.
+    /// The port is missing, and there is no default.
     NoPort,
 }
 

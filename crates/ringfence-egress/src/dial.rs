@@ -1,9 +1,9 @@
-//! From a destination to a connection: resolved once, every address judged, and the one that passed dialled by number. No
-//! second look-up happens between judging and dialling, so there is nothing to change in between.
+//! From a destination to a connection: resolved once, every address judged, and the one that passed dialled by number.
+//! No second look-up happens between judging and dialling, so there is nothing to change in between.
 
 use crate::{
     Destination, Host, Limits, RefusalRule, Rules, Why,
-    outside::{Outside, plain},
+    dialer::{Dialer, plain},
     refusal::Refusal,
     resolve::ResolveError,
 };
@@ -26,26 +26,26 @@ const TRY_MIN: Duration = Duration::from_secs(2);
 
 /// Connects to a destination that rules allow. The address is the one that was judged.
 pub(crate) async fn dial(
-    outside: &Outside,
+    dialer: &Dialer,
     rules: &Rules,
     to: &Destination,
 ) -> Result<(TcpStream, IpAddr), Refusal> {
-    let limits = outside.limits();
+    let limits = dialer.limits();
     let end = Instant::now() + limits.connect;
     let addresses = match &to.host {
         // The operator named the network; there is nothing to look up, and nothing more to judge.
         Host::Address(address) => vec![*address],
         Host::Name(name) => {
-            let found = timeout_at(end, outside.resolver().addresses(name)).await;
+            let found = timeout_at(end, dialer.resolver().addresses(name)).await;
             let found = found
-                .map_err(|_| unreachable(to, "nobody answered what its address is"))?
+                .map_err(|_| unreachable(to, "the resolver did not answer in time"))?
                 .map_err(|error| unresolved(to, &error))?;
             // Where the operator has named the service, or the address and its port, it may be a private one.
-            let named = outside.may_be_private(name, to.port);
+            let named = dialer.may_be_private(name, to.port);
             judged(to, found, |address| {
                 // A name never makes a metadata service of this machine reachable; its address, named by itself, does.
                 (named && Reach::of(address) != Reach::Metadata)
-                    || outside.may_be_dialled(address, to.port)
+                    || dialer.may_be_dialled(address, to.port)
                     || rules.address(address, to.port).is_ok()
             })?
         }
@@ -53,7 +53,7 @@ pub(crate) async fn dial(
     connect(to, &addresses, end, limits).await
 }
 
-/// Those of the addresses that may be dialled; the refusal where there is none, because of what they are.
+/// Those of the addresses that may be dialled, or the refusal with the kinds of all of them.
 fn judged(
     to: &Destination,
     found: Vec<IpAddr>,
@@ -102,7 +102,7 @@ async fn connect(
                 return Ok((stream, *address));
             }
             Ok(Err(error)) => why = said(&error).to_owned(),
-            Err(_) => why = format!("nobody answered in {} s", limits.connect.as_secs_f64()),
+            Err(_) => why = format!("no answer in {} s", limits.connect.as_secs_f64()),
         }
     }
     Err(unreachable(to, &why))
@@ -114,7 +114,7 @@ fn said(error: &io::Error) -> &'static str {
         io::ErrorKind::ConnectionRefused => "the connection was refused there",
         io::ErrorKind::ConnectionReset => "the connection was reset there",
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => "this machine has no way there",
-        io::ErrorKind::TimedOut => "nobody answered",
+        io::ErrorKind::TimedOut => "no answer",
         _ => "the connection failed",
     }
 }
@@ -126,6 +126,10 @@ fn unresolved(to: &Destination, error: &ResolveError) -> Refusal {
             tracing::debug!(%why, "a name could not be looked up");
             unreachable(to, "the name could not be looked up")
         }
+        ResolveError::NoResolver(why) => Refusal {
+            hint: "Have the operator name resolvers in `egress.resolvers`.".to_owned(),
+            ..unreachable(to, &format!("this host has no resolver: {why}"))
+        },
     }
 }
 

@@ -1,21 +1,21 @@
-//! Plain HTTP/1.1 that is read: each request judged by itself and written anew, bodies passed on as they come. The library
-//! parses what [`crate::shape`] lets through; nothing that it read of one message is ever taken for another.
+//! Inspected plain HTTP/1.1: each request is checked by itself and written anew, and bodies are streamed. The library
+//! parses only what [`crate::framing`] lets through; no byte of one message is ever taken for part of another.
 
 use crate::{
-    Destination, Happened, RefusalRule,
-    border::Upstream,
-    course::{Act, Course, Passage, asked, opened, unread},
+    Destination, EgressEvent, RefusalRule,
+    connection::{ConnState, Connection, Mode, asked, opened, unread},
     dial::unreachable,
+    framing::HEAD_BYTES_MAX,
     refusal::{Refusal, shown},
-    request::{self, Front, Means, Wanted, misshapen},
-    shape::HEAD_BYTES_MAX,
+    request::{self, Means, ProxyMode, Wanted, malformed_request},
+    upstream::{self, Upstream, UpstreamMeter},
     wire::{Client, Gate, Metered, Strict},
 };
 use http_body_util::{Either, Full};
 use hyper::{
     Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
-    client::conn::http1 as outward,
+    client::conn::{TrySendError, http1 as outward},
     header::{self, HeaderValue},
     http::request::Parts,
     server::conn::http1 as inward,
@@ -39,12 +39,14 @@ pub(crate) const HEADERS_MAX: usize = 128;
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
+/// Refuses an answer whose Transfer-Encoding would be lost.
+pub(crate) const PACKED: &str = "its answer is packed (Transfer-Encoding)";
+
 /// What is answered: our own words, or what the other end says.
 type Answer = Either<Full<Bytes>, Incoming>;
 
 /// What comes after the requests of a connection.
 pub(crate) enum Next {
-    /// Nothing.
     Ended,
     /// Both ends have agreed on something that is not read.
     Joined {
@@ -63,29 +65,29 @@ pub(crate) enum Next {
 
 /// Answers the requests of one connection, until it ends or becomes something else.
 pub(crate) async fn serve(
-    course: &Arc<Course>,
+    connection: &Arc<Connection>,
     client: Client,
-    front: Front,
+    proxy: ProxyMode,
     ready: Option<Upstream>,
 ) -> Next {
     let gate = Gate::default();
-    let desk = Arc::new(Desk {
-        course: course.clone(),
-        front,
+    let handler = Arc::new(RequestHandler {
+        connection: connection.clone(),
+        proxy,
         gate: gate.clone(),
-        line: tokio::sync::Mutex::new(ready.map(Opened::Fresh)),
+        line: tokio::sync::Mutex::new(ready.map(UpstreamState::Fresh)),
         agreed: Mutex::new(None),
     });
-    let at_desk = desk.clone();
+    let for_service = handler.clone();
     let service = service_fn(move |request| {
-        let desk = at_desk.clone();
-        Box::pin(async move { Ok::<_, Infallible>(desk.answer(request).await) })
+        let handler = for_service.clone();
+        Box::pin(async move { Ok::<_, Infallible>(handler.answer(request).await) })
     });
-    let hello = course.border.outside.limits().hello;
+    let hello = connection.sandbox.dialer.limits().hello;
     let io = TokioIo::new(Strict::new(
         client.stream,
         client.read,
-        course.clone(),
+        connection.clone(),
         gate.clone(),
     ));
     let served = inward::Builder::new()
@@ -101,12 +103,12 @@ pub(crate) async fn serve(
         .serve_connection(io, service)
         .without_shutdown()
         .await;
-    tell_of_bad_end(course, &gate, served.as_ref().err(), hello);
+    tell_of_bad_end(connection, &gate, served.as_ref().err(), hello);
     match served {
         Ok(parts) => {
             let (stream, before) = parts.io.into_inner().into_parts();
             let read = [&parts.read_buf[..], &before].concat();
-            after(desk.agreed(), Client { stream, read }).await
+            after(handler.agreed(), Client { stream, read }).await
         }
         Err(_) => Next::Ended,
     }
@@ -150,12 +152,17 @@ pub(crate) async fn linger(stream: &mut TcpStream) {
     drop(tokio::time::timeout(LINGER_TIME, heard).await);
 }
 
-pub(crate) fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper::Error>, hello: Duration) {
-    let refusal = if let Some(wrong) = gate.misshape() {
-        misshapen(&wrong.to_string())
+pub(crate) fn tell_of_bad_end(
+    connection: &Connection,
+    gate: &Gate,
+    error: Option<&hyper::Error>,
+    hello: Duration,
+) {
+    let refusal = if let Some(wrong) = gate.framing_error() {
+        malformed_request(&wrong.to_string())
     } else {
         match error {
-            Some(error) if error.is_parse() => misshapen(&shown(error.to_string().as_bytes())),
+            Some(error) if error.is_parse() => malformed_request(&shown(error.to_string().as_bytes())),
             Some(error) if error.is_timeout() && gate.is_open() => {
                 let what = format!(
                     "a request was refused: its head took longer than {} s",
@@ -166,21 +173,20 @@ pub(crate) fn tell_of_bad_end(course: &Course, gate: &Gate, error: Option<&hyper
             _ => return,
         }
     };
-    course.border.refuse(&refusal);
+    connection.sandbox.refuse(&refusal);
 }
 
-/// Where the requests of one connection are answered.
-struct Desk {
-    course: Arc<Course>,
-    front: Front,
+struct RequestHandler {
+    connection: Arc<Connection>,
+    proxy: ProxyMode,
     gate: Gate,
-    /// The connection to the outside that the last request used. Requests come one by one, so nobody ever waits for it.
-    line: tokio::sync::Mutex<Option<Opened>>,
+    /// The connection to the outside that the last request used. Requests come one by one, so the lock is always free.
+    line: tokio::sync::Mutex<Option<UpstreamState>>,
     agreed: Mutex<Option<Agreed>>,
 }
 
 /// A connection to the outside, before and after its first request.
-enum Opened {
+enum UpstreamState {
     Fresh(Upstream),
     Used(Line),
 }
@@ -189,7 +195,7 @@ enum Opened {
 struct Line {
     to: Destination,
     sender: outward::SendRequest<Incoming>,
-    carried: Arc<crate::carried::Carried>,
+    meter: Arc<UpstreamMeter>,
     /// What moves its bytes; gives the socket back where it stops being HTTP.
     driver: JoinSet<Option<(Upstream, Vec<u8>)>>,
 }
@@ -201,32 +207,38 @@ enum Agreed {
 }
 
 /// Why a request has no answer.
-enum Unsent {
+pub(crate) enum Unsent<B> {
     /// Nothing of it was sent, so it can be sent again.
-    Never(Box<Request<Incoming>>),
+    Never(Box<Request<B>>),
     /// Something of it may have arrived.
     Perhaps(hyper::Error),
 }
 
+impl<B> From<TrySendError<Request<B>>> for Unsent<B> {
+    fn from(mut error: TrySendError<Request<B>>) -> Self {
+        match error.take_message() {
+            Some(request) => Self::Never(Box::new(request)),
+            None => Self::Perhaps(error.into_error()),
+        }
+    }
+}
+
 impl Line {
     /// Sends one more request over a connection that was used before.
-    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent> {
+    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent<Incoming>> {
         if self.sender.ready().await.is_err() {
             return Err(Unsent::Never(Box::new(request)));
         }
         let sent = self.sender.try_send_request(request).await;
-        let sent = sent.map_err(|mut error| match error.take_message() {
-            Some(request) => Unsent::Never(Box::new(request)),
-            None => Unsent::Perhaps(error.into_error()),
-        });
+        let sent = sent.map_err(Unsent::from);
         if !matches!(sent, Err(Unsent::Never(_))) {
-            self.carried.request();
+            self.meter.request();
         }
         sent
     }
 }
 
-impl Desk {
+impl RequestHandler {
     fn agreed(&self) -> Option<Agreed> {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -237,24 +249,24 @@ impl Desk {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let (parts, body) = request.into_parts();
-        let answered = match request::read(&self.front, &parts) {
+        let answered = match request::read(&self.proxy, &parts) {
             Ok(wanted) if wanted.means == Means::Tunnel => self.tunnel(wanted.to).await,
             Ok(wanted) => self.pass_on(wanted, parts, body).await,
             Err(refusal) => Err(refusal),
         };
         answered.unwrap_or_else(|refusal| {
-            self.course.border.refuse(&refusal);
-            refused(&refusal).map(Either::Left)
+            self.connection.refuse(&refusal);
+            refused(&self.connection.sandbox.advised(refusal)).map(Either::Left)
         })
     }
 
     /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
     async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
-        let passage = self.course.opened_or_asked(&to).await?;
-        if passage == Passage::Read && to.port == 443 && self.course.border.inspection.is_none() {
+        let mode = self.connection.opened_or_asked(&to).await?;
+        if mode == Mode::Inspect && to.port == 443 && self.connection.sandbox.inspection.is_none() {
             return Err(unread(&to));
         }
-        let upstream = self.course.border.dial(&to).await?;
+        let upstream = upstream::open(&self.connection.sandbox, &to).await?;
         self.gate.pass_all();
         self.agree(Agreed::Tunnel { to, upstream });
         Ok(Response::new(Either::Left(Full::default())))
@@ -268,25 +280,28 @@ impl Desk {
     ) -> Result<Response<Answer>, Refusal> {
         let Wanted { to, target, .. } = &wanted;
         let method = shown(parts.method.as_str().as_bytes());
-        self.course.opened_or_asked(to).await?;
-        // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
+        self.connection.opened_or_asked(to).await?;
+        // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
         let (act_to, act_target) = (to.clone(), target.clone());
-        self.course.does(Act::Asking {
+        self.connection.does(ConnState::Asking {
             to: act_to,
             method: method.clone(),
             target: act_target,
         });
-        let rules = self.course.border.rules_now();
-        let passage = opened(&rules, to)?;
+        let rules = self.connection.sandbox.rules_now();
+        let mode = opened(&rules, to)?;
         asked(&rules, to, &method, target)?;
-        if wanted.means == Means::WebSocket && passage == Passage::Read {
+        if mode == Mode::Inspect {
+            request::refuse_overrides(to, &parts.headers)?;
+        }
+        if wanted.means == Means::WebSocket && mode == Mode::Inspect {
             let what = format!("{to}: its rules name methods or paths, and a WebSocket is not read");
             let hint = format!("a rule without method and path for `{to}`");
             return Err(Refusal::of(RefusalRule::Request, to, what, &hint));
         }
         request::rewrite(&mut parts, &wanted, 80)?;
         let answered = self.send(to, Request::from_parts(parts, body)).await;
-        self.course.border.happened(Happened::Request {
+        self.connection.sandbox.happened(EgressEvent::Request {
             method,
             name: to.host.to_string(),
             port: to.port,
@@ -301,15 +316,15 @@ impl Desk {
         self.give_back(&wanted, response, line).await
     }
 
-    /// Sends a request over the connection that there is, or a new one. One that the other end has closed in the meantime
-    /// is noticed before anything of the request was sent; only then is it sent again.
+    /// Sends a request over the connection that there is, or a new one. One that the other end has closed in the
+    /// meantime is noticed before anything of the request was sent; only then is it sent again.
     async fn send(
         &self,
         to: &Destination,
         request: Request<Incoming>,
     ) -> Result<(Response<Incoming>, Line), Refusal> {
-        let failed = |error: &hyper::Error| match self.gate.misshape() {
-            Some(wrong) => misshapen(&wrong.to_string()),
+        let failed = |error: &hyper::Error| match self.gate.framing_error() {
+            Some(wrong) => malformed_request(&wrong.to_string()),
             None => {
                 tracing::debug!(%error, "a request was not answered");
                 unreachable(to, "the connection ended without a proper answer")
@@ -317,15 +332,15 @@ impl Desk {
         };
         let before = self.line.lock().await.take();
         let (mut line, request) = match before {
-            Some(Opened::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
-            Some(Opened::Used(mut line)) if line.to == *to => match line.send(request).await {
+            Some(UpstreamState::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
+            Some(UpstreamState::Used(mut line)) if line.to == *to => match line.send(request).await {
                 Ok(response) => return Ok((response, line)),
                 Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
                 Err(Unsent::Perhaps(error)) => return Err(failed(&error)),
             },
             _ => (self.open(to, None).await?, request),
         };
-        line.carried.request();
+        line.meter.request();
         let sent = line.sender.send_request(request).await;
         sent.map(|response| (response, line))
             .map_err(|error| failed(&error))
@@ -334,14 +349,14 @@ impl Desk {
     async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<Line, Refusal> {
         let upstream = match ready {
             Some(upstream) => upstream,
-            None => self.course.border.dial(to).await?,
+            None => upstream::open(&self.connection.sandbox, to).await?,
         };
-        let Upstream { stream, carried } = upstream;
-        let course = self.course.clone();
+        let Upstream { stream, meter } = upstream;
+        let connection = self.connection.clone();
         let io = TokioIo::new(Metered {
             stream,
-            carried: carried.clone(),
-            course,
+            meter: meter.clone(),
+            connection,
         });
         let shaken = outward::Builder::new()
             .preserve_header_case(true)
@@ -354,13 +369,13 @@ impl Desk {
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             let parts = connection.without_shutdown().await.ok()?;
-            let Metered { stream, carried, .. } = parts.io.into_inner();
-            Some((Upstream { stream, carried }, parts.read_buf.to_vec()))
+            let Metered { stream, meter, .. } = parts.io.into_inner();
+            Some((Upstream { stream, meter }, parts.read_buf.to_vec()))
         });
         Ok(Line {
             to: to.clone(),
             sender,
-            carried,
+            meter,
             driver,
         })
     }
@@ -373,19 +388,22 @@ impl Desk {
         line: Line,
     ) -> Result<Response<Answer>, Refusal> {
         let (mut parts, body) = response.into_parts();
+        if !request::is_plainly_coded(&parts.headers) {
+            return Err(unreachable(&wanted.to, PACKED));
+        }
         request::strip(&mut parts.headers);
         parts.version = Version::HTTP_11;
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
-            *self.line.lock().await = Some(Opened::Used(line));
+            *self.line.lock().await = Some(UpstreamState::Used(line));
             return Ok(Response::from_parts(parts, Either::Right(body)));
         }
         if wanted.means != Means::WebSocket {
             return Err(unreachable(
                 &wanted.to,
-                "it answered with a protocol that nobody had asked for",
+                "it answered with a protocol that was not asked for",
             ));
         }
-        self.course.passes(&wanted.to)?;
+        self.connection.passes(&wanted.to)?;
         request::ask_for_websocket(&mut parts.headers);
         self.gate.pass_all();
         self.agree(Agreed::WebSocket(line));

@@ -1,19 +1,19 @@
-//! A sandbox's way out for as long as it is open: begun with the sockets that were made inside it, asked what went through,
-//! and closed. Dropping it cuts everything that is left.
+//! The egress lease of a sandbox: it begins with the sockets that were made inside the sandbox, reports what went
+//! through, and is closed. Dropping it cuts every connection.
 
 use crate::{
-    Asks, Destination, Host, Inspection, Names, Outside, Rules, Traffic,
-    border::{Border, Tell},
-    course::opened,
-    door::{Door, serve},
+    Destination, Dialer, EgressReport, Host, Names,
+    connection::{opened, unconnected},
+    dns_server::DnsServer,
+    listener::{ListenerKind, serve},
+    names::is_inside,
     observer::Observer,
-    questions::Questions,
+    sandbox::{LeaseOptions, SandboxEgress},
 };
-use ringfence_types::Namespace;
 use std::{
     collections::BTreeSet,
     fmt, io,
-    net::{IpAddr, TcpListener as PlainListener, UdpSocket as PlainUdp},
+    net::{TcpListener as PlainListener, UdpSocket as PlainUdp},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the doors have to end; what is left then is dropped where it stands.
+/// How long the listeners have to end; what is left then is dropped.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// Sockets that were made in the sandbox's network namespace.
@@ -43,90 +43,17 @@ pub struct Sockets {
     pub ports: Vec<(u16, OwnedFd)>,
 }
 
-/// Whose way out it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// The tenant, whose sandboxes share limits.
-    pub namespace: Namespace,
-    /// The execution or session, for the operator's log.
-    pub id: String,
-}
-
-/// Something that happened on the way out. Texts out of the sandbox are escaped and cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
-    /// A connection to the outside was opened.
-    Connected {
-        /// The name that was asked for, or the address where that was.
-        name: String,
-        /// Port.
-        port: u16,
-        /// The address that was dialled.
-        address: IpAddr,
-    },
-    /// Something was refused, for the first time since a report was taken.
-    Denied {
-        /// By which rule.
-        rule: crate::RefusalRule,
-        /// Whom it was for, where that is known.
-        host: Option<String>,
-        /// Which port, where that is known.
-        port: Option<u16>,
-        /// What was refused.
-        what: String,
-        /// The smallest change that would allow it; may be empty.
-        hint: String,
-    },
-    /// A request was passed on, and answered or not.
-    Request {
-        /// Method.
-        method: String,
-        /// Host.
-        name: String,
-        /// Port.
-        port: u16,
-        /// Path, without the query.
-        path: String,
-        /// The answer's status; none: there was no answer.
-        status: Option<u16>,
-        /// Names of the secrets that were put into it.
-        secrets: Vec<String>,
-    },
-    /// A connection to the outside has ended.
-    Closed {
-        /// As when it was opened.
-        name: String,
-        /// Port.
-        port: u16,
-        /// Address.
-        address: IpAddr,
-        /// Requests that went over it, where it was one that is read.
-        requests: u64,
-        /// Bytes that left.
-        bytes_out: u64,
-        /// Bytes that came.
-        bytes_in: u64,
-        /// How long it was open.
-        duration: Duration,
-    },
-    /// So many events before the next were not told: there were too many at once.
-    Untold {
-        /// How many.
-        count: u64,
-    },
-}
-
-/// An open way out.
+/// The open egress of one sandbox.
 pub struct Lease {
-    border: Arc<Border>,
+    sandbox: Arc<SandboxEgress>,
     observer: Option<Observer>,
     /// Dropping it ends everything that runs for it.
-    doors: Mutex<Doors>,
+    listeners: Mutex<Listeners>,
     closing: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct Doors {
+struct Listeners {
     tasks: JoinSet<()>,
     ports: BTreeSet<u16>,
 }
@@ -134,50 +61,36 @@ struct Doors {
 impl fmt::Debug for Lease {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.debug_struct("Lease")
-            .field("who", self.border.who())
+            .field("owner", self.sandbox.owner())
             .finish_non_exhaustive()
     }
 }
 
-/// Begins to serve, in the runtime that this is called in. The rules may change at any time: a connection that they no
-/// longer allow is cut. TLS that has to be read is so with `inspection`, and refused without. `tell` is called from that
-/// runtime's threads and must not block. `asks` is asked about connections that no rule allows by name or port; none: they
-/// are denied.
+/// Begins to serve, in the runtime that this is called in.
 ///
 /// # Errors
-/// A descriptor is no socket of its kind.
-pub fn open(
-    outside: &Arc<Outside>,
-    who: Who,
-    sockets: Sockets,
-    rules: watch::Receiver<Arc<Rules>>,
-    inspection: Option<Arc<Inspection>>,
-    tell: Tell,
-    asks: Option<Arc<dyn Asks>>,
-) -> io::Result<Lease> {
-    open_with(Border::new(outside, who, rules, inspection, tell, asks), sockets)
-}
-
-fn open_with(border: Arc<Border>, sockets: Sockets) -> io::Result<Lease> {
+/// A descriptor is not a socket of its kind.
+pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io::Result<Lease> {
+    let sandbox = SandboxEgress::new(dialer, options);
     let (closing, closed) = watch::channel(());
-    let questions = Questions::new(border.clone());
+    let dns_server = DnsServer::new(sandbox.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(
-        questions
+        dns_server
             .clone()
             .serve_udp(datagrams(sockets.dns_udp)?, closed.clone()),
     );
-    tasks.spawn(questions.serve_tcp(listener(sockets.dns_tcp)?, closed.clone()));
+    tasks.spawn(dns_server.serve_tcp(listener(sockets.dns_tcp)?, closed.clone()));
     tasks.spawn(serve(
-        Door::Proxy,
+        ListenerKind::Proxy,
         listener(sockets.proxy)?,
-        border.clone(),
+        sandbox.clone(),
         closed,
     ));
     let lease = Lease {
-        border,
+        sandbox,
         observer: sockets.observer.map(Observer::new).transpose()?,
-        doors: Mutex::new(Doors {
+        listeners: Mutex::new(Listeners {
             tasks,
             ports: BTreeSet::new(),
         }),
@@ -193,75 +106,80 @@ impl Lease {
     /// # Errors
     /// A descriptor is no listening socket; those before it are served.
     pub fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> io::Result<()> {
-        let mut doors = self.doors();
+        let mut listeners = self.listeners();
         for (port, socket) in ports {
             let closed = self.closing.subscribe();
-            doors
-                .tasks
-                .spawn(serve(Door::Port, listener(socket)?, self.border.clone(), closed));
-            doors.ports.insert(port);
+            listeners.tasks.spawn(serve(
+                ListenerKind::Transparent,
+                listener(socket)?,
+                self.sandbox.clone(),
+                closed,
+            ));
+            listeners.ports.insert(port);
         }
         Ok(())
     }
 
     /// The ports that are listened on.
     pub fn ports(&self) -> BTreeSet<u16> {
-        self.doors().ports.clone()
+        self.listeners().ports.clone()
     }
 
     /// What happened since this was last asked. Connections go on.
-    pub fn take_report(&self) -> Traffic {
+    pub fn take_report(&self) -> EgressReport {
         self.note_tried_ports();
-        self.border.tell_of_untold();
-        self.border.report.take()
+        self.sandbox.tell_of_untold();
+        self.sandbox.report.take()
     }
 
     /// Cuts everything, and says what happened since the report was last taken.
-    pub async fn close(self) -> Traffic {
-        let mut tasks = std::mem::take(&mut self.doors().tasks);
+    pub async fn close(self) -> EgressReport {
+        let mut tasks = std::mem::take(&mut self.listeners().tasks);
         self.note_tried_ports();
-        // Each door ends its connections and waits for that; nobody is left who would be told of an error.
+        // Each listener ends its connections and waits for that; an error would have no receiver.
         self.closing.send_replace(());
         let ended = async { while tasks.join_next().await.is_some() {} };
         if timeout(CLOSE_TIME, ended).await.is_err() {
             tasks.shutdown().await;
         }
-        self.border.tell_of_untold();
-        self.border.report.take()
+        self.sandbox.tell_of_untold();
+        self.sandbox.report.take()
     }
 
-    fn doors(&self) -> MutexGuard<'_, Doors> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections to names on ports that nobody listens on, which the kernel has refused.
+    /// Connections to ports without a listener, which the kernel has refused; and names that were only looked up.
     fn note_tried_ports(&self) {
-        let Some(observer) = &self.observer else {
-            return;
-        };
-        let (listened, rules) = (self.ports(), self.border.rules_now());
-        for (address, port) in observer.tried() {
+        let tried = self.observer.iter().flat_map(Observer::tried);
+        let (listened, rules) = (self.ports(), self.sandbox.rules_now());
+        for (address, port) in tried {
             if listened.contains(&port) {
                 continue;
             }
-            let Some(name) = self.border.name_of(address) else {
-                continue;
+            let host = match self.sandbox.name_of(address) {
+                Some(name) => Host::Name(name),
+                // The program's own affair, or a service of ours.
+                None if is_inside(address) => continue,
+                None => Host::Address(address.into()),
             };
-            let to = Destination {
-                host: Host::Name(name),
-                port,
-            };
+            let to = Destination { host, port };
             // Rules that were added just now may allow what they did not when it was tried.
             if let Err(refusal) = opened(&rules, &to) {
-                self.border.refuse(&refusal);
+                self.sandbox.refuse(&refusal);
             }
+        }
+        let untold = self.sandbox.names().take_untold();
+        for name in untold.iter().filter(|name| !rules.names_reached(name)) {
+            self.sandbox.refuse(&unconnected(name));
         }
     }
 
     /// The names of the sandbox, for tests that connect to them.
     #[doc(hidden)]
     pub fn with_names<T>(&self, look: impl FnOnce(&mut Names) -> T) -> T {
-        look(&mut self.border.names())
+        look(&mut self.sandbox.names())
     }
 }
 

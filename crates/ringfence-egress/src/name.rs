@@ -1,5 +1,5 @@
-//! A host's name in the one spelling that rules, queries, certificates and headers are compared in. Whatever reads as
-//! an address to somebody (`127.1`, `0x7f.1`, `2130706433`) is no name to anybody here.
+//! A host name in the one spelling in which rules, queries, certificates and headers are compared. Text that some
+//! programs read as an address (`127.1`, `0x7f.1`, `2130706433`) is not a name.
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use std::{fmt, str::FromStr};
@@ -171,7 +171,7 @@ fn is_refused(c: char) -> bool {
     c.is_ascii() && !c.is_ascii_alphanumeric() && !matches!(c, '-' | '.' | '_')
 }
 
-/// Where IDNA 2003 and 2008 disagree. Whoever means them can write the A-label.
+/// Characters on which IDNA 2003 and 2008 disagree. The A-label can be written instead.
 fn is_deviation(c: char) -> bool {
     matches!(c, 'ß' | 'ẞ' | 'ς' | '\u{200c}' | '\u{200d}')
 }

@@ -1,8 +1,8 @@
-//! Addresses that mean names. A sandbox's program looks a name up and connects to what it was told; since each address
-//! was given to one name and is never given to another, the connection says which name was meant.
+//! Addresses that stand for names. A program looks a name up and connects to the address of the answer; since each
+//! address is given to one name and never to another, the connection shows which name was meant.
 //!
-//! A name that is looked up can carry a message by itself, once it is connected to and therefore resolved outside. So
-//! below a wildcard only so many different ones are had, and few that look made by a machine.
+//! A name can carry data once it is connected to and therefore resolved outside. So the number of different names below
+//! a wildcard is limited, and that of names that look random even more.
 
 use crate::{
     name::HostName,
@@ -10,7 +10,7 @@ use crate::{
     rules::{RULES_MAX, Rules},
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     hash::{BuildHasher, RandomState},
     net::Ipv4Addr,
@@ -25,6 +25,8 @@ pub const RANDOM_MAX: usize = 16;
 
 /// So many that no rule allows, but that somebody could be asked about, a sandbox has beside the others.
 pub const ASKED_MAX: usize = 128;
+/// So many that are refused, a sandbox has beside the others.
+pub const REFUSED_MAX: usize = 256;
 
 /// A label of so many bytes is long.
 const LONG_BYTES: usize = 24;
@@ -38,6 +40,12 @@ const FIRST: u32 = Ipv4Addr::new(198, 18, 1, 0).to_bits();
 /// The first address that is not.
 const END: u32 = Ipv4Addr::new(198, 20, 0, 0).to_bits();
 
+/// Whether an address that means no name is nowhere but in the sandbox: its loopback, or of those that are given out.
+pub(crate) fn is_inside(address: Ipv4Addr) -> bool {
+    let ours = FIRST - 256..END;
+    address.is_loopback() || ours.contains(&address.to_bits())
+}
+
 /// The names of one sandbox and their addresses.
 #[derive(Debug, Default)]
 pub struct Names {
@@ -49,6 +57,20 @@ pub struct Names {
     drawn: u64,
     /// Names that no rule allowed when they were given an address.
     asked: usize,
+    /// Names that have an address only so that a connection to it says which port was wanted. Before one of them is
+    /// resolved outside it is admitted as if it was new.
+    refused: BTreeMap<HostName, Refused>,
+}
+
+/// What is known of a name that no rule allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// It was looked up; no denial names it yet.
+    LookedUp,
+    /// A denial of this report names it.
+    Told,
+    /// It was in an earlier report.
+    Before,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +90,8 @@ pub enum Full {
     Asked,
     /// There are [`RANDOM_MAX`] names that look random below this wildcard.
     Random(Pattern),
+    /// There are [`REFUSED_MAX`] names that no rule allows.
+    Refused,
 }
 
 impl Full {
@@ -78,6 +102,7 @@ impl Full {
             Self::Below(_) => "names_below",
             Self::Asked => "names_asked",
             Self::Random(_) => "names_random",
+            Self::Refused => "names_refused",
         }
     }
 
@@ -97,10 +122,9 @@ impl fmt::Display for Full {
                 f,
                 "too many names: {BELOW_MAX} were already used below `{pattern}`"
             ),
-            Self::Asked => write!(
-                f,
-                "too many names: {ASKED_MAX} were already looked up that no rule allows"
-            ),
+            Self::Asked | Self::Refused => {
+                f.write_str("too many names were already looked up that no rule allows")
+            }
             Self::Random(pattern) => write!(
                 f,
                 "too many names: {RANDOM_MAX} that look random were already used below `{pattern}`"
@@ -115,14 +139,18 @@ impl Names {
     /// The address of a name that the rules reach, within the limits of wildcards. Whatever is about to be resolved
     /// outside comes through here first, be it by a query or by the name in a `CONNECT`.
     pub fn admit(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
-        if let Some(address) = self.by_name.get(name) {
+        if let Some(address) = self
+            .by_name
+            .get(name)
+            .filter(|_| !self.refused.contains_key(name))
+        {
             return Ok(*address);
         }
         let exact = |pattern: &Pattern| matches!(pattern, Pattern::Exact(exact) if exact == name);
         if rules.iter().any(|rule| exact(rule.host())) {
             return self.address_of(name);
         }
-        if self.by_name.len() - self.asked >= NAMES_MAX - RULES_MAX {
+        if self.allowed() >= NAMES_MAX - RULES_MAX {
             return Err(Full::Names);
         }
         let mut full = Full::Names;
@@ -135,10 +163,12 @@ impl Names {
         Err(full)
     }
 
-    /// The same, also of a name that no rule reaches: somebody is asked about it before anything is resolved outside. What
-    /// such names could carry is bounded as below a rule for every name, and they take no room from those that rules allow.
+    /// The same, also for a name that no rule reaches: approval comes before anything is resolved outside.
+    /// What such names could carry is bounded as below a rule for every name, and they take no room from those that
+    /// rules allow.
     pub fn admit_or_ask(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
-        if self.by_name.contains_key(name) || rules.names_reached(name) {
+        let is_known = self.by_name.contains_key(name) && !self.refused.contains_key(name);
+        if is_known || rules.names_reached(name) {
             return self.admit(name, rules);
         }
         if self.asked >= ASKED_MAX {
@@ -148,6 +178,49 @@ impl Names {
         let address = self.address_of(name)?;
         self.asked += 1;
         Ok(address)
+    }
+
+    /// The address of a name that no rule reaches and that is not to be approved. It is never resolved.
+    pub fn refuse(&mut self, name: &HostName) -> Result<Ipv4Addr, Full> {
+        if let Some(seen) = self.refused.get_mut(name)
+            && *seen == Refused::Before
+        {
+            *seen = Refused::LookedUp;
+        }
+        if let Some(address) = self.by_name.get(name) {
+            return Ok(*address);
+        }
+        if self.refused.len() >= REFUSED_MAX {
+            return Err(Full::Refused);
+        }
+        self.refused.insert(name.clone(), Refused::LookedUp);
+        Ok(self.give(name))
+    }
+
+    /// A denial names it.
+    pub(crate) fn is_told(&mut self, name: &str) {
+        let seen = name
+            .parse()
+            .ok()
+            .and_then(|name: HostName| self.refused.get_mut(&name));
+        if let Some(seen) = seen {
+            *seen = Refused::Told;
+        }
+    }
+
+    /// Refused names that were looked up since the last report and that no denial names.
+    pub(crate) fn take_untold(&mut self) -> Vec<HostName> {
+        let mut untold = Vec::new();
+        for (name, seen) in &mut self.refused {
+            if std::mem::replace(seen, Refused::Before) == Refused::LookedUp {
+                untold.push(name.clone());
+            }
+        }
+        untold
+    }
+
+    fn allowed(&self) -> usize {
+        self.by_name.len() - self.asked - self.refused.len()
     }
 
     fn count_below(&mut self, wildcard: Pattern, name: &HostName) -> Result<(), Full> {
@@ -164,19 +237,29 @@ impl Names {
         Ok(())
     }
 
-    /// The address of a name, whoever allowed it; [`Names::admit`] asks the rules. The same name has the same address
-    /// for as long as the sandbox lives.
+    /// The address of a name, without a check of the rules; [`Names::admit`] has one. The same name has the same
+    /// address for as long as the sandbox lives.
     pub fn address_of(&mut self, name: &HostName) -> Result<Ipv4Addr, Full> {
-        if let Some(address) = self.by_name.get(name) {
+        let is_refused = self.refused.contains_key(name);
+        if let Some(address) = self.by_name.get(name).filter(|_| !is_refused) {
             return Ok(*address);
         }
-        if self.by_name.len() - self.asked >= NAMES_MAX {
+        if self.allowed() >= NAMES_MAX {
             return Err(Full::Names);
+        }
+        self.refused.remove(name);
+        Ok(self.give(name))
+    }
+
+    /// The address that a name has, or gets.
+    fn give(&mut self, name: &HostName) -> Ipv4Addr {
+        if let Some(address) = self.by_name.get(name) {
+            return *address;
         }
         let address = self.draw();
         self.by_name.insert(name.clone(), address);
         self.by_address.insert(address, name.clone());
-        Ok(address)
+        address
     }
 
     /// The name that an address was given to.
@@ -194,7 +277,8 @@ impl Names {
         self.by_name.is_empty()
     }
 
-    /// An address that nobody has: from a random one on, the first that is free. There are a hundred for each name.
+    /// An address that is not given out yet: from a random one on, the first that is free. There are a hundred for each
+    /// name.
     fn draw(&mut self) -> Ipv4Addr {
         let span = u64::from(END - FIRST);
         let start = self.order.hash_one(self.drawn) % span;
@@ -321,6 +405,40 @@ mod tests {
             names.admit(&name("n.b.example"), &rules).is_ok(),
             "another wildcard"
         );
+    }
+
+    #[test]
+    fn a_name_that_was_refused_counts_when_it_is_allowed() {
+        let mut names = Names::default();
+        let random = |i: usize| name(&format!("{i:02}mzxw6ytboi4dkobqgu3tsnjzha2q.a.example"));
+        let given: Vec<Ipv4Addr> = (0..REFUSED_MAX)
+            .map(|i| names.refuse(&random(i)).unwrap())
+            .collect();
+        assert_eq!(names.refuse(&name("one.more")), Err(Full::Refused));
+        let rules = rules(&["*.a.example"]);
+        let admitted: Vec<_> = (0..REFUSED_MAX)
+            .map(|i| names.admit(&random(i), &rules))
+            .collect();
+        assert_eq!(admitted.iter().flatten().count(), RANDOM_MAX);
+        assert_eq!(admitted[0], Ok(given[0]), "it keeps its address");
+        assert_eq!(
+            names.admit_or_ask(&random(99), &Rules::default()),
+            Err(Full::Random(Pattern::Below(name("a.example")))),
+        );
+    }
+
+    #[test]
+    fn a_refused_name_is_told_once_in_each_report_that_it_is_looked_up_in() {
+        let mut names = Names::default();
+        for text in ["a.example", "b.example"] {
+            names.refuse(&name(text)).unwrap();
+        }
+        names.is_told("a.example");
+        names.refuse(&name("a.example")).unwrap();
+        assert_eq!(names.take_untold(), [name("b.example")]);
+        assert_eq!(names.take_untold(), []);
+        names.refuse(&name("a.example")).unwrap();
+        assert_eq!(names.take_untold(), [name("a.example")]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Which ports were tried that nobody listens on. The kernel refuses such a connection before anybody here hears of it, so
-//! a raw socket keeps the first segment of each, and the report says which rule was missing.
+//! Connection attempts to ports without a listener. The kernel refuses them at once, so a raw socket keeps the first
+//! segment of each, and the report says which rule was missing.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,8 @@ impl Observer {
         Ok(Self { socket })
     }
 
-    /// Where connections were begun to since the last time, each once; what is more than is looked at waits for the next.
+    /// Where connections were begun to since the last time, each once; what is more than is looked at waits for the
+    /// next.
     pub(crate) fn tried(&self) -> BTreeSet<(Ipv4Addr, u16)> {
         let mut tried = BTreeSet::new();
         let mut segment = [0; HEAD_BYTES];

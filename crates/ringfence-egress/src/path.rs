@@ -1,5 +1,5 @@
 //! Paths of requests as rules see them. A server may decode a path once more than its client did, or resolve `..` after
-//! a filter has looked; so a path that could mean a second thing to somebody is below no prefix at all.
+//! the check; so a path that could be read in two ways is below no prefix.
 
 use std::fmt;
 
@@ -117,13 +117,13 @@ fn encoded(value: u8, written: &mut String) -> Option<()> {
     Some(())
 }
 
-/// `.` says nothing and goes; `..` climbs, and a parameter behind either (`..;x`) hides it from some.
+/// `.` says nothing and goes; `..` climbs. What stands before or behind either in its segment (`..;x`, `..%20`) is
+/// taken away by some servers and hides it from others.
 fn without_dots(path: &str) -> Option<String> {
     let mut kept = Vec::new();
     let mut segments = path.split('/').peekable();
     while let Some(segment) = segments.next() {
-        let bare = segment.split_once(';').map_or(segment, |(bare, _)| bare);
-        match bare {
+        match first_word(segment) {
             "." if segment == "." => {
                 if segments.peek().is_none() {
                     kept.push("");
@@ -134,6 +134,22 @@ fn without_dots(path: &str) -> Option<String> {
         }
     }
     Some(kept.join("/"))
+}
+
+/// What a segment begins with, without the encoded and the reserved characters around it.
+fn first_word(segment: &str) -> &str {
+    let mut rest = segment;
+    loop {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let after = |bytes: usize| rest.get(bytes..).unwrap_or_default();
+        match (end, rest.starts_with('%')) {
+            (0, _) if rest.is_empty() => return rest,
+            (0, true) => rest = after(3),
+            (0, false) => rest = after(1),
+            (end, _) => return &rest[..end],
+        }
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +213,15 @@ mod tests {
             "/v1/..;/admin",
             "/v1/..;x=1/admin",
             "/v1/.;/x",
+            "/v1/..%3b/admin",
+            "/v1/%2e%2e%3B/admin",
+            "/v1/..%20/admin",
+            "/v1/%20../admin",
+            "/v1/..%23/admin",
+            "/v1/..%3f/admin",
+            "/v1/;../admin",
+            "/v1/..%c3%bc/admin",
+            "/v1/..%3b",
             "/v1/%2fadmin",
             "/v1%2Fx",
             "/v1/%5c..",
@@ -225,6 +250,9 @@ mod tests {
         permits("/v1", "/v1/50%25");
         permits("/v1", "/v1/50%25x");
         permits("/v1", "/v1/...");
+        permits("/v1", "/v1/.well-known");
+        permits("/v1", "/v1/a;b=../c%20d");
+        permits("/v1", "/v1/%40scope%2e/..x");
     }
 
     #[test]

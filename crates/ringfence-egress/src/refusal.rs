@@ -1,5 +1,5 @@
-//! Why something was not let through, in one form for everybody who hears of it: the result, the audit, and the program
-//! itself, which gets an answer that it can show. Every text that came out of a sandbox is escaped and cut here.
+//! Why something was refused, in one form for the result, the audit and the program itself, which gets an answer that
+//! it can show. Every text from a sandbox is escaped and cut here.
 
 use crate::{Destination, NotApproved};
 use ringfence_types::Denial;
@@ -12,7 +12,7 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// What was refused is said in so many characters.
 const WHAT_CHARS_MAX: usize = 600;
 
-/// Which promise of the way out it would have broken.
+/// The rule of egress that it would have broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefusalRule {
     /// No rule names the host.
@@ -27,9 +27,10 @@ pub enum RefusalRule {
     Ech,
     /// Bytes where only TLS is let through.
     NotTls,
-    /// The other end has no certificate that this host believes, or the program does not believe the sandbox's authority.
+    /// The other end has no certificate that this host believes, or the program does not believe the sandbox's
+    /// authority.
     Certificate,
-    /// A secret cannot be put where it belongs, or might come back where nobody could find it.
+    /// A secret cannot be put where it belongs, or might come back in a form that cannot be redacted.
     Secret,
     /// The HTTP request is for another host than the connection.
     Host,
@@ -39,7 +40,7 @@ pub enum RefusalRule {
     Http,
     /// Too many connections, too many bytes, or too long.
     Limit,
-    /// Nobody refused it: the other end could not be reached.
+    /// It was allowed, and the other end could not be reached.
     Unreachable,
 }
 
@@ -73,15 +74,13 @@ impl fmt::Display for RefusalRule {
 /// One thing that was not let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// By which rule.
     pub(crate) rule: RefusalRule,
-    /// Whom it was for, where that is known.
+    /// The destination, if it is known.
     pub(crate) host: Option<String>,
-    /// The port, where that is known.
     pub(crate) port: Option<u16>,
     /// What was refused, in a sentence without a full stop.
     pub(crate) what: String,
-    /// The smallest change that would allow it; empty: there is none.
+    /// The smallest change that would allow it, or empty.
     pub(crate) hint: String,
 }
 
@@ -103,7 +102,7 @@ impl Refusal {
         self
     }
 
-    /// About nobody in particular.
+    /// Without a destination.
     pub(crate) fn plain(rule: RefusalRule, what: impl Into<String>, hint: &str) -> Self {
         Self {
             rule,
@@ -126,7 +125,7 @@ impl Refusal {
 
     /// What the program is told where it can be told something: two or three short lines.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("{}: {}\n", self.rule, self.what);
+        let mut text = format!("{}: {}.\n", self.rule, self.what);
         if !self.hint.is_empty() {
             text.push_str(&self.hint);
             text.push('\n');
@@ -144,7 +143,8 @@ fn cut(mut what: String) -> String {
     what
 }
 
-/// A stranger's text so that a terminal, a log and a reader can have it: printable ASCII, the rest escaped, and not much.
+/// A stranger's text so that a terminal, a log and a reader can have it: printable ASCII, the rest escaped, and not
+/// much.
 pub(crate) fn shown(text: &[u8]) -> String {
     let mut shown = String::new();
     for byte in text {
@@ -181,7 +181,7 @@ mod tests {
         );
         assert_eq!(
             refusal.text(),
-            "egress.limit: more than 64 connections at once\nclose some\n"
+            "egress.limit: more than 64 connections at once.\nclose some\n"
         );
         assert_eq!(refusal.denial().layer, "egress");
     }

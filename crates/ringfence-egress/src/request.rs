@@ -1,5 +1,5 @@
-//! Whom a request is for, and how it is written anew. There is one answer to who is meant, and everything in the request
-//! that says it has to agree: the connection, the target, and `Host`.
+//! The destination of a request, and how the request is written anew. The connection, the target and `Host` must all
+//! name the same destination.
 
 use crate::{
     Destination, RefusalRule,
@@ -11,21 +11,18 @@ use hyper::{
     http::request::Parts,
 };
 
-/// How requests come in.
 #[derive(Clone, Debug)]
-pub(crate) enum Front {
-    /// Over a connection to this destination.
-    Straight(Destination),
-    /// Over TLS to this destination, which ends here.
-    Inside(Destination),
-    /// To the proxy, each with its own destination.
-    Proxy,
+pub(crate) enum ProxyMode {
+    /// The program has opened a connection to this destination.
+    Transparent(Destination),
+    /// Inside TLS to this destination, which ends here.
+    Inspected(Destination),
+    /// The program speaks to a proxy: each request has its own destination.
+    Explicit,
 }
 
-/// What one request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Whom.
     pub(crate) to: Destination,
     /// A tunnel instead of an answer.
     pub(crate) means: Means,
@@ -33,12 +30,9 @@ pub(crate) struct Wanted {
     pub(crate) target: String,
 }
 
-/// What for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
-    /// An answer.
     Answer,
-    /// An answer, or a WebSocket.
     WebSocket,
     /// `CONNECT`.
     Tunnel,
@@ -61,16 +55,16 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 const OF_THE_MESSAGE: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
 
 /// Reads whom a request is for.
-pub(crate) fn read(front: &Front, request: &Parts) -> Result<Wanted, Refusal> {
+pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<Wanted, Refusal> {
     if request.method == Method::TRACE {
-        return Err(misshapen("TRACE is not passed on"));
+        return Err(malformed_request("TRACE is not passed on"));
     }
     for name in named_by_connection(&request.headers) {
         if OF_THE_MESSAGE.contains(&name) {
-            return Err(misshapen(&format!("its Connection header names {name}")));
+            return Err(malformed_request(&format!("its Connection header names {name}")));
         }
     }
-    let to = destination(front, request)?;
+    let to = destination(mode, request)?;
     host(request, &to)?;
     let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
     Ok(Wanted {
@@ -81,33 +75,37 @@ pub(crate) fn read(front: &Front, request: &Parts) -> Result<Wanted, Refusal> {
 }
 
 /// By the connection and the target, which have to agree.
-fn destination(front: &Front, request: &Parts) -> Result<Destination, Refusal> {
+fn destination(mode: &ProxyMode, request: &Parts) -> Result<Destination, Refusal> {
     let authority = request.uri.authority().map(|authority| authority.as_str());
     let scheme = request.uri.scheme_str();
     let read = |text: &str, port| {
         Destination::read(text, port)
-            .map_err(|error| misshapen(&format!("its target `{}` {error}", shown(text.as_bytes()))))
+            .map_err(|error| malformed_request(&format!("its target `{}` {error}", shown(text.as_bytes()))))
     };
-    match (front, authority) {
-        (Front::Proxy, Some(authority)) if request.method == Method::CONNECT => read(authority, None),
-        (Front::Proxy, Some(authority)) => match scheme {
+    match (mode, authority) {
+        (ProxyMode::Explicit, Some(authority)) if request.method == Method::CONNECT => read(authority, None),
+        (ProxyMode::Explicit, Some(authority)) => match scheme {
             Some("http") => read(authority, Some(80)),
-            _ => Err(misshapen(
+            _ => Err(malformed_request(
                 "its target is not http://, and TLS goes through CONNECT",
             )),
         },
-        (Front::Proxy, None) => Err(misshapen("its target names no host, as one to a proxy does")),
-        (Front::Straight(_) | Front::Inside(_), _) if request.method == Method::CONNECT => {
-            Err(misshapen("CONNECT is for the proxy"))
+        (ProxyMode::Explicit, None) => Err(malformed_request(
+            "its target names no host, as one to a proxy does",
+        )),
+        (ProxyMode::Transparent(_) | ProxyMode::Inspected(_), _) if request.method == Method::CONNECT => {
+            Err(malformed_request("CONNECT is for the proxy"))
         }
-        (Front::Straight(to) | Front::Inside(to), None) => Ok(to.clone()),
-        (Front::Straight(to), Some(authority)) if scheme == Some("http") => {
+        (ProxyMode::Transparent(to) | ProxyMode::Inspected(to), None) => Ok(to.clone()),
+        (ProxyMode::Transparent(to), Some(authority)) if scheme == Some("http") => {
             agreed(to, authority, read(authority, Some(80))?)
         }
-        (Front::Inside(to), Some(authority)) if scheme == Some("https") => {
+        (ProxyMode::Inspected(to), Some(authority)) if scheme == Some("https") => {
             agreed(to, authority, read(authority, Some(443))?)
         }
-        (Front::Straight(to) | Front::Inside(to), Some(authority)) => Err(mismatch(to, authority)),
+        (ProxyMode::Transparent(to) | ProxyMode::Inspected(to), Some(authority)) => {
+            Err(mismatch(to, authority))
+        }
     }
 }
 
@@ -128,7 +126,7 @@ fn host(request: &Parts, to: &Destination) -> Result<(), Refusal> {
         // There the target has it.
         (None, _) if request.version == Version::HTTP_2 && request.uri.authority().is_some() => return Ok(()),
         (Some(host), None) => host.as_bytes(),
-        _ => return Err(misshapen("it does not have exactly one Host")),
+        _ => return Err(malformed_request("it does not have exactly one Host")),
     };
     let written = std::str::from_utf8(text)
         .ok()
@@ -136,8 +134,8 @@ fn host(request: &Parts, to: &Destination) -> Result<(), Refusal> {
     match written {
         Some(Ok(host)) if host == *to => Ok(()),
         Some(Ok(_)) => Err(mismatch(to, &shown(text))),
-        Some(Err(error)) => Err(misshapen(&format!("its Host `{}` {error}", shown(text)))),
-        None => Err(misshapen(&format!("its Host is `{}`", shown(text)))),
+        Some(Err(error)) => Err(malformed_request(&format!("its Host `{}` {error}", shown(text)))),
+        None => Err(malformed_request(&format!("its Host is `{}`", shown(text)))),
     }
 }
 
@@ -155,10 +153,10 @@ fn means(request: &Parts) -> Means {
     }
 }
 
-/// Makes of a request from the sandbox the one that is sent: to that host, that path, and nothing of the old connection.
-/// `own_port` is the one that its scheme has where none is written.
+/// Makes of a request from the sandbox the one that is sent: to that host, that path, and nothing of the old
+/// connection. `own_port` is the one that its scheme has where none is written.
 pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted, own_port: u16) -> Result<(), Refusal> {
-    let no_header = |_| misshapen("its host cannot be written into a header");
+    let no_header = |_| malformed_request("its host cannot be written into a header");
     let chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
     strip(&mut request.headers);
     // The library answers it by itself as soon as the body is asked for.
@@ -177,7 +175,7 @@ pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted, own_port: u16) -> Re
     request.uri = wanted
         .target
         .parse::<Uri>()
-        .map_err(|_| misshapen("its target cannot be written again"))?;
+        .map_err(|_| malformed_request("its target cannot be written again"))?;
     Ok(())
 }
 
@@ -198,7 +196,7 @@ pub(crate) fn rewrite_for_http2(request: &mut Parts, wanted: &Wanted) -> Result<
         .authority(wanted.to.authority(443))
         .path_and_query(wanted.target.as_str())
         .build()
-        .map_err(|_| misshapen("its target cannot be written again"))?;
+        .map_err(|_| malformed_request("its target cannot be written again"))?;
     Ok(())
 }
 
@@ -210,12 +208,45 @@ pub(crate) fn ask_for_websocket(headers: &mut HeaderMap) {
 
 /// Takes away what belongs to the connection a message came over.
 pub(crate) fn strip(headers: &mut HeaderMap) {
+    strip_named(headers);
+    for name in &OF_THE_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// Takes away what `Connection` names, and that itself: what is written into the message after this stays there.
+pub(crate) fn strip_named(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = named_by_connection(headers)
         .filter(|name| !OF_THE_MESSAGE.contains(name))
         .collect();
-    for name in named.iter().chain(&OF_THE_CONNECTION) {
+    for name in named.iter().chain([&header::CONNECTION]) {
         headers.remove(name);
     }
+}
+
+/// Headers by which some servers take another method or path than those of the request line.
+const OVERRIDES: [HeaderName; 5] = [
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-method-override"),
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-rewrite-url"),
+];
+
+/// Refuses a request that may mean another method or path than it says, where rules are about those.
+pub(crate) fn refuse_overrides(to: &Destination, headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(name) = OVERRIDES.into_iter().find(|name| headers.contains_key(name)) else {
+        return Ok(());
+    };
+    let what = format!("{to}: its rules name methods or paths, and {name} may name another");
+    let hint = format!("Send the method and the path that are meant, without {name}.");
+    Err(Refusal::of(RefusalRule::Request, to, what, &hint))
+}
+
+/// Whether an answer's body is as it seems once its chunks are joined.
+pub(crate) fn is_plainly_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
 }
 
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
@@ -225,7 +256,7 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> 
 }
 
 /// A request that is no proper one.
-pub(crate) fn misshapen(why: &str) -> Refusal {
+pub(crate) fn malformed_request(why: &str) -> Refusal {
     Refusal::plain(RefusalRule::Http, format!("a request was refused: {why}"), "")
 }
 
@@ -247,8 +278,8 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    fn straight() -> Front {
-        Front::Straight(Destination::read("api.test:80", None).expect("a destination"))
+    fn transparent() -> ProxyMode {
+        ProxyMode::Transparent(Destination::read("api.test:80", None).expect("a destination"))
     }
 
     fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
@@ -261,8 +292,8 @@ mod tests {
 
     #[test]
     fn everything_that_says_who_is_meant_has_to_agree() {
-        let rule = |front: &Front, method: &str, target: &str, headers: &[(&str, &str)]| {
-            read(front, &parts(method, target, headers))
+        let rule = |mode: &ProxyMode, method: &str, target: &str, headers: &[(&str, &str)]| {
+            read(mode, &parts(method, target, headers))
                 .err()
                 .map(|refusal| refusal.rule)
         };
@@ -297,7 +328,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                rule(&straight(), method, target, headers),
+                rule(&transparent(), method, target, headers),
                 expect,
                 "{method} {target} {headers:?}"
             );
@@ -307,7 +338,8 @@ mod tests {
     #[test]
     fn a_proxy_is_told_the_host_in_the_target() {
         let read = |method: &str, target: &str, host: &str| {
-            read(&Front::Proxy, &parts(method, target, &[("host", host)])).map(|wanted| wanted.to.to_string())
+            read(&ProxyMode::Explicit, &parts(method, target, &[("host", host)]))
+                .map(|wanted| wanted.to.to_string())
         };
         assert_eq!(
             read("GET", "http://api.test/a", "api.test"),
@@ -354,7 +386,7 @@ mod tests {
                 ("accept", "*/*"),
             ],
         );
-        let wanted = read(&straight(), &request).expect("well");
+        let wanted = read(&transparent(), &request).expect("well");
         rewrite(&mut request, &wanted, 80).expect("written");
         let mut kept: Vec<&str> = request.headers.keys().map(HeaderName::as_str).collect();
         kept.sort_unstable();
@@ -364,10 +396,41 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_names_another_method_or_path_is_refused() {
+        let to = Destination::read("api.test:80", None).expect("a destination");
+        for name in [
+            "X-HTTP-Method-Override",
+            "x-method-override",
+            "X-Original-URL",
+            "X-Rewrite-URL",
+        ] {
+            let request = parts("GET", "/v1", &[("host", "api.test"), (name, "DELETE")]);
+            let refusal = refuse_overrides(&to, &request.headers).expect_err(name);
+            assert_eq!(refusal.rule, RefusalRule::Request);
+        }
+        let plain = parts("GET", "/v1", &[("host", "api.test"), ("x-original-host", "a")]);
+        assert_eq!(refuse_overrides(&to, &plain.headers), Ok(()));
+    }
+
+    #[test]
+    fn an_answer_that_is_packed_on_its_way_is_noticed() {
+        for (coding, expect) in [
+            ("chunked", true),
+            ("Chunked", true),
+            ("gzip, chunked", false),
+            ("gzip", false),
+        ] {
+            let answer = parts("GET", "/", &[("transfer-encoding", coding)]);
+            assert_eq!(is_plainly_coded(&answer.headers), expect, "{coding}");
+        }
+        assert!(is_plainly_coded(&HeaderMap::new()));
+    }
+
+    #[test]
     fn a_websocket_is_asked_for_in_one_way_only() {
         let means = |method: &str, headers: &[(&str, &str)]| {
             let headers = [&[("host", "api.test")], headers].concat();
-            read(&straight(), &parts(method, "/", &headers))
+            read(&transparent(), &parts(method, "/", &headers))
                 .expect("well")
                 .means
         };

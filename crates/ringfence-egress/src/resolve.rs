@@ -1,5 +1,5 @@
-//! Names into addresses, outside. Only names that a rule allows come here, whole and without any search list: what is
-//! asked for is what was allowed.
+//! Resolves names outside the sandbox. Only names that a rule allows come here, whole and without a search list: the
+//! name that is looked up is the name that was allowed.
 
 use crate::HostName;
 use hickory_resolver::{
@@ -21,26 +21,18 @@ const KEPT_MAX: Duration = Duration::from_secs(300);
 /// Answers that are kept at once.
 const KEPT_ANSWERS_MAX: u64 = 1024;
 
-/// Where the host says whom it asks, and what it need not ask.
 const OF_THE_HOST: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
-/// How often it is looked whether the host has changed its mind: a laptop finds itself in another network.
+/// How often the host's configuration is checked for changes: a laptop moves to another network.
 const LOOKED_EVERY: Duration = Duration::from_secs(5);
 
-/// Who is asked.
 pub(crate) struct Resolver {
-    whom: Whom,
-    now: Mutex<Now>,
+    /// By the operator; empty: those of the host.
+    named: Vec<SocketAddr>,
+    /// `None` before the first lookup.
+    now: Mutex<Option<Now>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whom {
-    /// Whom the host asks.
-    Host,
-    /// Whom the operator named.
-    Named,
-}
-
-/// Who is asked until the host says otherwise.
+/// The resolvers that are in use until the host's configuration changes.
 struct Now {
     inner: TokioResolver,
     files: Files,
@@ -55,30 +47,38 @@ type Files = [Option<SystemTime>; 2];
 pub(crate) enum ResolveError {
     /// There is no such name, or it has no address.
     NotFound,
-    /// Nobody answered, or not well.
+    /// No answer, or a malformed one.
     Failed(String),
+    /// The host's configuration of its resolver cannot be read, or names no server.
+    NoResolver(String),
 }
 
 impl Resolver {
-    /// The given ones over UDP and TCP, or none: whom the host asks.
-    pub(crate) fn new(resolvers: &[SocketAddr]) -> Result<Self, String> {
-        let (whom, inner) = if resolvers.is_empty() {
-            (Whom::Host, of_the_host()?)
-        } else {
-            (Whom::Named, named(resolvers)?)
-        };
-        let now = Mutex::new(Now {
-            inner,
-            files: files(),
-            looked: Instant::now(),
-        });
-        Ok(Self { whom, now })
+    /// The given ones over UDP and TCP; without any, those of the host.
+    pub(crate) fn new(named: Vec<SocketAddr>) -> Self {
+        Self {
+            named,
+            now: Mutex::new(None),
+        }
     }
 
-    /// Who is asked now. What it has kept of answers is shared by all who ask it.
-    fn now(&self) -> TokioResolver {
+    /// The resolver in use now, with its cache.
+    fn now(&self) -> Result<TokioResolver, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.whom == Whom::Host && now.looked.elapsed() >= LOOKED_EVERY {
+        let Some(now) = &mut *now else {
+            let inner = if self.named.is_empty() {
+                of_the_host()?
+            } else {
+                named(&self.named)?
+            };
+            *now = Some(Now {
+                inner: inner.clone(),
+                files: files(),
+                looked: Instant::now(),
+            });
+            return Ok(inner);
+        };
+        if self.named.is_empty() && now.looked.elapsed() >= LOOKED_EVERY {
             now.looked = Instant::now();
             let files = files();
             if files != now.files {
@@ -88,13 +88,14 @@ impl Resolver {
                 }
             }
         }
-        now.inner.clone()
+        Ok(now.inner.clone())
     }
 
     /// All addresses of a name, those of IPv4 first.
     pub(crate) async fn addresses(&self, name: &HostName) -> Result<Vec<IpAddr>, ResolveError> {
         // With the dot at its end the name is whole; nothing is appended to it.
-        match self.now().lookup_ip(format!("{name}.")).await {
+        let resolver = self.now().map_err(ResolveError::NoResolver)?;
+        match resolver.lookup_ip(format!("{name}.")).await {
             Ok(found) => Ok(found.iter().take(ADDRESSES_MAX).collect()),
             Err(error) if is_absent(&error) => Err(ResolveError::NotFound),
             Err(error) => Err(ResolveError::Failed(error.to_string())),

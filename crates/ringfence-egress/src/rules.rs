@@ -1,9 +1,9 @@
-//! All rules of a sandbox, asked together: whether a name may be known, a connection opened, a request passed on. Each
-//! refusal says which part of the question no rule covers, so that the answer to it can be the smallest one.
+//! All rules of a sandbox together: whether a name may be known, a connection opened, a request forwarded. Each refusal
+//! names the part that no rule covers, so that the smallest change can be suggested.
 
 use crate::{
     name::HostName,
-    rule::{Rule, RuleError},
+    rule::{DEFAULT_PORTS, Rule, RuleError},
 };
 use ipnet::IpNet;
 use std::{collections::BTreeSet, fmt, net::IpAddr};
@@ -229,17 +229,21 @@ impl Why {
         }
     }
 
-    /// What would allow it, for who asked and for whoever decides.
+    /// What would allow it.
     pub fn hint(&self, name: impl fmt::Display, port: u16) -> String {
-        const WHERE: &str = "to `allowed_domains`, or have the operator add it to `egress.allow`.";
+        let host = if DEFAULT_PORTS.contains(&port) {
+            name.to_string()
+        } else {
+            format!("{name}:{port}")
+        };
         match self {
-            Self::Name | Self::Port { .. } => format!("Add `{name}:{port}` {WHERE}"),
-            Self::Method { .. } => {
-                format!("Add a rule that begins with the method, as `GET {name}:{port}` does, {WHERE}")
-            }
-            Self::Path { .. } => {
-                format!("Add a rule that ends with the path, as `{name}:{port}/path` does, {WHERE}")
-            }
+            Self::Name | Self::Port { .. } => format!("Call `request_egress {{domain: \"{host}\"}}`."),
+            Self::Method { .. } => format!(
+                "Have the operator add a rule with the method to `egress.allow`, as `GET {name}:{port}`."
+            ),
+            Self::Path { .. } => format!(
+                "Have the operator add a rule with the path to `egress.allow`, as `{name}:{port}/path`."
+            ),
             Self::Address => format!(
                 "`{name}` leads to an address that is not public: have the operator add that address or its network \
                  with port {port}, as in `10.0.0.0/8:{port}`, to `egress.allow`."
@@ -395,14 +399,14 @@ mod tests {
         check(
             Why::Name,
             "no rule allows the name",
-            "Add `a.example:8443` to `allowed_domains`, or",
+            "Call `request_egress {domain: \"a.example:8443\"}`.",
         );
         check(
             Why::Port {
                 allowed: vec![80, 443],
             },
             "no rule allows the port; allowed: 80, 443",
-            "Add `a.example:8443` to",
+            "{domain: \"a.example:8443\"}",
         );
         let words = |word: &str| vec![word.to_owned()];
         check(

@@ -1,10 +1,10 @@
-//! Bytes both ways, as they are, until both ends have said all they have to say. One end that has finished is passed on as
-//! just that, so that the other can still answer.
+//! Forwards bytes both ways until both ends have finished. The end of one direction is forwarded as just that, so that
+//! the other end can still answer.
 
 use crate::{
-    border::{Upstream, Way},
-    carried::Carried,
-    course::Course,
+    connection::Connection,
+    sandbox::Way,
+    upstream::{Upstream, UpstreamMeter},
 };
 use std::io;
 use tokio::{
@@ -12,13 +12,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A connection that says little needs little; one that fills this gets the large one. Larger still is faster on a loopback, and
-/// not worth what a namespace full of connections could then make this process hold.
+/// A connection that says little needs little; one that fills this gets the large one. Larger still is faster on a
+/// loopback, and not worth what a namespace full of connections could then make this process hold.
 const BUFFER_BYTES_FIRST: usize = 8 * 1024;
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
 
-/// The two sockets of a tunnel. Unless it is said that the talk ended well, dropping them resets both connections, so that
-/// neither end takes what it has for all there was.
+/// The two sockets of a tunnel. Unless it is said that the talk ended well, dropping them resets both connections, so
+/// that neither end takes what it has for all there was.
 pub(crate) struct Ends {
     pub(crate) client: TcpStream,
     pub(crate) upstream: Upstream,
@@ -63,17 +63,24 @@ pub(crate) fn reset(stream: &TcpStream) {
 }
 
 /// Passes on what both ends have said already, and then all that they say.
-pub(crate) async fn join(course: &Course, ends: &mut Ends, said: Said<'_>) -> io::Result<()> {
-    let carried = &*ends.upstream.carried;
+pub(crate) async fn join(connection: &Connection, ends: &mut Ends, said: Said<'_>) -> io::Result<()> {
+    let meter = &*ends.upstream.meter;
     let (mut client_says, mut client_hears) = ends.client.split();
     let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
     let out = async {
-        pass(said.by_client, &mut upstream_hears, carried, Way::Out).await?;
-        pump(&mut client_says, &mut upstream_hears, course, carried, Way::Out).await
+        pass(said.by_client, &mut upstream_hears, meter, Way::Out).await?;
+        pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out).await
     };
     let back = async {
-        pass(said.by_upstream, &mut client_hears, carried, Way::Back).await?;
-        pump(&mut upstream_says, &mut client_hears, course, carried, Way::Back).await
+        pass(said.by_upstream, &mut client_hears, meter, Way::Back).await?;
+        pump(
+            &mut upstream_says,
+            &mut client_hears,
+            connection,
+            meter,
+            Way::Back,
+        )
+        .await
     };
     tokio::try_join!(out, back)?;
     ends.ended_well();
@@ -91,13 +98,13 @@ pub(crate) struct Said<'a> {
 pub(crate) async fn pass(
     bytes: &[u8],
     to: &mut (impl AsyncWrite + Unpin),
-    carried: &Carried,
+    meter: &UpstreamMeter,
     way: Way,
 ) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    carried.bytes(way, bytes.len())?;
+    meter.bytes(way, bytes.len())?;
     to.write_all(bytes).await
 }
 
@@ -105,8 +112,8 @@ pub(crate) async fn pass(
 pub(crate) async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    course: &Course,
-    carried: &Carried,
+    connection: &Connection,
+    meter: &UpstreamMeter,
     way: Way,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES_FIRST];
@@ -115,10 +122,10 @@ pub(crate) async fn pump(
         if bytes == 0 {
             return to.shutdown().await;
         }
-        course.moved();
-        carried.bytes(way, bytes)?;
+        connection.moved();
+        meter.bytes(way, bytes)?;
         to.write_all(&buffer[..bytes]).await?;
-        course.moved();
+        connection.moved();
         if bytes == buffer.len() && bytes < BUFFER_BYTES_MAX {
             buffer.resize(BUFFER_BYTES_MAX, 0);
         }

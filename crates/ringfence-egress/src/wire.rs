@@ -1,11 +1,11 @@
-//! The two sockets of a connection that is read, as the HTTP library sees them. The sandbox's side lets through only what
-//! has the one shape that everybody reads alike; the other side counts.
+//! The two sockets of an inspected connection, as the HTTP library sees them. The sandbox's side lets through only what
+//! has strict framing; the outside's counts bytes.
 
 use crate::{
-    border::Way,
-    carried::Carried,
-    course::Course,
-    shape::{Misshape, Shape},
+    connection::Connection,
+    framing::{FramingError, HttpFraming},
+    sandbox::Way,
+    upstream::UpstreamMeter,
 };
 use std::{
     io,
@@ -18,20 +18,18 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What a misshapen byte becomes: no grammar of HTTP has it anywhere, and with the empty line a head that was open is
-/// complete. So the library refuses it in its place, after the answers to what came before.
+/// What replaces a byte with wrong framing: no grammar of HTTP has it anywhere, and with the empty line a head that was
+/// open is complete. So the library refuses it in its place, after the answers to what came before.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
 /// A connection from the sandbox, with what was read of it before.
 pub(crate) struct Client {
-    /// Itself.
     pub(crate) stream: TcpStream,
     /// Read already, and to be read first.
     pub(crate) read: Vec<u8>,
 }
 
 impl Client {
-    /// Of which nothing was read yet.
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -44,15 +42,15 @@ impl Client {
 pub(crate) struct Strict<S> {
     stream: S,
     before: Vec<u8>,
-    course: Arc<Course>,
+    connection: Arc<Connection>,
     gate: Gate,
     /// What is left to be given of [`POISON`], once something was wrong.
     poison: Option<&'static [u8]>,
 }
 
-/// What is known of the requests' shape, for whoever answers them.
+/// What is known of the framing of requests, for the code that answers them.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<Mutex<(Shape, Option<Misshape>)>>);
+pub(crate) struct Gate(Arc<Mutex<(HttpFraming, Option<FramingError>)>>);
 
 impl Gate {
     /// From here on it is not HTTP.
@@ -61,7 +59,7 @@ impl Gate {
     }
 
     /// What was wrong, if anything was.
-    pub(crate) fn misshape(&self) -> Option<Misshape> {
+    pub(crate) fn framing_error(&self) -> Option<FramingError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
@@ -78,11 +76,11 @@ impl Gate {
     /// How many of these bytes are well; fewer than all: the next is wrong.
     fn read(&self, bytes: &[u8]) -> usize {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (shape, misshape) = &mut *state;
+        let (shape, framing_error) = &mut *state;
         match shape.read(bytes) {
             Ok(()) => bytes.len(),
             Err((at, wrong)) => {
-                *misshape = Some(wrong);
+                *framing_error = Some(wrong);
                 at
             }
         }
@@ -91,14 +89,19 @@ impl Gate {
 
 impl<S> Strict<S> {
     /// Over `stream`, of which `before` was read before.
-    pub(crate) fn new(stream: S, before: Vec<u8>, course: Arc<Course>, gate: Gate) -> Self {
+    pub(crate) fn new(stream: S, before: Vec<u8>, connection: Arc<Connection>, gate: Gate) -> Self {
         Self {
             stream,
             before,
-            course,
+            connection,
             gate,
             poison: None,
         }
+    }
+
+    fn wrote(&self, _bytes: usize) -> io::Result<()> {
+        self.connection.moved();
+        Ok(())
     }
 
     /// The socket, and what was never read of what came before it.
@@ -141,55 +144,64 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
             let left = give(&this.before, buffer).len();
             this.before.drain(..this.before.len() - left);
         }
-        this.course.moved();
+        this.connection.moved();
         this.look(buffer, begin);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
-        this.course.moved();
-        Poll::Ready(Ok(written))
-    }
+/// Writes go through to the stream; `wrote` hears how many bytes it has taken.
+macro_rules! write_through {
+    ($name:ident $(<$stream:ident>)?) => {
+        impl $(<$stream: AsyncWrite + Unpin>)? AsyncWrite for $name $(<$stream>)? {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                let this = self.get_mut();
+                let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
+                Poll::Ready(this.wrote(written).map(|()| written))
+            }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
-        this.course.moved();
-        Poll::Ready(Ok(written))
-    }
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                let this = self.get_mut();
+                let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
+                Poll::Ready(this.wrote(written).map(|()| written))
+            }
 
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+            }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+            }
+        }
+    };
 }
+write_through!(Strict<S>);
+write_through!(Metered);
 
 /// The outside's end of requests: every byte is counted, whichever part of a message it is.
 pub(crate) struct Metered {
     pub(crate) stream: TcpStream,
-    pub(crate) carried: Arc<Carried>,
-    pub(crate) course: Arc<Course>,
+    pub(crate) meter: Arc<UpstreamMeter>,
+    pub(crate) connection: Arc<Connection>,
 }
 
 impl Metered {
+    fn wrote(&self, bytes: usize) -> io::Result<()> {
+        self.count(Way::Out, bytes)
+    }
+
     fn count(&self, way: Way, bytes: usize) -> io::Result<()> {
-        self.course.moved();
-        self.carried.bytes(way, bytes)
+        self.connection.moved();
+        self.meter.bytes(way, bytes)
     }
 }
 
@@ -203,37 +215,5 @@ impl AsyncRead for Metered {
         let begin = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         Poll::Ready(this.count(Way::Back, buffer.filled().len() - begin))
-    }
-}
-
-impl AsyncWrite for Metered {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
-        this.count(Way::Out, written)?;
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
-        this.count(Way::Out, written)?;
-        Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }

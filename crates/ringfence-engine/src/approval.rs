@@ -1,24 +1,21 @@
-//! Asking a person. What a program or a model may not have by itself is asked for here, shown exactly as it is, and decided
-//! through a channel that neither of them has: the client's own dialogue, the operator's command, the callback of the program
-//! that embeds us. Everything that is not a yes in time is a no.
+//! Asking a person. What a program or a model may not have by itself is asked for here, shown exactly as it is, and
+//! decided through a channel that neither of them has: the client's own dialogue, the operator's command, the callback
+//! of the program that embeds us. Everything that is not a yes in time is a no.
 
-mod desk;
-mod door;
 mod notes;
+mod queue;
 mod rules;
 mod shown;
 mod state;
 #[cfg(test)]
 mod tests;
-mod waiting;
 mod words;
 
-pub(crate) use desk::Approvals;
-pub use door::{EgressWish, egress_rule};
-pub use waiting::{ApprovalWatch, Waiting};
+pub(crate) use queue::Approvals;
+pub use queue::{ApprovalWatch, Waiting};
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeWish, Verdict};
 
-use crate::engine::Caller;
+use crate::{caller::Caller, settings::ApprovalSettings};
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use rules::ApprovedRules;
@@ -26,15 +23,6 @@ use std::{sync::Arc, time::Duration};
 
 /// The longest reason, in characters. One that is longer is refused: what is shown is complete.
 pub const REASON_CHARS_MAX: usize = 500;
-
-/// How long a request waits, and how long an approval may last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApprovalSettings {
-    /// Then it is denied.
-    pub timeout: Duration,
-    /// The longest approval for a whole namespace.
-    pub namespace_max: Duration,
-}
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

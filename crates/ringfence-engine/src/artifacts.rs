@@ -3,15 +3,14 @@
 //! signed, and lies in the store by its content.
 
 use crate::{
-    backend::Doors,
-    engine::House,
-    events::{EventKind, now_ms},
+    backend::SandboxDirs,
+    events::{Bus, EventKind, now_ms},
 };
 use base64::Engine as _;
-use ringfence_jail::Outlet;
+use ringfence_jail::ExportDirectory;
 use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp, Walk};
 use ringfence_redact::{Found, Redactor, Stream};
-use ringfence_store::artifacts::{Content, Incoming, Item, NAME_BYTES_MAX, Published};
+use ringfence_store::artifacts::{ArtifactStore, Content, Incoming, Item, NAME_BYTES_MAX, Published};
 use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
 use sha2::{Digest, Sha256};
 use std::{
@@ -36,6 +35,8 @@ const REFUSED_MAX: usize = 20;
 const WHAT_CHARS_MAX: usize = 1024;
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const INLINE_TOTAL_MAX: u64 = 1 << 20;
+/// What the drivers call figures that are still open at a program's end.
+const FIGURES: &str = "output/figure-";
 const READ_BYTES: usize = 64 << 10;
 
 const BOUNDS: Bounds = Bounds {
@@ -90,7 +91,7 @@ impl Before {
     }
 
     /// The files that a session has now.
-    pub(crate) fn look_behind(doors: &Doors) -> Self {
+    pub(crate) fn look_behind(doors: &SandboxDirs) -> Self {
         Self {
             changes: Seen::of(doors.changes.as_fd()),
             output: Seen::of(doors.output.as_fd()),
@@ -117,24 +118,27 @@ pub(crate) struct Staged {
     pub(crate) security_events: Vec<Denial>,
     /// Secrets that were taken out.
     pub(crate) found: u64,
+    /// Figures that the program has saved itself, and as what.
+    pub(crate) saved: BTreeMap<String, String>,
 }
 
 /// Where artifacts go, and what they lose on the way.
-pub(crate) struct Shelf {
-    pub(crate) house: Arc<House>,
+pub(crate) struct StageOptions {
+    pub(crate) store: Arc<ArtifactStore>,
+    pub(crate) bus: Bus,
     pub(crate) namespace: Namespace,
     pub(crate) execution_id: String,
     pub(crate) redactor: Redactor,
     pub(crate) total_max: u64,
     /// The operator wants copies here.
-    pub(crate) copy_to: Option<Outlet>,
+    pub(crate) copy_to: Option<ExportDirectory>,
     /// What is left in the workspace.
-    pub(crate) workspace: Kept,
+    pub(crate) workspace: FilesKept,
 }
 
 /// Where a file goes that a program has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum FilesKept {
     /// Into the store.
     InStore,
     /// Nowhere: it lies in a directory that the operator shared for writing, and stays there.
@@ -142,14 +146,14 @@ pub(crate) enum Kept {
 }
 
 /// Are there no files at all.
-pub(crate) fn has_nothing(doors: &Doors) -> bool {
+pub(crate) fn has_nothing(doors: &SandboxDirs) -> bool {
     [&doors.changes, &doors.output]
         .into_iter()
         .all(|directory| harvest::is_empty(directory.as_fd()))
 }
 
 /// Collects what is new or changed, and gives what there is by now. Blocking: reads every artifact once.
-pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> (Staged, Before) {
+pub(crate) fn stage(doors: &SandboxDirs, before: &Before, shelf: StageOptions) -> (Staged, Before) {
     let mut staging = Staging {
         staged: Staged::default(),
         kept: Vec::new(),
@@ -171,7 +175,7 @@ pub(crate) fn stage(doors: &Doors, before: &Before, shelf: Shelf) -> (Staged, Be
     let output = staging.add(&Source {
         directory: doors.output.as_fd(),
         prefix: "output/",
-        kept: Kept::InStore,
+        kept: FilesKept::InStore,
         seen: &before.output,
         inputs: &BTreeMap::new(),
     });
@@ -188,7 +192,7 @@ struct Source<'a> {
     directory: BorrowedFd<'a>,
     /// Of their names.
     prefix: &'static str,
-    kept: Kept,
+    kept: FilesKept,
     seen: &'a Seen,
     inputs: &'a BTreeMap<PathBuf, [u8; 32]>,
 }
@@ -203,11 +207,11 @@ struct Staging {
     refused: usize,
     total: u64,
     inline: u64,
-    shelf: Shelf,
+    shelf: StageOptions,
 }
 
 /// One file on its way.
-struct Passage {
+struct ArtifactWriter {
     redaction: Option<Stream>,
     clean: Vec<u8>,
     /// Of what the program wrote, where there was an input of that name.
@@ -221,7 +225,7 @@ struct Passage {
     trouble: Vec<(&'static str, String)>,
 }
 
-impl Passage {
+impl ArtifactWriter {
     fn push(&mut self, bytes: &[u8]) {
         if let Some(raw) = &mut self.raw {
             raw.update(bytes);
@@ -323,6 +327,10 @@ impl Staging {
         }
         match self.read(source, found, &name) {
             Ok(Some((artifact, content))) => {
+                if let Some(saved) = self.saved(&artifact) {
+                    self.staged.saved.insert(name, saved);
+                    return;
+                }
                 self.total += artifact.size_bytes;
                 if let Some(content) = content {
                     self.kept.push((self.staged.artifacts.len(), content));
@@ -338,8 +346,15 @@ impl Staging {
         }
     }
 
-    /// The name as it may be seen. Of two that are the same then (a secret taken out of both, or bytes that are no text),
-    /// the second gets a number.
+    /// What the program has called the same picture, where this one is an open figure that was drawn for it.
+    fn saved(&self, artifact: &Artifact) -> Option<String> {
+        let mut others = self.staged.artifacts.iter();
+        let same = others.find(|other| other.sha256 == artifact.sha256)?;
+        artifact.name.starts_with(FIGURES).then(|| same.name.clone())
+    }
+
+    /// The name as it may be seen. Of two that are the same then (a secret taken out of both, or bytes that are no
+    /// text), the second gets a number.
     fn name(&mut self, name: &str) -> String {
         const NUMBERED: usize = 2000;
         let clean = self.shelf.redactor.text(name);
@@ -373,7 +388,7 @@ impl Staging {
             // Its parts lie at places that other parts name.
             self.shelf.redactor.filled()
         };
-        let mut passage = self.passage(source, name, &redactor);
+        let mut passage = self.writer(source, name, &redactor);
         passage.raw = input.is_some().then(Sha256::new);
         while count > 0 {
             passage.push(&buffer[..count]);
@@ -409,11 +424,11 @@ impl Staging {
         Ok(Some((artifact, content)))
     }
 
-    fn passage(&mut self, source: &Source<'_>, name: &str, redactor: &Redactor) -> Passage {
+    fn writer(&mut self, source: &Source<'_>, name: &str, redactor: &Redactor) -> ArtifactWriter {
         let shelf = &self.shelf;
-        let keep = source.kept == Kept::InStore;
+        let keep = source.kept == FilesKept::InStore;
         let redaction = (!redactor.is_idle()).then(|| redactor.stream());
-        let incoming = keep.then(|| shelf.house.artifacts.receive()).transpose();
+        let incoming = keep.then(|| shelf.store.receive()).transpose();
         let copy = shelf
             .copy_to
             .as_ref()
@@ -427,7 +442,7 @@ impl Staging {
             self.not_kept("artifacts.copy", name, &error.to_string());
             None
         });
-        Passage {
+        ArtifactWriter {
             redaction,
             clean: Vec::new(),
             raw: None,
@@ -497,7 +512,7 @@ impl Staging {
             namespace: shelf.namespace.clone(),
             time_unix_ms: now_ms(),
         };
-        match shelf.house.artifacts.publish(published, items) {
+        match shelf.store.publish(published, items) {
             Ok(manifest) => {
                 for (at, signed) in places.into_iter().zip(manifest.artifacts) {
                     let artifact = &mut self.staged.artifacts[at];
@@ -511,7 +526,6 @@ impl Staging {
                         size_bytes: artifact.size_bytes,
                     };
                     shelf
-                        .house
                         .bus
                         .tell(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
                 }
@@ -573,8 +587,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where a kept artifact can be read (RFC 3986, each byte that is not unreserved in percent signs; `/` stays). A namespace
-/// that is not the default one is named.
+/// Where a kept artifact can be read (RFC 3986, each byte that is not unreserved in percent signs; `/` stays). A
+/// namespace that is not the default one is named.
 pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> String {
     let mut uri = format!("sandbox://artifacts/{execution_id}/");
     for byte in name.bytes() {
@@ -593,7 +607,7 @@ pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> St
 
 /// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces
 /// nothing, and is not hidden: what lies in `.git` or `.bashrc` is run by people's tools.
-pub fn create_below(outlet: &Outlet, name: &str) -> io::Result<File> {
+pub fn create_below(outlet: &ExportDirectory, name: &str) -> io::Result<File> {
     let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
     if plain.as_str().split('/').any(|part| part.starts_with('.')) {
         return Err(io::Error::new(
@@ -605,8 +619,8 @@ pub fn create_below(outlet: &Outlet, name: &str) -> io::Result<File> {
 }
 
 /// Opens the directory for copies, and sees that it can be written, before anything runs.
-pub(crate) fn prepare_copies(directory: &Path) -> io::Result<Outlet> {
-    let outlet = Outlet::open(directory)?;
+pub(crate) fn prepare_copies(directory: &Path) -> io::Result<ExportDirectory> {
+    let outlet = ExportDirectory::open(directory)?;
     let probe = PathBuf::from(format!(".ringfence-{}", std::process::id()));
     drop(outlet.create(&probe)?);
     outlet.remove(&probe)?;

@@ -2,13 +2,15 @@
 //! [`Running`] kills the tree.
 
 use crate::{
-    engine::{OutputStream, Stdin},
-    streams::{Attached, Kept, Outlet, REPORT_BYTES_MAX, Wires, collect, drain, feed},
+    caller::{OutputStream, Stdin},
+    streams::{Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, collect, drain, feed},
 };
+use prometheus_client::metrics::counter::Counter;
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Plan, PlanError, WayOutSockets,
+    Claim, ClaimSpec, EgressSockets, Host, JailSpec, Plan, PlanError, Refused,
     cgroup::Parent,
     client::{self, Helper},
+    doctor::{self, Advice},
     plan,
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
@@ -21,19 +23,26 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 use tokio::{
     io::Interest,
     net::{UnixStream, unix::pipe},
     sync::watch,
     task::JoinHandle,
+    time::timeout,
 };
 
 /// After the death of a helper: how often it is looked what it has left, and how long in between.
 const SWEEPS: u32 = 50;
 /// A supervisor may be dying when it is looked at first.
 const SWEEPS_LEAST: u32 = 10;
-const SWEEP_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const SWEEP_PAUSE: Duration = Duration::from_millis(200);
+/// How long a supervisor may be silent: walls take up to twenty seconds, the imports of a template sixty, the end of a
+/// tree five.
+const SILENCE_MAX: Duration = Duration::from_secs(100);
+/// Of a sandbox that has not ended.
+const STUCK_STREAMS: Duration = Duration::from_secs(1);
 
 /// The native backend: the helper process and what is known of the host.
 pub(crate) struct Native {
@@ -42,6 +51,8 @@ pub(crate) struct Native {
     /// None: it has been shut down.
     helper: Mutex<Option<Helper>>,
     pub(crate) host: Host,
+    /// Sandboxes that have not ended though they were killed.
+    pub(crate) stuck: Counter,
 }
 
 impl Native {
@@ -49,21 +60,22 @@ impl Native {
     pub(crate) fn start(binary: PathBuf, cgroups: Parent, state_dir: PathBuf) -> io::Result<Self> {
         let helper = Helper::start(&binary)?;
         Ok(Self {
+            host: Host::inspect(cgroups, Refused::ask(&binary)),
             binary,
             state_dir,
             helper: Mutex::new(Some(helper)),
-            host: Host::inspect(cgroups),
+            stuck: Counter::default(),
         })
     }
 
     /// The plan that a spec becomes on this host.
     pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {
         plan::build(spec, &self.host).map_err(|error| match &error {
-            PlanError::MissingLayer { .. } => RequestError::new(
-                ErrorCode::BelowFloor,
-                format!("{error}."),
-                "Run `ringfence doctor`; it names the smallest change.",
-            ),
+            PlanError::MissingLayer { layer } => {
+                let refusal = self.host.landlock_version().err();
+                let error = refusal.unwrap_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
+                refused(&Failure::new(*layer, &error))
+            }
             PlanError::TreeTooBroad { .. } => RequestError::new(
                 ErrorCode::RuntimeUnavailable,
                 format!("{error}."),
@@ -82,12 +94,12 @@ impl Native {
         &self,
         plan: Arc<Plan>,
         template: Option<Arc<Template>>,
-    ) -> Result<Place, RequestError> {
+    ) -> Result<Sandbox, RequestError> {
         let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
-        Ok(Place {
+        Ok(Sandbox {
             plan,
-            events: Events::new(ends.events).map_err(connect)?,
+            events: Events::new(ends.events, self.stuck.clone()).map_err(connect)?,
             stdin: ends.stdin,
             stdout: ends.stdout,
             stderr: ends.stderr,
@@ -112,7 +124,11 @@ impl Native {
         })
     }
 
-    fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::Place, RequestError> {
+    fn ask(
+        &self,
+        plan: &Plan,
+        template: Option<&client::Template>,
+    ) -> Result<client::SandboxEnds, RequestError> {
         let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
         let living = helper.as_ref().ok_or_else(closed)?;
         match living.place(plan, template) {
@@ -134,8 +150,8 @@ impl Native {
         placed
     }
 
-    /// Its supervisors have been killed with it, and their sandboxes with them; the kernel takes a while, and then there
-    /// are their cgroups and directories.
+    /// Its supervisors have been killed with it, and their sandboxes with them; the kernel takes a while, and then
+    /// there are their cgroups and directories.
     fn bury(&self, dead: Helper) {
         let (cgroups, state_dir) = (self.host.cgroups.clone(), self.state_dir.clone());
         std::thread::spawn(move || {
@@ -206,7 +222,7 @@ pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
 }
 
 /// A sandbox that nobody has claimed. Dropping it ends it.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     pub(crate) plan: Arc<Plan>,
     events: Events,
     stdin: OwnedFd,
@@ -219,18 +235,18 @@ pub(crate) struct Place {
 
 /// An interpreter that forks itself into the places that are made from it. It is kept as long as one of them lives.
 pub(crate) struct Template {
-    pub(crate) place: Place,
+    pub(crate) place: Sandbox,
     ends: client::Template,
     pub(crate) imported: Imported,
 }
 
 /// What a place says when its walls are up.
 pub(crate) struct Parked {
-    imported: Imported,
+    pub(crate) imported: Imported,
     descriptors: Vec<OwnedFd>,
 }
 
-impl Place {
+impl Sandbox {
     /// Until its walls are up; a template has also done its imports.
     pub(crate) async fn parked(&self) -> Result<Parked, RequestError> {
         match self.heard().await? {
@@ -283,20 +299,23 @@ impl Place {
 
 /// A claimed place in which the program runs, or that was cancelled before it could.
 pub(crate) struct Started {
-    place: Place,
+    place: Sandbox,
+    /// In which it has to have ended.
+    patience: Duration,
     doors: Vec<OwnedFd>,
-    sockets: Option<WayOutSockets>,
+    sockets: Option<EgressSockets>,
     early: Option<Ending>,
 }
 
 /// The same with its streams.
 pub(crate) struct Running {
     events: Events,
+    patience: Duration,
     doors: Vec<OwnedFd>,
     early: Option<Ending>,
     _stdin: Option<Attached<()>>,
-    stdout: JoinHandle<Kept>,
-    stderr: JoinHandle<Kept>,
+    stdout: JoinHandle<CapturedStream>,
+    stderr: JoinHandle<CapturedStream>,
     report: JoinHandle<Vec<u8>>,
     _template: Option<Arc<Template>>,
 }
@@ -305,18 +324,18 @@ pub(crate) struct Running {
 #[derive(Debug)]
 pub(crate) struct RawOutcome {
     pub(crate) ending: Ending,
-    pub(crate) stdout: Kept,
-    pub(crate) stderr: Kept,
+    pub(crate) stdout: CapturedStream,
+    pub(crate) stderr: CapturedStream,
     pub(crate) report: Vec<u8>,
     /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
-    pub(crate) doors: Option<Doors>,
+    pub(crate) doors: Option<SandboxDirs>,
     /// None: it lives on.
     pub(crate) hold: Option<Hold>,
     pub(crate) isolation: Isolation,
 }
 
-/// A place that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down when
-/// this is dropped.
+/// A place that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down
+/// when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
 
@@ -325,12 +344,12 @@ const DOORS: usize = 2;
 
 /// Directories to harvest.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct SandboxDirs {
     pub(crate) changes: OwnedFd,
     pub(crate) output: OwnedFd,
 }
 
-impl Place {
+impl Sandbox {
     /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
     /// stand, and means that nothing of the request has run. `blobs` are what the claim's parts point into.
     pub(crate) async fn claim(
@@ -339,25 +358,23 @@ impl Place {
         blobs: &[impl AsRef<[u8]>],
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<Started, RequestError> {
-        client::claim(self.events.socket.as_fd(), claim, blobs)
-            .map_err(|error| fault("claim a sandbox", &error))?;
-        let (mut doors, early) = match self.events.listen(cancelled).await? {
-            Heard::Running(doors) => (doors, None),
-            // Cancelled, or no room in its workspace.
-            Heard::Ended(ending) if matches!(ending.cause, Cause::Cancelled | Cause::Disk) => {
-                (Vec::new(), Some(ending))
-            }
-            Heard::Ended(_) => return Err(gone()),
-        };
-        let sockets = match &claim.way_out {
+        match client::claim(self.events.socket.as_fd(), claim, blobs) {
+            // It has ended, and has said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            claimed => claimed.map_err(|error| fault("claim a sandbox", &error))?,
+        }
+        let (mut doors, early) = self.events.begun(cancelled).await?;
+        let sockets = match &claim.egress {
             Some(way) if early.is_none() => {
                 let handed = doors.split_off(DOORS.min(doors.len()));
-                Some(WayOutSockets::from_descriptors(way, handed).ok_or_else(gone)?)
+                Some(EgressSockets::from_descriptors(way, handed).ok_or_else(gone)?)
             }
             _ => None,
         };
+        let limit = Duration::from_millis(claim.limits.timeout_ms.saturating_add(claim.grace_ms));
         Ok(Started {
             place: self,
+            patience: limit.saturating_add(SILENCE_MAX),
             doors,
             sockets,
             early,
@@ -373,7 +390,7 @@ pub(crate) struct Parts {
     pub(crate) stderr: OwnedFd,
     pub(crate) report: OwnedFd,
     /// None: it has ended before its program could run.
-    pub(crate) doors: Option<Doors>,
+    pub(crate) doors: Option<SandboxDirs>,
     /// Why it has.
     pub(crate) early: Option<Cause>,
     /// Held as long as the place lives.
@@ -382,12 +399,12 @@ pub(crate) struct Parts {
 
 impl Started {
     /// Of its way out, where it has one.
-    pub(crate) fn take_sockets(&mut self) -> Option<WayOutSockets> {
+    pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
         self.sockets.take()
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        let Place {
+        let Sandbox {
             events,
             stdin,
             stdout,
@@ -402,14 +419,14 @@ impl Started {
             stdout,
             stderr,
             report,
-            doors: Doors::from_descriptors(self.doors),
+            doors: SandboxDirs::from_descriptors(self.doors),
             early: self.early.map(|ending| ending.cause),
             template,
         }
     }
 }
 
-impl Doors {
+impl SandboxDirs {
     fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut doors = descriptors.into_iter();
         let (changes, output) = doors.next().zip(doors.next())?;
@@ -419,9 +436,13 @@ impl Doors {
 
 impl Running {
     /// Connects the program's streams.
-    pub(crate) fn attach(started: Started, wires: Wires, keep: u64) -> Result<Self, RequestError> {
+    pub(crate) fn attach(started: Started, wires: Stdio, keep: u64) -> Result<Self, RequestError> {
         let Started {
-            place, doors, early, ..
+            place,
+            patience,
+            doors,
+            early,
+            ..
         } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
@@ -429,10 +450,11 @@ impl Running {
             Stdin::FromRequest if wires.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
             _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
         };
-        let outlet = |stream| Outlet::new(stream, &wires, keep);
+        let outlet = |stream| OutputSink::new(stream, &wires, keep);
         let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
         Ok(Self {
             events: place.events,
+            patience,
             doors,
             early,
             _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes)))),
@@ -452,22 +474,33 @@ impl Running {
         let ending = match self.early {
             Some(ending) => ending,
             None => loop {
-                if let Heard::Ended(ending) = self.events.listen(&mut cancelled).await? {
+                let heard = self.events.listen_within(self.patience, &mut cancelled).await?;
+                if let Heard::Ended(ending) = heard {
                     break ending;
                 }
             },
         };
-        let finished = |kept: Result<Kept, tokio::task::JoinError>| kept.unwrap_or_default();
+        // What is stuck may hold the writing ends for ever.
+        let patience = match ending.is_stuck {
+            true => STUCK_STREAMS,
+            false => Duration::MAX,
+        };
         Ok(RawOutcome {
             ending,
-            stdout: finished(self.stdout.await),
-            stderr: finished(self.stderr.await),
-            report: self.report.await.unwrap_or_default(),
-            doors: Doors::from_descriptors(self.doors),
+            stdout: finished(self.stdout, patience).await,
+            stderr: finished(self.stderr, patience).await,
+            report: finished(self.report, patience).await,
+            doors: SandboxDirs::from_descriptors(self.doors),
             hold: Some(Hold(self.events.socket)),
             isolation,
         })
     }
+}
+
+/// What a stream has given when its task has ended; nothing, if that takes too long.
+async fn finished<T: Default>(task: JoinHandle<T>, patience: Duration) -> T {
+    let ended = timeout(patience, task).await;
+    ended.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// What a supervisor has to say of a claimed place.
@@ -483,25 +516,12 @@ fn gone() -> RequestError {
     )
 }
 
-/// The steps that fail when the host lacks a layer, by the words they begin with.
-const LAYER_STEPS: [&str; 6] = [
-    "new namespaces",
-    "identity map",
-    "proc",
-    "landlock",
-    "seccomp",
-    "root tmpfs",
-];
-
-fn refused(failure: &Failure) -> RequestError {
-    // A path that cannot be opened for a rule is no missing layer.
-    let layer = LAYER_STEPS.iter().any(|step| failure.step.starts_with(step))
-        && !failure.detail.starts_with("failed to open");
-    if layer {
+pub(crate) fn refused(failure: &Failure) -> RequestError {
+    if let Some(Advice { cause, fix }) = doctor::explain(failure) {
         return RequestError::new(
             ErrorCode::BelowFloor,
-            format!("a wall of the sandbox could not be raised: {failure}."),
-            "Run `ringfence doctor`; it names the smallest change that gives this host the layer.",
+            format!("this host refuses a step of the sandbox: {failure}: {cause}."),
+            format!("To allow it: {fix}. `ringfence doctor` shows all layers."),
         );
     }
     if failure.step == TEMPLATE_GONE {
@@ -525,14 +545,16 @@ fn refused(failure: &Failure) -> RequestError {
 pub(crate) struct Events {
     socket: UnixStream,
     cancelled: bool,
+    stuck: Counter,
 }
 
 impl Events {
-    fn new(socket: OwnedFd) -> io::Result<Self> {
+    fn new(socket: OwnedFd, stuck: Counter) -> io::Result<Self> {
         let socket = std::os::unix::net::UnixStream::from(socket);
         Ok(Self {
             socket: UnixStream::from_std(socket)?,
             cancelled: false,
+            stuck,
         })
     }
 
@@ -580,10 +602,47 @@ impl Events {
                 .try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd()))
             {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A supervisor that ended before it read our claim resets the connection; what it said stands behind that.
+                // A supervisor that ended before it read our claim resets the connection; what it said stands behind
+                // that.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
-                received => return received,
+                received => {
+                    if let Ok(Some((Event::Ended(ending), _))) = &received
+                        && ending.is_stuck
+                    {
+                        tracing::error!("a sandbox has not ended, though all of its processes were killed");
+                        self.stuck.inc();
+                    }
+                    return received;
+                }
             }
+        }
+    }
+
+    /// The same, from a supervisor that keeps the clock itself, and is given up where it says nothing for so long.
+    async fn listen_within(
+        &mut self,
+        patience: Duration,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<Heard, RequestError> {
+        let heard = timeout(patience, self.listen(cancelled)).await;
+        heard.unwrap_or_else(|late| {
+            tracing::error!("a supervisor does not answer");
+            self.stuck.inc();
+            Err(fault("hear from the supervisor", &late.into()))
+        })
+    }
+
+    /// Until the program of a claimed place runs, or has ended before the supervisor heard that it does, as happens on
+    /// a busy machine: it may have run, and no other place must run it again.
+    async fn begun(
+        &mut self,
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<(Vec<OwnedFd>, Option<Ending>), RequestError> {
+        match self.listen_within(SILENCE_MAX, cancelled).await? {
+            Heard::Running(doors) => Ok((doors, None)),
+            // Pid 1 has gone without a limit that was met: it lets no program run before it says so.
+            Heard::Ended(ending) if ending.cause == Cause::Killed => Err(gone()),
+            Heard::Ended(ending) => Ok((Vec::new(), Some(ending))),
         }
     }
 
@@ -610,8 +669,8 @@ impl Events {
                     | Event::Account(..)
                     | Event::Layered
                     | Event::NotLayered(_)
-                    | Event::WayOut
-                    | Event::NoWayOut(_),
+                    | Event::EgressOpened
+                    | Event::EgressNotOpened(_),
                     _,
                 )) => {
                     continue;
@@ -629,3 +688,6 @@ impl Events {
         self.order(&Order::Cancel);
     }
 }
+
+#[cfg(test)]
+mod tests;

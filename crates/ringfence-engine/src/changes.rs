@@ -1,27 +1,12 @@
-//! What has become of a workspace: against a snapshot of it, told with the text of what changed and with what the host may
-//! later run.
+//! What has become of a workspace: against a snapshot of it, told with the text of what changed and with what the host
+//! may later run.
 
-use crate::{
-    engine::{Caller, Engine},
-    files::{self, Opened, Use, Whose, hex},
-    overlay,
-    snapshots::known,
-    store::fault,
-};
+use crate::workspaces;
 use ringfence_redact::Redactor;
-use ringfence_store::{
-    snapshots::{
-        ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
-        Source,
-    },
-    tree::{
-        self, Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Side,
-        TreeError,
-    },
+use ringfence_store::tree::{
+    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node,
 };
-use ringfence_types::{Namespace, RequestError};
 use serde::Serialize;
-use std::{io::Cursor, path::Path};
 
 /// Entries of each side.
 pub(crate) const WALK: Bounds = Bounds {
@@ -180,122 +165,13 @@ impl Lay {
             },
             size_bytes: node.size,
             mode: format!("{:04o}", node.mode),
-            sha256: node.sha256.map(|digest| hex(&digest)),
+            sha256: node.sha256.map(|digest| workspaces::hex(&digest)),
             target: match &node.kind {
                 EntryKind::Link(target) => Some(redactor.text(&target.to_string_lossy()).into_owned()),
                 _ => None,
             },
         }
     }
-}
-
-impl Engine {
-    /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it. An
-    /// overlay is compared with the directory below it.
-    pub async fn diff_workspace(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &Whose,
-        base: Option<&str>,
-    ) -> Result<Difference, RequestError> {
-        self.note_call(caller, namespace.as_str(), "diff_workspace")
-            .await?;
-        let base = base.map(known).transpose()?;
-        if let Whose::Session(id) = whose
-            && let Some(held) = overlay::of_session(self.house(), namespace, id).await?
-        {
-            return match base {
-                None => Ok(held.difference().clone()),
-                Some(_) => Err(RequestError::invalid(
-                    "an overlay is compared with the directory below it, not with a snapshot.",
-                    "Leave `snapshot_id` out.",
-                )),
-            };
-        }
-        let opened = files::open(self.house(), namespace, whose, Use::Read).await?;
-        let of = namespace.clone();
-        let (source, store) = (opened.source.clone(), self.house().snapshots.clone());
-        let found = self.with_snapshots(move |store| {
-            let id = match base {
-                Some(id) => Some(id),
-                None => latest(&store.list(&of)?, &source),
-            };
-            match id {
-                Some(id) => store.manifest(id, &of).map(Some),
-                None => Ok(None),
-            }
-        });
-        let base = found.await?;
-        let redactor = opened.redactor.clone();
-        let compared = tokio::task::spawn_blocking(move || compare(&store, base.as_ref(), &opened)).await;
-        compared
-            .map_err(|error| fault(error.to_string()))?
-            .map_err(|error| files::clean(files::refusal(&error), &redactor))
-    }
-}
-
-fn latest(listed: &[ListedSnapshot], source: &Source) -> Option<SnapshotId> {
-    listed
-        .iter()
-        .rev()
-        .find(|one| one.source == *source)
-        .map(|one| one.id)
-}
-
-fn compare(store: &SnapshotStore, base: Option<&Snapshot>, opened: &Opened) -> Result<Difference, TreeError> {
-    let old = base.map_or_else(Side::empty, |base| saved(store, base));
-    let new = Side::live(opened.root(), WALK)?;
-    let changes = tree::compare(&old, &new, COMPARE)?;
-    let base = base.map_or(Base::Nothing, |base| Base::Snapshot(base.id.to_string()));
-    Ok(Difference::of(base, &changes.list, &opened.redactor))
-}
-
-/// A snapshot, as one of two sides.
-fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
-    let node = |entry: &SnapshotEntry| {
-        let (kind, size, sha256) = match &entry.kind {
-            SnapshotKind::File(content) => (EntryKind::File, content.size, digest(&content.sha256)),
-            SnapshotKind::Directory => (EntryKind::Directory, 0, None),
-            SnapshotKind::Link(target) => (
-                EntryKind::Link(target.clone()),
-                target.as_os_str().len() as u64,
-                None,
-            ),
-        };
-        let node = Node {
-            kind,
-            mode: entry.mode,
-            size,
-            mtime: entry.mtime,
-            sha256,
-            stamp: None,
-        };
-        (entry.path.clone(), node)
-    };
-    Side {
-        nodes: base.entries.iter().map(node).collect(),
-        open: Box::new(move |path| {
-            let bytes = store.read(base, path, COMPARE.read_bytes);
-            Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
-        }),
-    }
-}
-
-fn unread(path: &Path, error: SnapshotError) -> TreeError {
-    TreeError::Io {
-        step: "read from the snapshot",
-        path: path.to_owned(),
-        error: std::io::Error::other(error),
-    }
-}
-
-fn digest(hex: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Looks at code and data before anything runs. A stranger's text is parsed by a worker of our own in a jail, which is kept and answers
-//! each question in a fork (`ringfence_jail::worker`): one that dies, or takes too long, costs one error and one worker.
+//! Looks at code and data before anything runs. A stranger's text is parsed by a worker of our own in a jail, which is
+//! kept and answers each question in a fork (`ringfence_jail::worker`): one that dies, or takes too long, costs one
+//! error and one worker.
 
 use crate::{
     backend::{Events, Parts},
-    engine::House,
+    fair_queue::{FairLimits, FairQueue},
     language::Checks,
     policy::Grant,
     runtimes,
-    sandbox::{self, NO_BLOBS},
-    seats::{Bounds, Seats},
+    sandbox::{NO_BLOBS, Sandboxes},
     streams::Attached,
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
@@ -19,7 +19,7 @@ use ringfence_types::{
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -50,8 +50,9 @@ const AGE_MAX: Duration = Duration::from_secs(1800);
 /// The workers that wait for a question; none any more after the end.
 pub(crate) struct Checkers {
     idle: Mutex<Option<Vec<Checker>>>,
-    seats: Seats,
+    seats: FairQueue,
     python: OnceLock<Option<(u8, u8)>>,
+    sandboxes: Arc<Sandboxes>,
 }
 
 /// One worker. Dropped, it is ended.
@@ -63,13 +64,15 @@ struct Checker {
     _stderr: OwnedFd,
     born: Instant,
     answered: u32,
+    /// It was given a whole question, and has not answered.
+    is_asked: bool,
 }
 
-impl Default for Checkers {
-    fn default() -> Self {
+impl Checkers {
+    pub(crate) fn new(sandboxes: Arc<Sandboxes>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let seats = processors.clamp(2, AT_ONCE_MAX);
-        let bounds = Bounds {
+        let bounds = FairLimits {
             seats,
             seats_of_one: seats - 1,
             asking: ASKING_MAX,
@@ -77,8 +80,9 @@ impl Default for Checkers {
         };
         Self {
             idle: Mutex::new(Some(Vec::new())),
-            seats: Seats::new(bounds),
+            seats: FairQueue::new(bounds),
             python: OnceLock::new(),
+            sandboxes,
         }
     }
 }
@@ -111,11 +115,11 @@ impl Checkers {
 }
 
 impl Checker {
-    async fn start(house: &House) -> Result<Self, RequestError> {
+    async fn start(sandboxes: &Sandboxes) -> Result<Self, RequestError> {
         let id = uuid::Uuid::now_v7().to_string();
-        let plan = sandbox::plan_of_worker(house, &id, CHECK)?;
-        let place = house.native.place(Arc::new(plan), None)?;
-        let claim = sandbox::claim_of_kept_worker(house, 2 * AGE_MAX);
+        let plan = sandboxes.plan_of_worker(&id, CHECK)?;
+        let place = sandboxes.native.place(Arc::new(plan), None)?;
+        let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
         let Parts {
@@ -133,16 +137,14 @@ impl Checker {
             _stderr: stderr,
             born: Instant::now(),
             answered: 0,
+            is_asked: false,
         })
     }
 
-    /// Gives it a question. One that has ended takes none.
-    async fn give(&mut self, question: &[u8]) -> io::Result<()> {
-        self.questions.write_all(question).await
-    }
-
-    /// Its answer. After an error it is good for nothing.
-    async fn answer(&mut self) -> io::Result<Vec<u8>> {
+    /// Its answer to a question. After an error it is good for nothing.
+    async fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
+        self.questions.write_all(question).await?;
+        self.is_asked = true;
         let mut length = [0; 4];
         self.answers.read_exact(&mut length).await?;
         let length = u32::from_be_bytes(length);
@@ -155,65 +157,14 @@ impl Checker {
         let mut answer = vec![0; usize::try_from(length).unwrap_or_default()];
         self.answers.read_exact(&mut answer).await?;
         self.answered += 1;
+        self.is_asked = false;
         Ok(answer)
     }
-}
 
-/// The version of Python whose syntax code is held against.
-pub(crate) fn python(house: &House) -> Option<(u8, u8)> {
-    let find = || runtimes::python_version(&house.settings.runtimes);
-    *house.checkers.python.get_or_init(find)
-}
-
-/// Starts a worker, so that the first question does not wait for one.
-pub(crate) async fn warm_up(house: &House) {
-    match Checker::start(house).await {
-        Ok(checker) => house.checkers.put_back(checker),
-        Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
-    }
-}
-
-/// What a worker says to a question; it is as hostile as the question.
-pub(crate) async fn ask(
-    house: &House,
-    namespace: &Namespace,
-    question: &Question,
-    body: &[u8],
-) -> Result<Answer, RequestError> {
-    let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
-    let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
-    let checkers = &house.checkers;
-    let asking = checkers.seats.ask(namespace).ok_or_else(busy)?;
-    let _seat = timeout(PATIENCE, asking.seat()).await.map_err(|_| busy())?;
-    let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
-    let asked = async {
-        let mut checker = loop {
-            // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-            let (mut checker, is_new) = match checkers.take()? {
-                Some(kept) => (kept, false),
-                None => (Checker::start(house).await?, true),
-            };
-            match checker.give(&frame).await {
-                Ok(()) => break checker,
-                Err(_) if is_new => return Err(failed("it ended its parser")),
-                Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
-            }
-        };
-        let answer = checker.answer().await;
-        Ok((checker, answer.map_err(|_| failed("it ended its parser"))?))
-    };
-    let Ok(asked) = timeout(patience, asked).await else {
-        return Err(failed(&format!(
-            "its parser took longer than {} s",
-            patience.as_secs()
-        )));
-    };
-    let (checker, answer) = asked?;
-    checkers.put_back(checker);
-    match serde_json::from_slice(&answer) {
-        Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
+    /// After an error: had it ended before it read a byte. One that has ended takes no question, or leaves it in the
+    /// pipe.
+    fn has_taken_nothing(&self, question: &[u8]) -> bool {
+        !self.is_asked || worker::is_unread(self.questions.as_fd(), question)
     }
 }
 
@@ -239,19 +190,6 @@ pub(crate) fn nonsense() -> RequestError {
     failed("its parser answered another question")
 }
 
-/// What is found of code.
-pub(crate) async fn code(
-    house: &House,
-    namespace: &Namespace,
-    question: CodeQuestion,
-    code: &[u8],
-) -> Result<CodeAnswer, RequestError> {
-    match ask(house, namespace, &Question::Code(question), code).await? {
-        Answer::Code(answer) => Ok(*answer),
-        _ => Err(nonsense()),
-    }
-}
-
 /// Is it a program by itself, or does it go on where others have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
@@ -260,7 +198,7 @@ pub(crate) enum Text {
 }
 
 /// What is known of a request's code before it runs.
-pub(crate) struct Looked {
+pub(crate) struct PendingCheck {
     /// What the interpreter is told.
     pub(crate) checks: Option<Checks>,
     findings: Findings,
@@ -271,45 +209,6 @@ enum Findings {
     /// They are told, and decide nothing: the program need not wait for them.
     Coming(Attached<Result<CodeAnswer, RequestError>>),
     Here(Box<Validation>),
-}
-
-/// Looks at the code of a request where that is asked for; where the answer decides whether it runs, it is waited for.
-pub(crate) async fn look(house: &Arc<House>, grant: &Grant, text: Text) -> Result<Looked, RequestError> {
-    let (request, rules) = (grant.request(), grant.rules());
-    if request.validate == Validate::Off {
-        return Ok(Looked {
-            checks: checks(rules, Vec::new()),
-            findings: Findings::Unasked,
-        });
-    }
-    let question = CodeQuestion {
-        language: request.language,
-        rules: rules.clone(),
-        auto_fix: request.validate == Validate::Fix,
-        is_fragment: text == Text::Call,
-        has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
-        python: python(house),
-        known_imports: house.policy().check.known_imports.clone(),
-        local_modules: BTreeSet::new(), // they are among those that may be imported
-    };
-    if request.validate == Validate::Warn && !rules.restrict() {
-        let (house, namespace, text) = (house.clone(), request.namespace.clone(), request.code.clone());
-        let coming = tokio::spawn(async move { code(&house, &namespace, question, text.as_bytes()).await });
-        return Ok(Looked {
-            checks: None,
-            findings: Findings::Coming(Attached(coming)),
-        });
-    }
-    let answer = code(house, &request.namespace, question, request.code.as_bytes()).await?;
-    judge(&answer.validation, request.validate, rules)?;
-    let patches = answer.patches.into_iter();
-    Ok(Looked {
-        checks: checks(
-            rules,
-            patches.map(|patch| (patch.name, patch.statement)).collect(),
-        ),
-        findings: Findings::Here(Box::new(answer.validation)),
-    })
 }
 
 fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
@@ -352,9 +251,9 @@ fn rejected(found: &Validation, what: &str, hint: &str) -> RequestError {
     error
 }
 
-impl Looked {
-    /// What was found, at the latest now; or why it is not known. Of the imports that were missing those are told that were
-    /// added, under these names: others stood there already, or failed.
+impl PendingCheck {
+    /// What was found, at the latest now; or why it is not known. Of the imports that were missing those are told that
+    /// were added, under these names: others stood there already, or failed.
     pub(crate) async fn findings(self, patched: &[String]) -> (Option<Validation>, Option<Denial>) {
         let found = match self.findings {
             Findings::Unasked => return (None, None),
@@ -380,5 +279,124 @@ fn unchecked(why: &str) -> Denial {
         layer: "check".to_owned(),
         what: format!("the program ran and its code was not looked at: {why}"),
         hint: "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.".to_owned(),
+    }
+}
+
+impl Checkers {
+    /// The version of Python whose syntax code is held against.
+    pub(crate) fn python(&self) -> Option<(u8, u8)> {
+        let find = || runtimes::python_version(&self.sandboxes.runtimes);
+        *self.python.get_or_init(find)
+    }
+
+    /// Starts a worker, so that the first question does not wait for one.
+    pub(crate) async fn warm_up(&self) {
+        match Checker::start(&self.sandboxes).await {
+            Ok(checker) => self.put_back(checker),
+            Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
+        }
+    }
+
+    /// What a worker says to a question; it is as hostile as the question.
+    pub(crate) async fn ask(
+        &self,
+        namespace: &Namespace,
+        question: &Question,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
+        let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
+        let checkers = self;
+        let asking = checkers.seats.ask(namespace).ok_or_else(busy)?;
+        let _seat = timeout(PATIENCE, asking.seat()).await.map_err(|_| busy())?;
+        let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
+        let asked = async {
+            loop {
+                // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
+                let (mut checker, is_new) = match checkers.take()? {
+                    Some(kept) => (kept, false),
+                    None => (Checker::start(&self.sandboxes).await?, true),
+                };
+                match checker.ask(&frame).await {
+                    Ok(answer) => return Ok((checker, answer)),
+                    Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
+                        return Err(failed("it ended its parser"));
+                    }
+                    Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
+                }
+            }
+        };
+        let Ok(asked) = timeout(patience, asked).await else {
+            return Err(failed(&format!(
+                "its parser took longer than {} s",
+                patience.as_secs()
+            )));
+        };
+        let (checker, answer) = asked?;
+        checkers.put_back(checker);
+        match serde_json::from_slice(&answer) {
+            Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
+        }
+    }
+
+    /// What is found of code.
+    pub(crate) async fn code(
+        &self,
+        namespace: &Namespace,
+        question: CodeQuestion,
+        code: &[u8],
+    ) -> Result<CodeAnswer, RequestError> {
+        match self.ask(namespace, &Question::Code(question), code).await? {
+            Answer::Code(answer) => Ok(*answer),
+            _ => Err(nonsense()),
+        }
+    }
+
+    /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
+    pub(crate) async fn look(
+        self: &Arc<Self>,
+        grant: &Grant,
+        text: Text,
+    ) -> Result<PendingCheck, RequestError> {
+        let (request, rules) = (grant.request(), grant.rules());
+        if request.validate == Validate::Off {
+            return Ok(PendingCheck {
+                checks: checks(rules, Vec::new()),
+                findings: Findings::Unasked,
+            });
+        }
+        let question = CodeQuestion {
+            language: request.language,
+            rules: rules.clone(),
+            auto_fix: request.validate == Validate::Fix,
+            is_fragment: text == Text::Call,
+            has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
+            python: self.python(),
+            known_imports: self.sandboxes.policy.current().check.known_imports.clone(),
+            local_modules: BTreeSet::new(), // they are among those that may be imported
+        };
+        if request.validate == Validate::Warn && !rules.restrict() {
+            let (checkers, namespace, text) = (self.clone(), request.namespace.clone(), request.code.clone());
+            let coming =
+                tokio::spawn(async move { checkers.code(&namespace, question, text.as_bytes()).await });
+            return Ok(PendingCheck {
+                checks: None,
+                findings: Findings::Coming(Attached(coming)),
+            });
+        }
+        let answer = self
+            .code(&request.namespace, question, request.code.as_bytes())
+            .await?;
+        judge(&answer.validation, request.validate, rules)?;
+        let patches = answer.patches.into_iter();
+        Ok(PendingCheck {
+            checks: checks(
+                rules,
+                patches.map(|patch| (patch.name, patch.statement)).collect(),
+            ),
+            findings: Findings::Here(Box::new(answer.validation)),
+        })
     }
 }

@@ -1,36 +1,37 @@
 //! The way out that one request has been given: its sockets, its rules as they are now, and what was done with it.
 
 mod asking;
-mod veil;
+mod redaction;
 
-pub(crate) use asking::Asker;
+pub(crate) use asking::Requester;
 
 use crate::{
+    approval::Approvals,
     backend::RawOutcome,
-    engine::House,
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
+    policy_store::PolicyStore,
     secrets::SecretLease,
+    settings::EgressSettings,
+    telemetry::Telemetry,
 };
-use asking::{Asked, Asking, Open};
+use asking::{ApprovalScope, AskHook, Open};
+use redaction::EgressRedactor;
 use ringfence_egress::{
-    BoundSecret, DEFAULT_PORTS, Happened, Inspection, Lease, Outside, OutsideSettings, Rule, Rules, Sockets,
-    Traffic, Trust, Who,
+    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Inspection, Lease,
+    LeaseOptions, Rule, Rules, Sockets, Trust,
 };
-use ringfence_jail::{PORTS_MAX, WayOut, WayOutSockets};
+use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::vault::SecretValue;
-use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeSet,
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
-    time::Duration,
 };
 use tokio::sync::watch;
-use veil::Veil;
 
 /// What is read there is no TLS.
 const HTTP_PORT: u16 = 80;
@@ -39,26 +40,32 @@ const RECORDED_MAX: usize = 32;
 
 /// What all ways out of a server share.
 pub(crate) struct Egress {
-    outside: OnceLock<Arc<Outside>>,
+    outside: OnceLock<Arc<Dialer>>,
     trust: OnceLock<Arc<Trust>>,
-    open: Mutex<Vec<Weak<Terms>>>,
+    open: Mutex<Vec<Weak<LeasePolicy>>>,
     /// Somebody listens to what is approved.
     listens: Once,
+    settings: EgressSettings,
+    policy: Arc<PolicyStore>,
+    approvals: Approvals,
+    telemetry: Telemetry,
+    /// Of the sandboxes.
+    pub(crate) tier: Tier,
 }
 
 /// On what terms a way out was given.
-struct Terms {
+struct LeasePolicy {
     namespace: Namespace,
     session: Option<SessionId>,
     asked: AllowedDomains,
     /// What the run, or the call, that goes on has for itself.
-    own: Mutex<Own>,
+    own: Mutex<CallOverrides>,
     rules: watch::Sender<Arc<Rules>>,
 }
 
 /// What one run or call has, and the next has not.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Own {
+struct CallOverrides {
     /// What was approved for it.
     once: Vec<Rule>,
     /// Of a call of a session: those of the session's hosts that it names.
@@ -68,19 +75,19 @@ struct Own {
 /// A way out. Dropping it cuts every connection.
 pub(crate) struct EgressLease {
     /// While it is held, a change of the rules reaches it.
-    terms: Arc<Terms>,
+    terms: Arc<LeasePolicy>,
     lease: Lease,
-    veil: Veil,
+    veil: EgressRedactor,
     asking: Open,
 }
 
 /// Whose way out it is.
-pub(crate) enum Holder<'a> {
-    Run(Asker),
+pub(crate) enum LeaseOwner<'a> {
+    Run(Requester),
     Session(&'a SessionId),
 }
 
-impl Own {
+impl CallOverrides {
     fn of(grant: &Grant) -> Self {
         Self {
             once: grant.once().to_vec(),
@@ -89,95 +96,82 @@ impl Own {
     }
 }
 
-impl Terms {
-    fn own(&self) -> MutexGuard<'_, Own> {
+impl LeasePolicy {
+    fn own(&self) -> MutexGuard<'_, CallOverrides> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The ports that are listened on: those of the rules and, where somebody is asked, those that most programs want.
-fn ports(rules: &Rules, asks: Option<Duration>) -> BTreeSet<u16> {
-    let usual = asks.iter().flat_map(|_| DEFAULT_PORTS);
-    rules.ports().into_iter().chain(usual).collect()
-}
-
-/// What the claim of a sandbox with these rules brings; none: it has no way out.
-pub(crate) fn way_out(rules: &Rules, asks: Option<Duration>) -> Option<WayOut> {
-    if rules.is_empty() && asks.is_none() {
-        return None;
-    }
-    Some(WayOut {
-        ports: ports(rules, asks).into_iter().collect(),
-        networks: rules
-            .networks()
-            .map(|network| (network.network(), network.prefix_len()))
-            .collect(),
-    })
-}
-
-/// Refuses rules that name more ports than there can be listeners.
-pub(crate) fn check(rules: &Rules, asks: Option<Duration>) -> Result<(), RequestError> {
-    match ports(rules, asks).len() {
-        0..=PORTS_MAX => Ok(()),
-        count => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            format!(
-                "the rules for this request name {count} different ports; one sandbox has at most {PORTS_MAX}."
-            ),
-            "Narrow it with `allowed_domains` to the hosts that the program needs.",
-        )),
-    }
-}
-
 impl Egress {
-    pub(crate) fn new() -> Self {
+    /// Adds what TLS is read with to what a request is lent.
+    pub(crate) async fn inspect(
+        &self,
+        grant: &Grant,
+        lease: SecretLease,
+    ) -> Result<SecretLease, RequestError> {
+        let inspection = self.inspection(grant, &lease.secrets).await?;
+        Ok(SecretLease { inspection, ..lease })
+    }
+
+    pub(crate) fn new(
+        tier: Tier,
+        settings: EgressSettings,
+        policy: Arc<PolicyStore>,
+        approvals: Approvals,
+        telemetry: Telemetry,
+    ) -> Self {
         Self {
             outside: OnceLock::new(),
             trust: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
+            settings,
+            policy,
+            approvals,
+            telemetry,
+            tier,
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Weak<Terms>>> {
+    fn leases(&self) -> MutexGuard<'_, Vec<Weak<LeasePolicy>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outside(&self, house: &House) -> Result<Arc<Outside>, RequestError> {
+    fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {
         if let Some(outside) = self.outside.get() {
             return Ok(outside.clone());
         }
-        let made = outside(house, house.settings.egress.private.clone())?;
+        let made = dialer(&self.settings, self.settings.private.clone())?;
         Ok(self.outside.get_or_init(|| made).clone())
     }
 
     /// From the first way out on: what is approved, or ends, reaches those that are open.
-    fn listen(&self, house: &Arc<House>) {
+    fn listen(self: &Arc<Self>) {
         self.listens.call_once(|| {
-            let (house, mut changes) = (Arc::downgrade(house), house.approvals.rules().changes());
+            let (egress, mut changes) = (Arc::downgrade(self), self.approvals.rules().changes());
             tokio::spawn(async move {
                 while changes.changed().await.is_ok() {
-                    let Some(house) = house.upgrade() else { return };
-                    house.egress.refresh(&house);
+                    let Some(egress) = egress.upgrade() else { return };
+                    egress.refresh();
                 }
             });
         });
     }
 
     /// After the rules have changed: whoever has a way out has it by the new ones, and what they do not allow is cut.
-    pub(crate) fn refresh(&self, house: &House) {
-        let terms: Vec<Arc<Terms>> = {
-            let mut open = self.open();
+    pub(crate) fn refresh(&self) {
+        let terms: Vec<Arc<LeasePolicy>> = {
+            let mut open = self.leases();
             open.retain(|terms| terms.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).collect()
         };
         for terms in terms {
             // Held until it is told: of two who look at the same time, the second sees what both have changed.
             let own = terms.own();
-            let policy = house.policy();
+            let policy = self.policy.current();
             let approved = Approved {
                 once: own.once.clone(),
-                ..house.approved(&terms.namespace, terms.session.as_ref())
+                ..self.approvals.approved(&terms.namespace, terms.session.as_ref())
             };
             let now = policy::again(&policy.egress, &approved, &terms.namespace, &terms.asked);
             let now = policy::within(now, own.named.as_ref());
@@ -192,46 +186,6 @@ impl Egress {
     }
 }
 
-/// What the TLS of a sandbox is read with, where it has to be: for secrets that leave without being handed in, and for rules
-/// that depend on what is asked.
-pub(crate) async fn inspection(
-    house: &House,
-    grant: &Grant,
-    secrets: &[(EnvName, Arc<SecretValue>)],
-) -> Result<Option<Arc<Inspection>>, RequestError> {
-    let policy = house.policy();
-    let mut bound = Vec::new();
-    for (name, value) in secrets {
-        let places = policy.egress.places_of(&grant.request().namespace, name);
-        if !places.is_empty() {
-            let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-            bound.push(secret.map_err(|error| unread(&error.to_string()))?);
-        }
-    }
-    let reads = |rule: &Rule| rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT);
-    if bound.is_empty() && !grant.reaches().iter().any(reads) {
-        return Ok(None);
-    }
-    let (trust, file) = (
-        house.egress.trust.get().cloned(),
-        house.settings.egress.ca_file.clone(),
-    );
-    let made = tokio::task::spawn_blocking(move || {
-        let trust = match trust {
-            Some(trust) => trust,
-            None => Trust::read(file.as_deref()).map_err(|error| error.to_string())?,
-        };
-        let values = bound.iter().map(BoundSecret::value);
-        let redactor = Redactor::new(values, Forms::All, Personal::Keep);
-        Ok((trust.clone(), Inspection::new(trust, bound, redactor)?))
-    });
-    let made = made.await.map_err(|error| unread(&error.to_string()))?;
-    let (trust, inspection) = made.map_err(|error: String| unread(&error))?;
-    // Two may have read it at once; either is good.
-    drop(house.egress.trust.set(trust));
-    Ok(Some(Arc::new(inspection)))
-}
-
 fn unread(why: &str) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
@@ -240,94 +194,8 @@ fn unread(why: &str) -> RequestError {
     )
 }
 
-/// The way out of an installer: its rules are the operator's own, whose index may have a private address.
-pub(crate) fn open_for_installer(
-    house: &House,
-    namespace: &Namespace,
-    rules: &Rules,
-    sockets: WayOutSockets,
-) -> Result<Lease, RequestError> {
-    let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
-    let outside = outside(house, private)?;
-    let who = Who {
-        namespace: namespace.clone(),
-        id: "packages".to_owned(),
-    };
-    let (_, now) = watch::channel(Arc::new(rules.clone()));
-    ringfence_egress::open(
-        &outside,
-        who,
-        sockets_of(sockets),
-        now,
-        None,
-        Arc::new(|_| {}),
-        None,
-    )
-    .map_err(|error| fault(&error))
-}
-
-/// Begins to serve the sockets of a sandbox, if it has any.
-pub(crate) fn open_for(
-    house: &Arc<House>,
-    (grant, lease): (&Grant, &SecretLease),
-    holder: Holder<'_>,
-    sockets: Option<WayOutSockets>,
-) -> Result<Option<EgressLease>, RequestError> {
-    sockets
-        .map(|sockets| open(house, (grant, lease), holder, sockets))
-        .transpose()
-}
-
-fn open(
-    house: &Arc<House>,
-    (grant, lease): (&Grant, &SecretLease),
-    holder: Holder<'_>,
-    sockets: WayOutSockets,
-) -> Result<EgressLease, RequestError> {
-    let request = grant.request();
-    let (id, session) = match &holder {
-        Holder::Run(asker) => (asker.execution(), None),
-        Holder::Session(id) => (id.as_str(), Some(*id)),
-    };
-    let terms = Arc::new(Terms {
-        namespace: request.namespace.clone(),
-        session: session.cloned(),
-        asked: request.allowed_domains.clone(),
-        own: Mutex::new(Own::of(grant)),
-        rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
-    });
-    let outside = house.egress.outside(house)?;
-    let who = Who {
-        namespace: request.namespace.clone(),
-        id: id.to_owned(),
-    };
-    let sockets = sockets_of(sockets);
-    let (veil, inspection) = (Veil::of(lease), lease.inspection.clone());
-    let tell = teller(house, id, &request.namespace, veil.clone());
-    let asking = Asking::new(house, &terms, veil.clone());
-    let asked = Arc::new(Asked(asking.clone()));
-    let rules = terms.rules.subscribe();
-    let lease = ringfence_egress::open(&outside, who, sockets, rules, inspection, tell, Some(asked))
-        .map_err(|error| fault(&error))?;
-    house.egress.open().push(Arc::downgrade(&terms));
-    house.egress.listen(house);
-    // The rules may have changed since the grant was made.
-    house.egress.refresh(house);
-    let open = EgressLease {
-        terms,
-        lease,
-        veil,
-        asking: Open(asking),
-    };
-    if let (Holder::Run(asker), Some(patience)) = (holder, grant.asks()) {
-        open.asking.begin(asker, patience);
-    }
-    Ok(open)
-}
-
-fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestError> {
-    let settings = &house.settings.egress;
-    let made = Outside::new(OutsideSettings {
+fn dialer(settings: &EgressSettings, private: Vec<Rule>) -> Result<Arc<Dialer>, RequestError> {
+    let made = Dialer::new(DialerSettings {
         resolvers: settings.resolvers.clone(),
         private,
         limits: settings.limits,
@@ -335,14 +203,14 @@ fn outside(house: &House, private: Vec<Rule>) -> Result<Arc<Outside>, RequestErr
     made.map_err(|error| {
         RequestError::new(
             ErrorCode::SandboxFault,
-            format!("there is no way out of this host: {error}."),
-            "Name the resolvers in `egress.resolvers`.",
+            format!("of services that may be private, {error}."),
+            "Name fewer in `egress.private`.",
         )
     })
 }
 
-fn sockets_of(sockets: WayOutSockets) -> Sockets {
-    let WayOutSockets {
+fn sockets_of(sockets: EgressSockets) -> Sockets {
+    let EgressSockets {
         dns_udp,
         dns_tcp,
         proxy,
@@ -366,37 +234,19 @@ fn fault(error: &io::Error) -> RequestError {
     )
 }
 
-/// Tells the bus what happens as it happens.
-fn teller(
-    house: &Arc<House>,
-    id: &str,
-    namespace: &Namespace,
-    veil: Veil,
-) -> Arc<dyn Fn(Happened) + Send + Sync> {
-    let (house, id, namespace) = (Arc::downgrade(house), id.to_owned(), namespace.clone());
-    Arc::new(move |happened| {
-        if let Some(house) = house.upgrade() {
-            house.meters.count_egress(&happened);
-            house
-                .bus
-                .tell(namespace.as_str(), Some(&id), event(happened, &veil));
-        }
-    })
-}
-
 /// The same in the words of events.
-fn event(happened: Happened, veil: &Veil) -> EventKind {
+fn event(happened: EgressEvent, veil: &EgressRedactor) -> EventKind {
     let to = |host, port| EgressFacts {
         host,
         port,
         ..EgressFacts::default()
     };
     let mut event = match happened {
-        Happened::Connected { name, port, address } => EventKind::EgressConnected(EgressFacts {
+        EgressEvent::Connected { name, port, address } => EventKind::EgressConnected(EgressFacts {
             address: Some(address),
             ..to(Some(name), Some(port))
         }),
-        Happened::Closed {
+        EgressEvent::Closed {
             name,
             port,
             address,
@@ -409,7 +259,7 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
             bytes_in: Some(bytes_in),
             ..to(Some(name), Some(port))
         }),
-        Happened::Request {
+        EgressEvent::Request {
             method,
             name,
             port,
@@ -423,7 +273,7 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
             secrets,
             ..to(Some(name), Some(port))
         }),
-        Happened::Denied {
+        EgressEvent::Denied {
             rule,
             host,
             port,
@@ -435,7 +285,7 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
             hint: Some(hint).filter(|hint| !hint.is_empty()),
             ..to(host, port)
         }),
-        Happened::Untold { count } => return EventKind::EgressUntold { count },
+        EgressEvent::Untold { count } => return EventKind::EgressUntold { count },
     };
     if let EventKind::EgressConnected(facts)
     | EventKind::EgressClosed(facts)
@@ -448,29 +298,29 @@ fn event(happened: Happened, veil: &Veil) -> EventKind {
 }
 
 impl EgressLease {
-    /// A call of the session begins. It has what was approved for it, no more than it names, and may ask for more where it names
-    /// nobody.
-    pub(crate) fn begin_call(&self, house: &House, grant: &Grant, asker: Asker) {
-        self.set_own(house, Own::of(grant));
+    /// A call of the session begins. It has what was approved for it, no more than it names, and may ask for more where
+    /// it names nobody.
+    pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, asker: Requester) {
+        self.set_own(egress, CallOverrides::of(grant));
         if let Some(patience) = grant.asks() {
             self.asking.begin(asker, patience);
         }
     }
 
     /// It has ended, and what was its alone is gone.
-    pub(crate) fn end_call(&self, house: &House) {
+    pub(crate) fn end_call(&self, egress: &Egress) {
         self.asking.end();
-        self.set_own(house, Own::default());
+        self.set_own(egress, CallOverrides::default());
     }
 
-    fn set_own(&self, house: &House, own: Own) {
+    fn set_own(&self, egress: &Egress, own: CallOverrides) {
         let mut now = self.terms.own();
         if *now == own {
             return;
         }
         *now = own;
         drop(now);
-        house.egress.refresh(house);
+        egress.refresh();
     }
 
     /// Listens at more ports.
@@ -479,14 +329,14 @@ impl EgressLease {
     }
 
     /// What was done since somebody asked last.
-    pub(crate) fn report(&self) -> Traffic {
+    pub(crate) fn report(&self) -> EgressReport {
         let mut traffic = self.lease.take_report();
         self.veil.over_traffic(&mut traffic);
         traffic
     }
 
     /// Cuts what is still open, and says the same.
-    async fn close(self) -> Traffic {
+    async fn close(self) -> EgressReport {
         let mut traffic = self.lease.close().await;
         self.veil.over_traffic(&mut traffic);
         traffic
@@ -501,52 +351,49 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    pub(crate) fn of(traffic: Option<Traffic>, packets_unrouted: u64, grant: &Grant) -> Self {
+    pub(crate) fn of(traffic: Option<EgressReport>, packets_unrouted: u64) -> Self {
         let traffic = traffic.unwrap_or_default();
         let recorded = recorded(&traffic);
         let mut denials = traffic.denials;
-        denials.extend(unrouted(packets_unrouted, grant.reaches(), grant.asks()));
+        denials.extend(unrouted(packets_unrouted));
         Self { denials, recorded }
     }
 }
 
 /// The end of an installer's way out: what it was refused.
-pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome, rules: &Rules) -> Vec<Denial> {
+pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denial> {
     let mut refused = match lease {
         Some(lease) => lease.close().await.denials,
         None => Vec::new(),
     };
-    refused.extend(unrouted(raw.ending.usage.unrouted, rules, None));
+    refused.extend(unrouted(raw.ending.usage.unrouted));
     refused
 }
 
 /// The end of a run's way out.
-pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome, grant: &Grant) -> Reached {
+pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reached {
     let traffic = match lease {
         Some(lease) => Some(lease.close().await),
         None => None,
     };
-    Reached::of(traffic, raw.ending.usage.unrouted, grant)
+    Reached::of(traffic, raw.ending.usage.unrouted)
 }
 
-/// Packets that had no way, as a caller is told.
-fn unrouted(packets: u64, rules: &Rules, asks: Option<Duration>) -> Option<Denial> {
-    let hint = if way_out(rules, asks).is_none() {
-        "This program has no way out: name the hosts that it needs in `allowed_domains`, as far as the operator's \
-         `egress.allow` has them, or ask with `request_egress`."
-    } else {
-        "Connect to hosts by their names; an address by number is the operator's to allow, in `egress.allow`."
-    };
+/// Packets that had no route, as a caller is told. Other connections are told by host and port.
+fn unrouted(packets: u64) -> Option<Denial> {
     (packets > 0).then(|| Denial {
         rule: "egress.no_route".to_owned(),
         layer: "network_namespace".to_owned(),
-        what: format!("{packets} packet(s) to addresses that no route leads to"),
-        hint: hint.to_owned(),
+        what: format!(
+            "No network access by UDP, by IPv6, or to an address without a name: {packets} packet(s) had no route"
+        ),
+        hint: "Connect by TCP, to hosts by their names. The operator can allow an address in `egress.allow`."
+            .to_owned(),
     })
 }
 
 /// What stands on record of it.
-fn recorded(traffic: &Traffic) -> Option<Value> {
+fn recorded(traffic: &EgressReport) -> Option<Value> {
     if traffic.reached.is_empty() && traffic.denials.is_empty() {
         return None;
     }
@@ -570,4 +417,149 @@ fn recorded(traffic: &Traffic) -> Option<Value> {
     let untold = traffic.reached.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.connections;
     let undenied = traffic.denials.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.denials;
     Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
+}
+
+impl Egress {
+    /// What the TLS of a sandbox is read with, where it has to be: for secrets that programs do not get, and for rules
+    /// that depend on the request.
+    pub(crate) async fn inspection(
+        &self,
+        grant: &Grant,
+        secrets: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+        let policy = self.policy.current();
+        let mut bound = Vec::new();
+        for (name, value) in secrets {
+            let places = policy.egress.places_of(&grant.request().namespace, name);
+            if !places.is_empty() {
+                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+                bound.push(secret.map_err(|error| unread(&error.to_string()))?);
+            }
+        }
+        let reads = |rule: &Rule| rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT);
+        if bound.is_empty() && !grant.reaches().iter().any(reads) {
+            return Ok(None);
+        }
+        let (trust, file) = (self.trust.get().cloned(), self.settings.ca_file.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            let trust = match trust {
+                Some(trust) => trust,
+                None => Trust::read(file.as_deref()).map_err(|error| error.to_string())?,
+            };
+            let values = bound.iter().map(BoundSecret::value);
+            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
+            Ok((trust.clone(), Inspection::new(trust, bound, redactor)?))
+        });
+        let made = made.await.map_err(|error| unread(&error.to_string()))?;
+        let (trust, inspection) = made.map_err(|error: String| unread(&error))?;
+        // Two may have read it at once; either is good.
+        drop(self.trust.set(trust));
+        Ok(Some(Arc::new(inspection)))
+    }
+
+    /// The way out of an installer: its rules are the operator's own, whose index may have a private address.
+    pub(crate) fn open_for_installer(
+        &self,
+        namespace: &Namespace,
+        rules: &Rules,
+        sockets: EgressSockets,
+    ) -> Result<Lease, RequestError> {
+        let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
+        let outside = dialer(&self.settings, private)?;
+        let (_, now) = watch::channel(Arc::new(rules.clone()));
+        let options = LeaseOptions {
+            owner: EgressOwner {
+                namespace: namespace.clone(),
+                id: "packages".to_owned(),
+            },
+            rules: now,
+            inspection: None,
+            events: Arc::new(|_| {}),
+            approval: None,
+        };
+        ringfence_egress::open(&outside, sockets_of(sockets), options).map_err(|error| fault(&error))
+    }
+
+    /// Begins to serve the sockets of a sandbox, if it has any.
+    pub(crate) fn open_for(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: &SecretLease,
+        holder: LeaseOwner<'_>,
+        sockets: Option<EgressSockets>,
+    ) -> Result<Option<EgressLease>, RequestError> {
+        sockets
+            .map(|sockets| self.open(grant, lease, holder, sockets))
+            .transpose()
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: &SecretLease,
+        holder: LeaseOwner<'_>,
+        sockets: EgressSockets,
+    ) -> Result<EgressLease, RequestError> {
+        let request = grant.request();
+        let (id, session) = match &holder {
+            LeaseOwner::Run(asker) => (asker.execution(), None),
+            LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
+        };
+        let terms = Arc::new(LeasePolicy {
+            namespace: request.namespace.clone(),
+            session: session.cloned(),
+            asked: request.allowed_domains.clone(),
+            own: Mutex::new(CallOverrides::of(grant)),
+            rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
+        });
+        let outside = self.shared_dialer()?;
+        let veil = EgressRedactor::of(lease);
+        let asking = ApprovalScope::new(self, &terms, veil.clone());
+        let asked = Arc::new(AskHook(asking.clone()));
+        let options = LeaseOptions {
+            owner: EgressOwner {
+                namespace: request.namespace.clone(),
+                id: id.to_owned(),
+            },
+            rules: terms.rules.subscribe(),
+            inspection: lease.inspection.clone(),
+            events: self.teller(id, &request.namespace, veil.clone()),
+            approval: Some(asked),
+        };
+        let lease =
+            ringfence_egress::open(&outside, sockets_of(sockets), options).map_err(|error| fault(&error))?;
+        self.leases().push(Arc::downgrade(&terms));
+        self.listen();
+        // The rules may have changed since the grant was made.
+        self.refresh();
+        let open = EgressLease {
+            terms,
+            lease,
+            veil,
+            asking: Open(asking),
+        };
+        if let (LeaseOwner::Run(asker), Some(patience)) = (holder, grant.asks()) {
+            open.asking.begin(asker, patience);
+        }
+        Ok(open)
+    }
+
+    /// Tells the bus what happens as it happens.
+    fn teller(
+        self: &Arc<Self>,
+        id: &str,
+        namespace: &Namespace,
+        veil: EgressRedactor,
+    ) -> Arc<dyn Fn(EgressEvent) + Send + Sync> {
+        let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
+        Arc::new(move |happened| {
+            if let Some(egress) = egress.upgrade() {
+                egress.telemetry.meters.count_egress(&happened);
+                egress
+                    .telemetry
+                    .bus
+                    .tell(namespace.as_str(), Some(&id), event(happened, &veil));
+            }
+        })
+    }
 }

@@ -2,32 +2,44 @@
 //! Resources are locals in the order in which they are taken, so that Rust gives them back in reverse on success,
 //! error, panic and cancellation.
 
+mod call;
+mod create;
+
+pub(crate) use create::create_session;
+
 use crate::{
-    artifacts::{self, Before, Kept, Shelf, Staged},
-    backend::{Doors, Hold, Place, RawOutcome, Running, Started},
-    check::{self, Looked, Text},
+    artifacts::{self, Before, FilesKept, StageOptions, Staged},
+    backend::{Hold, RawOutcome, Running, Sandbox, SandboxDirs, Started},
+    caller::{Caller, OutputChunk, Submission},
+    check::{PendingCheck, Text},
     egress,
-    engine::{Caller, House, OutputChunk, Submission},
     events::{Ended, EventKind},
-    overlay::{self, HeldChanges, Lower, Origin},
-    packages::{self, Provided, Wish},
+    language::{self, Prepared},
+    limits_met::Bounds,
+    overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
+    packages::{LayerRequest, Provided},
     policy::{self, Grant},
-    prepare::{self, Prepared},
-    record::{self, Opened, Written},
+    prepare,
+    queue::{Demand, Permit, Queue},
+    record::{self, AuditScope, Closing, Written},
     report::{self, About, Report},
-    sandbox::{self, Start, Surroundings},
-    secrets::{self, SecretLease},
-    session::{self, InLine},
+    runtimes::{self, Toolchain},
+    sandbox::{self, RunInputs, Start},
+    secrets::SecretLease,
+    services::Services,
+    session::InLine,
     store,
-    streams::{Teller, Wires},
-    warm::{self, Taken},
-    workspaces::{self, Lent},
+    streams::{OutputPublisher, Stdio},
+    warm::{self, ReadySandbox},
+    workspaces::WorkspaceLease,
 };
-use ringfence_jail::{Layout, Outlet};
+use ringfence_jail::{ExportDirectory, Layout};
+use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
     Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
     RequestError, ResourceUsage, WorkspaceSource,
 };
+use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -35,13 +47,16 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 
+/// Of so many artifacts the digests stand in the record; the signed manifest has all.
+const DIGESTS_MAX: usize = 20;
+
 /// A result, and what is to be let go once it is on its way.
 pub(crate) struct Executed {
     pub(crate) result: ExecutionResult,
     /// What it was allowed.
-    pub(crate) granted: serde_json::Value,
+    pub(crate) granted: Value,
     /// Whom it reached, and what of that was refused.
-    pub(crate) reached: Option<serde_json::Value>,
+    pub(crate) reached: Option<Value>,
     /// Secrets that were taken out of what leaves.
     pub(crate) found: u64,
     /// What was done to an overlay, for somebody to decide about.
@@ -51,7 +66,7 @@ pub(crate) struct Executed {
 
 impl Executed {
     /// A call that leaves nothing behind.
-    pub(crate) fn of(report: Report, grant: &Grant, reached: Option<serde_json::Value>) -> Self {
+    pub(crate) fn of(report: Report, grant: &Grant, reached: Option<Value>) -> Self {
         let found = report.found();
         Self {
             result: report.into_result(),
@@ -67,7 +82,7 @@ impl Executed {
 /// The bracket: a record before anything runs, and one before anything leaves. The caller owns the task; nothing here
 /// depends on anybody waiting for it. `place` is in the line of the session that is asked for.
 pub(crate) async fn execute(
-    house: &Arc<House>,
+    services: &Arc<Services>,
     id: &str,
     submission: Submission,
     place: Option<Result<InLine, RequestError>>,
@@ -77,99 +92,99 @@ pub(crate) async fn execute(
     let clock = Clock::start();
     let (namespace, language) = (submission.request.namespace.clone(), submission.request.language);
     let is_ours = submission.caller == Caller::ours();
-    let begun = house
-        .record
-        .begin(id, &submission.caller, &submission.request)
-        .await;
-    let opened = match begun {
+    let opened = services.record.open(id, &submission.caller, &submission.request);
+    let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
             let done = Err(error);
-            tell_the_end(house, id, &namespace, language, &done, clock);
+            tell_the_end(services, id, &namespace, language, &done, clock);
             return done;
         }
     };
     if !is_ours {
         let kind = EventKind::ExecutionStarted { language };
-        house.bus.tell(namespace.as_str(), Some(id), kind);
+        services.telemetry.bus.tell(namespace.as_str(), Some(id), kind);
     }
     let mut done = match place {
-        None => run(house, &opened, submission, live, cancelled, clock).await,
+        None => run(services, &opened, submission, live, cancelled, clock).await,
         Some(Err(error)) => Err(error),
-        Some(Ok(place)) => session::call(house, &opened, place, submission, live, cancelled, clock).await,
+        Some(Ok(place)) => call::call(services, &opened, place, submission, live, cancelled, clock).await,
     };
-    let closed = opened.close(done.as_ref()).await;
+    let closed = opened.close(done.as_ref().map(closing)).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
         executed.result.security_events.push(not_on_record());
     }
     if closed.is_err() {
-        withdraw(house, id).await;
+        withdraw(services, id).await;
     }
     let done = closed.and(done);
     if !is_ours {
-        tell_the_end(house, id, &namespace, language, &done, clock);
+        tell_the_end(services, id, &namespace, language, &done, clock);
     }
     done
 }
 
 /// One request, each line consuming what the one above produced.
 async fn run(
-    house: &Arc<House>,
-    opened: &Opened,
+    services: &Arc<Services>,
+    opened: &AuditScope,
     submission: Submission,
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
-    let Submission {
-        request,
-        stdin,
-        artifacts_to,
-        holds_changes,
-        ..
-    } = submission;
     let id = opened.id();
-    let standing = house.standing_of_run(&request.namespace, None);
-    let grant = policy::decide(&house.policy(), &standing, &house.private, request)?;
-    let looked = check::look(house, &grant, Text::Program).await?;
-    let copies = open_copies(house, artifacts_to.as_deref())?;
+    let standing = services.standing_of_run(&submission.request.namespace, None);
+    let grant = policy::decide(
+        &services.policy.current(),
+        &standing,
+        &services.policy.private,
+        submission.request,
+    )?;
+    let looked = services.checkers.look(&grant, Text::Program).await?;
+    let copies = open_copies(services, submission.artifacts_to.as_deref())?;
     // Before there is a place: an installer may take minutes, in which programs of others run.
-    let packages = packages_of(house, opened, &grant, live.clone(), cancelled.clone()).await?;
+    let packages = packages_of(services, opened, &grant, live.clone(), cancelled.clone()).await?;
     let provided_ms = clock.lap();
-    let permit = admit(house, &grant, cancelled.clone()).await?;
+    let permit = admit(services, &grant, cancelled.clone()).await?;
+    opened.begin().await?;
     clock.phases.queued_ms = clock.lap();
-    let workspace = workspaces::lend(house, &grant).await?;
-    let lease = secrets::lease(house, opened, &grant).await?;
-    let layout = sandbox::layout(house, id);
-    let prepared = prepare::prepare(house, grant.request(), &layout)
+    let workspace = services.workspaces.lend(&grant).await?;
+    let lease = services.secrets.lease(opened, &grant).await?;
+    let lease = services.egress.inspect(&grant, lease).await?;
+    let chosen = Chosen::among(services, id, &grant, &lease, &workspace);
+    let prepared = prepare::prepare(&services.sandboxes, grant.request(), chosen.layout())
         .await?
         .with(looked.checks.clone());
     let before = look_before(&grant, &workspace);
-    let lower = overlay::lower_of(Some(&workspace).filter(|_| holds_changes)).await?;
-    let brought = Brought {
+    let lower = overlay::lower_of(Some(&workspace).filter(|_| submission.holds_changes)).await?;
+    let brought = RunInputs {
         lease: &lease,
         prepared: &prepared,
-        packages: packages.as_ref(),
+        layer: packages.as_ref().map(|packages| &packages.name),
+        workspace: workspace.shared.as_ref(),
     };
-    let around = (layout, &workspace);
-    let (mut started, isolation) = start(house, around, &grant, &brought, cancelled.clone()).await?;
-    let holder = egress::Holder::Run(egress::Asker::of(opened, live.as_ref()));
-    let way_out = egress::open_for(house, (&grant, &lease), holder, started.take_sockets())?;
-    let wires = Wires {
-        stdin,
+    let (mut started, isolation) = start(services, chosen, &grant, &brought, cancelled.clone()).await?;
+    let holder = egress::LeaseOwner::Run(egress::Requester::of(opened, live.as_ref()));
+    let way_out = services
+        .egress
+        .open_for(&grant, &lease, holder, started.take_sockets())?;
+    let wires = Stdio {
+        stdin: submission.stdin,
         stdin_bytes: grant.request().stdin.clone(),
         live,
         redactor: lease.redactor.clone(),
-        teller: Some(teller(house, id, &grant)),
+        teller: Some(teller(services, id, &grant)),
     };
     let running = Running::attach(started, wires, kept_bytes(&grant))?;
     clock.phases.start_ms = provided_ms + clock.lap();
     let raw = running.wait(cancelled, isolation).await?;
+    remember(services, &grant, &raw);
     clock.phases.run_ms = clock.lap();
-    let reached = egress::close(way_out, &raw, &grant).await;
-    let (changes, untold) = changes_of(house, &grant, id, lower, &raw, &lease).await;
+    let reached = egress::close(way_out, &raw).await;
+    let (changes, untold) = changes_of(services, &grant, id, lower, &raw, &lease).await;
     let (report, hold) = finish(
-        house,
+        services,
         raw,
         &grant,
         &lease,
@@ -191,10 +206,18 @@ async fn run(
     })
 }
 
-/// What the program did to an overlay, read before anything of the sandbox is let go. A run whose changes cannot be told has
-/// run all the same: it has its result, and nothing that could be accepted.
+/// What a run has left in its namespace's workspace.
+fn remember(services: &Services, grant: &Grant, raw: &RawOutcome) {
+    let request = grant.request();
+    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
+        services.disk.remember(&request.namespace, count);
+    }
+}
+
+/// What the program did to an overlay, read before anything of the sandbox is let go. A run whose changes cannot be
+/// told has run all the same: it has its result, and nothing that could be accepted.
 async fn changes_of(
-    house: &Arc<House>,
+    services: &Arc<Services>,
     grant: &Grant,
     id: &str,
     lower: Option<Arc<Lower>>,
@@ -204,9 +227,18 @@ async fn changes_of(
     let Some((lower, doors)) = lower.zip(raw.doors.as_ref()) else {
         return (None, None);
     };
-    let of = (&grant.request().namespace, Origin::Execution(id.to_owned()));
+    let of = ChangeOrigin::Execution(id.to_owned());
     let held = match doors.changes.try_clone() {
-        Ok(upper) => HeldChanges::read(house, of, lower, upper, lease.redactor.clone()).await,
+        Ok(upper) => {
+            HeldChanges::read(
+                &services.record,
+                &grant.request().namespace,
+                of,
+                OverlayLayers { lower, upper },
+                lease.redactor.clone(),
+            )
+            .await
+        }
         Err(error) => Err(store::fault(error.to_string())),
     };
     match held {
@@ -216,7 +248,10 @@ async fn changes_of(
 }
 
 /// The operator's directory for copies, if there is one; it is none of the server's own.
-fn open_copies(house: &House, directory: Option<&Path>) -> Result<Option<Outlet>, RequestError> {
+fn open_copies(
+    services: &Services,
+    directory: Option<&Path>,
+) -> Result<Option<ExportDirectory>, RequestError> {
     let Some(directory) = directory else {
         return Ok(None);
     };
@@ -226,7 +261,7 @@ fn open_copies(house: &House, directory: Option<&Path>) -> Result<Option<Outlet>
     let is_private = |own: &PathBuf| {
         absolute.starts_with(own) || there.as_ref().is_some_and(|there| there.starts_with(own))
     };
-    if house.private.iter().any(is_private) {
+    if services.policy.private.iter().any(is_private) {
         return Err(RequestError::new(
             ErrorCode::PolicyDenied,
             format!("{} is among the server's keys and records.", directory.display()),
@@ -243,19 +278,20 @@ fn open_copies(house: &House, directory: Option<&Path>) -> Result<Option<Outlet>
 }
 
 /// Files of a run whose end is not on record do not leave either.
-async fn withdraw(house: &Arc<House>, id: &str) {
-    let (store, execution) = (house.clone(), id.to_owned());
-    let withdrawn = tokio::task::spawn_blocking(move || store.artifacts.withdraw(&execution)).await;
+async fn withdraw(services: &Arc<Services>, id: &str) {
+    let (store, execution) = (services.artifacts.clone(), id.to_owned());
+    let withdrawn = tokio::task::spawn_blocking(move || store.withdraw(&execution)).await;
     if !matches!(withdrawn, Ok(Ok(_))) {
         tracing::error!(%id, "the files of a run whose end is not on record could not be withdrawn");
     }
 }
 
-pub(crate) fn teller(house: &House, id: &str, grant: &Grant) -> Teller {
-    Teller {
-        bus: house.bus.clone(),
+pub(crate) fn teller(services: &Services, id: &str, grant: &Grant) -> OutputPublisher {
+    OutputPublisher {
+        bus: services.telemetry.bus.clone(),
         namespace: grant.request().namespace.to_string(),
         execution_id: id.to_owned(),
+        so_far: services.executions.so_far(id),
     }
 }
 
@@ -270,7 +306,7 @@ fn not_on_record() -> Denial {
 
 /// Tells the bus and the meters how it ended.
 fn tell_the_end(
-    house: &House,
+    services: &Services,
     id: &str,
     namespace: &Namespace,
     language: Language,
@@ -298,33 +334,26 @@ fn tell_the_end(
         },
     };
     if let Ok(Executed { result, found, .. }) = done {
-        house.meters.count_redactions(*found);
+        services.telemetry.meters.count_redactions(*found);
         if let Some(limit) = &result.exit.limit {
             let kind = EventKind::ResourceExceeded { limit: limit.clone() };
-            house.bus.tell(namespace.as_str(), Some(id), kind);
+            services.telemetry.bus.tell(namespace.as_str(), Some(id), kind);
         }
-        house.meters.count_result(result);
+        services.telemetry.meters.count_result(result);
     }
-    house.meters.count_end(&ended);
+    services.telemetry.meters.count_end(&ended);
     let kind = match done {
         Ok(done) if done.result.exit.kind == ExitKind::Timeout => EventKind::ExecutionTimeout(ended),
         Ok(done) if done.result.success => EventKind::ExecutionCompleted(ended),
         _ => EventKind::ExecutionFailed(ended),
     };
-    house.bus.tell(namespace.as_str(), Some(id), kind);
-}
-
-/// What a request brings to its place.
-pub(crate) struct Brought<'a> {
-    pub(crate) lease: &'a SecretLease,
-    pub(crate) prepared: &'a Prepared,
-    pub(crate) packages: Option<&'a Provided>,
+    services.telemetry.bus.tell(namespace.as_str(), Some(id), kind);
 }
 
 /// The packages that a request asks for, installed when nobody has asked for them before.
 pub(crate) async fn packages_of(
-    house: &Arc<House>,
-    opened: &Opened,
+    services: &Arc<Services>,
+    opened: &AuditScope,
     grant: &Grant,
     live: Option<mpsc::Sender<OutputChunk>>,
     cancelled: watch::Receiver<bool>,
@@ -333,73 +362,113 @@ pub(crate) async fn packages_of(
     if request.packages.is_empty() {
         return Ok(None);
     }
-    let wish = Wish {
+    opened.begin().await?;
+    let wish = LayerRequest {
         caller: opened.caller(),
         namespace: &request.namespace,
         execution_id: Some(opened.id()),
-        language: request.language,
+        language: request.language.packaged_as(),
         set: &request.packages,
         live,
         cancelled,
     };
-    packages::layer(house, &wish).await.map(Some)
+    services.packages.layer(&wish).await.map(Some)
 }
 
-/// Starts the program in a place that stands ready, or else in one that is begun now. A place that fails before the
-/// program runs has cost nothing but time.
+/// Where a program will run: in a place that stands ready, or else in one that is made then, with this layout.
+pub(crate) struct Chosen {
+    ready: Option<ReadySandbox>,
+    layout: Layout,
+}
+
+impl Chosen {
+    /// `id` names the directory of a place that is made then.
+    pub(crate) fn among(
+        services: &Services,
+        id: &str,
+        grant: &Grant,
+        lease: &SecretLease,
+        workspace: &WorkspaceLease,
+    ) -> Self {
+        let request = grant.request();
+        let beside = sandbox::can_start_ahead(request, lease).then(|| workspace.names());
+        let ready = match services.sandboxes.of_the_place(workspace.shared.as_ref()) {
+            None => warm::take(&services.sandboxes, request, beside),
+            Some(_) => None,
+        };
+        let layout = services.sandboxes.layout(id);
+        Self { ready, layout }
+    }
+
+    /// Of the program.
+    pub(crate) fn layout(&self) -> &Layout {
+        self.ready
+            .as_ref()
+            .map_or(&self.layout, |taken| &taken.place.plan.layout)
+    }
+}
+
+/// Starts the program. A place that stood ready and fails before the program runs has cost nothing but time.
 pub(crate) async fn start(
-    house: &Arc<House>,
-    (layout, workspace): (Layout, &Lent),
+    services: &Arc<Services>,
+    chosen: Chosen,
     grant: &Grant,
-    brought: &Brought<'_>,
+    brought: &RunInputs<'_>,
     mut cancelled: watch::Receiver<bool>,
 ) -> Result<(Started, Isolation), RequestError> {
-    let Brought {
-        lease,
-        prepared,
-        packages,
-    } = brought;
-    let layer = packages.map(|packages| &packages.name);
-    let request = grant.request();
-    let mut claim = async |place: Place, surroundings: &Surroundings| {
-        let bound = sandbox::bind(house, &place.plan, surroundings, grant, lease, prepared, layer);
-        let isolation = place.plan.isolation(&bound.claim, &house.native.host);
+    let Chosen { ready, layout } = chosen;
+    let mut claim = async |place: Sandbox, toolchain: &Toolchain| {
+        let bound = services.sandboxes.bind(&place.plan, toolchain, grant, brought);
+        let isolation = place
+            .plan
+            .isolation(&bound.claim, &services.sandboxes.native.host);
         let started = place.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, RequestError>((started, isolation))
     };
-    if sandbox::can_start_ahead(request, lease)
-        && let Some(Taken { place, surroundings }) = warm::take(house, request)
-    {
-        match claim(place, &surroundings).await {
+    if let Some(ReadySandbox { place, toolchain }) = ready {
+        let workspace = place.plan.layout.workspace.display().to_string();
+        match claim(place, &toolchain).await {
             Ok(started) => return Ok(started),
+            // A module was made ready for the workspace of this place, which no other place has.
+            Err(error)
+                if layout.host_directory.is_some() && brought.prepared.script().contains(&workspace) =>
+            {
+                return Err(error);
+            }
             Err(error) => tracing::warn!(%error, "a place that stood ready has failed; starting cold"),
         }
     }
-    let surroundings = sandbox::surroundings(house, request.language)?;
-    let shared = workspace.shared.clone();
-    let plan = sandbox::plan(house, layout, &surroundings, shared, Start::Claimed)?;
-    claim(house.native.place(Arc::new(plan), None)?, &surroundings).await
+    let of_the_place = services.sandboxes.of_the_place(brought.workspace);
+    let toolchain = runtimes::toolchain(grant.request().language, &services.sandboxes.runtimes)?;
+    let plan = services
+        .sandboxes
+        .plan(layout, &toolchain, of_the_place, Start::Claimed)?;
+    claim(services.sandboxes.native.place(Arc::new(plan), None)?, &toolchain).await
 }
 
 pub(crate) async fn admit(
-    house: &House,
+    services: &Services,
     grant: &Grant,
     cancelled: watch::Receiver<bool>,
-) -> Result<crate::queue::Permit, RequestError> {
+) -> Result<Permit, RequestError> {
+    services.disk.check_floor()?;
     let request = grant.request();
     let priority = request.priority.unwrap_or(Priority::Normal);
-    queued(house, &request.namespace, priority, cancelled).await
+    let demand = Demand::of(grant.limits());
+    queued(&services.queue, &request.namespace, priority, demand, cancelled).await
 }
 
-/// Until it is admitted or cancelled. Who wants the turn of a session, too, has that first: all take them in this order.
+/// Until it is admitted or cancelled. Who wants the turn of a session, too, has that first: all take them in this
+/// order.
 pub(crate) async fn queued(
-    house: &House,
+    queue: &Queue,
     namespace: &Namespace,
     priority: Priority,
+    demand: Demand,
     mut cancelled: watch::Receiver<bool>,
-) -> Result<crate::queue::Permit, RequestError> {
+) -> Result<Permit, RequestError> {
     tokio::select! {
-        admitted = house.queue.admit(namespace, priority) => admitted,
+        admitted = queue.admit(namespace, priority, demand) => admitted,
         Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Err(RequestError::new(
             ErrorCode::Cancelled,
             "the request was cancelled while it waited.",
@@ -416,7 +485,7 @@ pub(crate) fn kept_bytes(grant: &Grant) -> u64 {
     }
 }
 
-fn look_before(grant: &Grant, workspace: &Lent) -> Before {
+fn look_before(grant: &Grant, workspace: &WorkspaceLease) -> Before {
     let request = grant.request();
     let mut before = Before::inputs(
         request
@@ -435,14 +504,14 @@ fn look_before(grant: &Grant, workspace: &Lent) -> Before {
     reason = "each is a thing that the steps before have made"
 )]
 async fn finish(
-    house: &Arc<House>,
+    services: &Arc<Services>,
     mut raw: RawOutcome,
     grant: &Grant,
     lease: &SecretLease,
-    (prepared, looked): (&Prepared, Looked),
-    (workspace, before): (&Lent, Before),
+    (prepared, looked): (&Prepared, PendingCheck),
+    (workspace, before): (&WorkspaceLease, Before),
     refused: Vec<Denial>,
-    copy_to: Option<Outlet>,
+    copy_to: Option<ExportDirectory>,
     id: &str,
     mut clock: Clock,
 ) -> Result<(Report, Option<Hold>), RequestError> {
@@ -451,8 +520,9 @@ async fn finish(
         // A look into memory; what lies on a disk may take longer.
         Some(doors) if private && artifacts::has_nothing(&doors) => Staged::default(),
         Some(doors) => {
-            let shelf = Shelf {
-                house: house.clone(),
+            let shelf = StageOptions {
+                store: services.artifacts.clone(),
+                bus: services.telemetry.bus.clone(),
                 namespace: grant.request().namespace.clone(),
                 execution_id: id.to_owned(),
                 redactor: lease.redactor.clone(),
@@ -463,16 +533,16 @@ async fn finish(
                 },
                 copy_to,
                 workspace: if workspace.stays() {
-                    Kept::WhereItIs
+                    FilesKept::WhereItIs
                 } else {
-                    Kept::InStore
+                    FilesKept::InStore
                 },
             };
             stage(doors, before, shelf).await?
         }
         None => Staged::default(),
     };
-    let program = prepare::read_outcome(prepared, &raw.report);
+    let program = language::read_outcome(prepared, &raw.report);
     let (validation, unchecked) = looked.findings(&program.patched).await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
@@ -488,13 +558,14 @@ async fn finish(
         validation,
         unchecked,
         refused,
+        bounds: Bounds::of(grant),
     };
     let report = report::build(&raw, program, staged, about, lease);
     Ok((report, raw.hold))
 }
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
-async fn stage(doors: Doors, before: Before, shelf: Shelf) -> Result<Staged, RequestError> {
+async fn stage(doors: SandboxDirs, before: Before, shelf: StageOptions) -> Result<Staged, RequestError> {
     let staged = tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, shelf).0);
     staged.await.map_err(|error| {
         RequestError::new(
@@ -538,5 +609,69 @@ impl Clock {
 
     pub(crate) fn total(&self) -> f64 {
         milliseconds(self.begun.elapsed())
+    }
+}
+
+fn action(executed: &Executed) -> Action {
+    match executed.result.exit.kind {
+        ExitKind::Timeout => Action::ExecutionTimeout,
+        _ if executed.result.success => Action::ExecutionCompleted,
+        _ => Action::ExecutionFailed,
+    }
+}
+
+fn outcome(executed: &Executed) -> Outcome {
+    if executed.result.success {
+        Outcome::Ok
+    } else {
+        Outcome::Failed
+    }
+}
+
+fn done(executed: &Executed) -> Value {
+    let result = &executed.result;
+    let usage = &result.resource_usage;
+    let mut details = json!({
+        "exit": result.exit.kind,
+        "exit_code": result.exit_code,
+        "duration_ms": result.duration_ms,
+        "tier": result.isolation.tier,
+        "limits": executed.granted,
+        "cpu_ms": usage.cpu_user_ms + usage.cpu_system_ms,
+        "max_rss_bytes": usage.max_rss_bytes,
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+    });
+    if let Some(limit) = &result.exit.limit {
+        details["limit"] = json!(limit);
+    }
+    if !result.artifacts.is_empty() {
+        let digests = result.artifacts.iter().take(DIGESTS_MAX);
+        let digests: Vec<&str> = digests.map(|artifact| artifact.sha256.as_str()).collect();
+        details["artifacts"] = json!({"count": result.artifacts.len(), "sha256": digests});
+    }
+    let rules: Vec<&str> = result
+        .denials
+        .iter()
+        .chain(&result.security_events)
+        .map(|denial| denial.rule.as_str())
+        .collect();
+    if !rules.is_empty() {
+        details["rules"] = json!(rules);
+    }
+    if let Some(reached) = &executed.reached {
+        details["egress"] = reached.clone();
+    }
+    if executed.found > 0 {
+        details["redacted"] = json!(executed.found);
+    }
+    details
+}
+
+fn closing(executed: &Executed) -> Closing {
+    Closing {
+        action: action(executed),
+        outcome: outcome(executed),
+        details: done(executed),
     }
 }

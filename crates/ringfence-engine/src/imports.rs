@@ -1,5 +1,5 @@
-//! Which modules a Python program may import: what the caller asks for, within what the operator offers. Part of the policy, and
-//! as pure.
+//! Which modules a Python program may import: what the caller asks for, within what the operator offers. Part of the
+//! policy, and as pure.
 
 use crate::settings::CheckSettings;
 use ringfence_check::profile;
@@ -40,13 +40,15 @@ pub(crate) fn rules(
             ),
         ));
     }
-    let imports = match (profile::modules(chosen), named) {
+    let imports = match (check.modules(chosen), named) {
         (None, None) => None,
         (None, Some(named)) => Some(directives().chain(named.iter().cloned()).collect()),
-        (Some(modules), named) => {
-            let more = check.allowed_imports.iter().chain(named.into_iter().flatten());
-            Some(modules.into_iter().chain(more.cloned()).collect())
-        }
+        (Some(modules), named) => Some(
+            modules
+                .into_iter()
+                .chain(named.into_iter().flatten().cloned())
+                .collect(),
+        ),
     };
     Ok(Rules {
         profile: chosen,
@@ -55,6 +57,18 @@ pub(crate) fn rules(
 }
 
 impl CheckSettings {
+    /// What a program may import under a profile here; none: everything.
+    pub fn modules(&self, profile: Profile) -> Option<BTreeSet<ModuleName>> {
+        let own = profile::modules(profile)?;
+        let is_replaced = self.only_allowed_imports && matches!(profile, Profile::Basic | Profile::Strict);
+        let own = if is_replaced { directives().collect() } else { own };
+        Some(
+            own.into_iter()
+                .chain(self.allowed_imports.iter().cloned())
+                .collect(),
+        )
+    }
+
     /// The profile of a request that names this one, or none.
     pub fn choose(&self, named: Option<Profile>) -> Result<Profile, RequestError> {
         let chosen = named.unwrap_or(self.profile);
@@ -89,7 +103,7 @@ fn is_offered(check: &CheckSettings, module: &ModuleName) -> bool {
     all || check.allowed_imports.iter().any(covers)
         || check
             .offered()
-            .filter_map(profile::modules)
+            .filter_map(|profile| check.modules(profile))
             .flatten()
             .any(|other| covers(&other))
 }
@@ -129,6 +143,7 @@ mod tests {
             profile,
             profiles: profiles.iter().copied().collect(),
             allowed_imports: modules(allowed),
+            only_allowed_imports: false,
             known_imports: BTreeMap::new(),
             schemas: BTreeMap::new(),
         }

@@ -1,82 +1,86 @@
 //! One request from start to finish. The only crate that knows the order of the steps; `execute` tells it.
 #![forbid(unsafe_code)]
 
+mod api;
 mod approval;
 mod artifacts;
 mod backend;
+mod caller;
 mod changes;
 mod check;
-mod directories;
+mod disk;
+mod disk_quota;
 mod egress;
-mod engine;
 mod events;
 mod execute;
-mod files;
+mod executions;
+mod fair_queue;
 mod imports;
 mod language;
+mod limits_met;
 mod log_redactor;
-mod meters;
-mod observe;
+mod metrics;
 mod overlay;
 mod packages;
 mod picture;
 mod policy;
+mod policy_store;
+mod pool;
 mod prepare;
 mod queue;
 mod record;
 mod report;
-mod room;
 mod runtimes;
 mod sandbox;
-mod seats;
 mod secrets;
+mod services;
 mod session;
 mod settings;
-mod snapshots;
 mod store;
 mod streams;
-mod validate;
+mod telemetry;
 mod warm;
 mod worker;
+mod workspace_error;
 mod workspaces;
 
+pub use api::{
+    Canceller, CodeWish, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
+    EgressWish, Engine, Execution, FileFacts, Fixing, Inspection, Installation, Installed, PackageWish,
+    Reload, RunningNow, Runtime, SandboxInfo, SchemaWish, SnapshotFacts, SnapshotMade, SnapshotRestored,
+    Stats, Warm, check_rules, egress_rule,
+};
 pub use approval::{
-    Answer, ApprovalRequest, ApprovalSettings, ApprovalWatch, Decision, DeniedBy, EgressWish,
-    REASON_CHARS_MAX, Scope, ScopeWish, Verdict as ApprovalVerdict, Waiting, egress_rule,
+    Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeWish,
+    Verdict as ApprovalVerdict, Waiting,
 };
 pub use artifacts::{artifact_uri, create_below};
+pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
 pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
-pub use directories::{DirectoryGot, DirectoryPut};
-pub use engine::{
-    Caller, Canceller, Engine, Execution, OutputChunk, OutputStream, Runtime, SandboxInfo, Stdin, Submission,
-};
 pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
-pub use files::{FILE_BYTES_MAX, FileFacts, Whose};
+pub use executions::{Cancelled, ExecutionLine, Following, Found, Progress};
 pub use language::{Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
-pub use meters::{Counts, Percentiles};
-pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
+pub use metrics::{CallEnd, Counts, Percentiles, ToolCounts};
 pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
-pub use packages::{Installation, Installed, LAST_WORDS, PackageSettings, PackageSources, PackageWish};
 pub use picture::Picture;
 pub use queue::{LineState, QueueState};
 pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile};
 pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
 };
-pub use ringfence_jail::Outlet;
+pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::Work;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
-pub use session::{Bridged, Gift, SessionSettings};
+pub use session::{Bridged, BridgedValue};
 pub use settings::{
-    AuditSettings, CheckSettings, EgressPolicy, EgressRule, EgressSettings, EngineSettings, IndexHost,
-    ListedWorkspace, OnDenied, OnFailure, PackagePolicy, PolicySettings, QueueSettings, Rate, RecordSettings,
-    RuntimeSettings, SecretBinding, SecretRule,
+    ApprovalSettings, AuditSettings, CheckSettings, DiskPolicy, EgressPolicy, EgressRule, EgressSettings,
+    EngineSettings, IndexHost, ListedWorkspace, OnDenied, OnFailure, PackagePolicy, PackageSettings,
+    PackageSources, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings, RuntimeSettings,
+    SecretBinding, SecretRule, SessionSettings, WarmSettings,
 };
-pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
-pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};
-pub use warm::WarmSettings;
+pub use workspaces::{FILE_BYTES_MAX, WorkspaceRef};
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.
 pub(crate) const ECHO: &str = "echo";
@@ -85,7 +89,7 @@ pub(crate) const ECHO: &str = "echo";
 pub fn workers() -> ringfence_jail::helper::Workers {
     &[
         (ECHO, Work::Once(|input| input.to_vec())),
-        (prepare::PREPARE, Work::Once(ringfence_check::prepare)),
+        (language::PREPARE, Work::Once(ringfence_check::prepare)),
         (picture::PICTURE, Work::Once(ringfence_check::picture)),
         (
             check::CHECK,

@@ -1,5 +1,5 @@
-//! Keeps every value of the vault out of the operator's log, whoever it belongs to and whatever a message repeats. It costs
-//! one look at the vault for a line as long as nothing has changed.
+//! Keeps every value of the vault out of the operator's log, whoever it belongs to and whatever a message repeats. It
+//! costs one look at the vault for a line as long as nothing has changed.
 
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::vault::{SecretValue, Vault};
@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 /// A thread that panics while it holds the vault writes with what was known before.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Takes the vault's values out of lines, each whole. People's addresses and numbers stay: a log is full of numbers, and it
-/// never holds what a program printed.
+/// Takes the vault's values out of lines, each whole. People's addresses and numbers stay: a log is full of numbers,
+/// and it never holds what a program printed.
 pub struct LogRedactor {
     vault: Arc<Vault>,
     known: Mutex<Known>,

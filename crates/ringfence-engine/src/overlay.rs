@@ -1,24 +1,24 @@
-//! What a program did to a directory of the host that it saw through an overlay. It lies in the sandbox's own memory until
-//! somebody decides, and what they decide about is what they were shown: the digest of the changes says so.
+//! What a program did to a directory of the host that it saw through an overlay. It lies in the sandbox's own memory
+//! until somebody decides, and what they decide about is what they were shown: the digest of the changes says so.
 
 use crate::{
+    caller::Caller,
     changes::{Base, COMPARE, Difference, WALK},
-    engine::{Caller, Engine, House},
-    files::refusal,
-    record::Note,
-    session::Turn,
+    record::{Note, Record},
     store::fault,
-    workspaces::Lent,
+    workspace_error,
+    workspaces::WorkspaceLease,
 };
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::{Action, Outcome},
-    tree::{Changes, Seen, TreeError, overlay},
+    tree::{Changes, LowerState, TreeError, overlay},
 };
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
 use serde::Serialize;
 use serde_json::json;
 use std::{
+    any::Any,
     fmt,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
@@ -35,13 +35,13 @@ pub(crate) struct Lower {
     directory: PathBuf,
     opened: OwnedFd,
     /// How it lay before the program ran.
-    seen: Mutex<Seen>,
+    seen: Mutex<LowerState>,
 }
 
 impl Lower {
     /// Looks at all of it, which is also what tells whether changes to it can be told.
     fn look(directory: PathBuf, opened: OwnedFd) -> Result<Self, RequestError> {
-        let seen = Seen::of(opened.as_fd(), WALK).map_err(|error| {
+        let seen = LowerState::of(opened.as_fd(), WALK).map_err(|error| {
             RequestError::invalid(
                 format!(
                     "the changes to an overlay of {} could not be told: {error}.",
@@ -57,7 +57,7 @@ impl Lower {
         })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LowerState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,25 +81,32 @@ pub enum Conflicts {
 
 /// Who has made the changes.
 #[derive(Clone, Debug)]
-pub(crate) enum Origin {
+pub(crate) enum ChangeOrigin {
     /// A run that has ended.
     Execution(String),
     /// A session, which makes no call as long as they are held.
     Session(SessionId),
 }
 
+/// The two directories of an overlay.
+pub(crate) struct OverlayLayers {
+    pub(crate) lower: Arc<Lower>,
+    /// By which the sandbox's disk is kept.
+    pub(crate) upper: OwnedFd,
+}
+
 /// Changes that nobody has accepted yet. Dropped, they are gone.
 pub struct HeldChanges {
-    house: Arc<House>,
+    record: Record,
     namespace: Namespace,
-    of: Origin,
+    of: ChangeOrigin,
     lower: Arc<Lower>,
     /// The upper layer, by which the sandbox's disk is kept.
     upper: OwnedFd,
     changes: Changes,
     difference: Difference,
-    /// Of the session whose they are.
-    turn: Option<Turn>,
+    /// Keeps the session whose they are from its next call.
+    pub(crate) turn: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl fmt::Debug for HeldChanges {
@@ -122,18 +129,21 @@ pub struct CommittedChanges {
     pub skipped: Vec<String>,
     /// Directories that were to go and have something in them. The first twenty.
     pub kept: Vec<String>,
+    /// What the host changed meanwhile, which was not written. The first twenty.
+    pub conflicts: Vec<String>,
 }
 
 impl HeldChanges {
-    /// Reads them: once nothing of the program is alive, or in the session's turn. What a session does in the background
-    /// meanwhile is found by the commit, which then writes nothing.
+    /// Reads them: once nothing of the program is alive, or in the session's turn. What a session does in the
+    /// background meanwhile is found by the commit, which then writes nothing.
     pub(crate) async fn read(
-        house: &Arc<House>,
-        (namespace, of): (&Namespace, Origin),
-        lower: Arc<Lower>,
-        upper: OwnedFd,
+        record: &Record,
+        namespace: &Namespace,
+        of: ChangeOrigin,
+        layers: OverlayLayers,
         redactor: Redactor,
     ) -> Result<Self, RequestError> {
+        let OverlayLayers { lower, upper } = layers;
         let read = move || {
             let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
             lower.seen().flag(&mut changes);
@@ -143,9 +153,9 @@ impl HeldChanges {
         let read = tokio::task::spawn_blocking(read).await;
         let (lower, upper, changes, difference) = read
             .map_err(|error| fault(error.to_string()))?
-            .map_err(|error| refusal(&error))?;
+            .map_err(|error| workspace_error::of_tree(&error))?;
         Ok(Self {
-            house: house.clone(),
+            record: record.clone(),
             namespace: namespace.clone(),
             of,
             lower,
@@ -229,8 +239,8 @@ impl HeldChanges {
         ))
     }
 
-    /// Writes them to the host's directory: those that the token names, all of which were shown, and only over what was there
-    /// when they were read. It is on record before it is done, and with what became of it.
+    /// Writes them to the host's directory: those that the token names, all of which were shown, and only over what was
+    /// there when they were read. It is on record before it is done, and with what became of it.
     pub async fn commit(
         self,
         caller: &Caller,
@@ -248,20 +258,20 @@ impl HeldChanges {
         if conflicts == Conflicts::Refuse {
             self.check_conflicts()?;
         }
-        let (house, namespace, of) = (self.house.clone(), self.namespace.clone(), self.of.clone());
+        let (record, namespace, of) = (self.record.clone(), self.namespace.clone(), self.of.clone());
         let mut details = json!({"directory": self.lower.directory, "changes": token});
         if !self.difference.conflicts.is_empty() {
             details["overwritten"] = json!(self.difference.conflicts.len());
         }
         let execution_id = match &of {
-            Origin::Execution(id) => Some(id.as_str()),
-            Origin::Session(id) => {
+            ChangeOrigin::Execution(id) => Some(id.as_str()),
+            ChangeOrigin::Session(id) => {
                 details["session"] = json!(id);
                 None
             }
         };
         let note = |outcome, details| {
-            house.record.note(Note {
+            record.note(Note {
                 action: Action::WorkspaceCommitted,
                 outcome,
                 namespace: namespace.as_str(),
@@ -278,6 +288,9 @@ impl HeldChanges {
             Ok(done) => {
                 details["written"] = json!(done.written);
                 details["deleted"] = json!(done.deleted);
+                if !done.conflicts.is_empty() {
+                    details["conflicts"] = json!(done.conflicts.len());
+                }
                 Outcome::Ok
             }
             Err(_) => Outcome::Failed,
@@ -287,61 +300,20 @@ impl HeldChanges {
             let named = paths.iter().take(NAMED_MAX);
             named.map(|path| path.to_string_lossy().into_owned()).collect()
         };
-        let done = committed.map_err(|error| refusal(&error))?;
+        let done = committed.map_err(|error| workspace_error::of_tree(&error))?;
         Ok(CommittedChanges {
             written: done.written,
             deleted: done.deleted,
             skipped: names(&done.skipped),
             kept: names(&done.kept),
+            conflicts: names(&done.conflicts),
         })
     }
-}
-
-impl Engine {
-    /// What a session has done to the directory that it sees through an overlay. The session makes no call until they are
-    /// dropped or committed. For the operator alone: no tool of a caller commits.
-    ///
-    /// After a commit the session goes on with its own layer, in which nothing differs from the directory any more.
-    pub async fn held_changes(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<HeldChanges, RequestError> {
-        self.note_call(caller, namespace.as_str(), "diff_workspace")
-            .await?;
-        let held = of_session(self.house(), namespace, id).await?;
-        held.ok_or_else(|| {
-            RequestError::invalid(
-                "the session's workspace is no overlay: its changes are where they belong.",
-                "`ringfence session create --workspace DIR:overlay` makes one that keeps them.",
-            )
-        })
-    }
-}
-
-/// In the session's turn. None: its workspace is no overlay.
-pub(crate) async fn of_session(
-    house: &Arc<House>,
-    namespace: &Namespace,
-    id: &SessionId,
-) -> Result<Option<HeldChanges>, RequestError> {
-    let live = house.sessions.find(namespace, id)?;
-    let Some(lower) = live.lower.clone() else {
-        return Ok(None);
-    };
-    let turn = live.turn_soon().await?;
-    let upper = live.doors.changes.try_clone();
-    let upper = upper.map_err(|error| fault(error.to_string()))?;
-    let of = (namespace, Origin::Session(id.clone()));
-    let mut held = HeldChanges::read(house, of, lower, upper, live.lease.redactor.clone()).await?;
-    held.turn = Some(turn);
-    Ok(Some(held))
 }
 
 /// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
 /// afterwards is refused before anything starts.
-pub(crate) async fn lower_of(lent: Option<&Lent>) -> Result<Option<Arc<Lower>>, RequestError> {
+pub(crate) async fn lower_of(lent: Option<&WorkspaceLease>) -> Result<Option<Arc<Lower>>, RequestError> {
     let shared = lent.and_then(|lent| Some((lent, lent.shared.as_ref()?)));
     let overlay = shared.filter(|(_, shared)| shared.mode == WorkspaceMode::Overlay);
     let Some((lent, shared)) = overlay else {

@@ -1,7 +1,8 @@
-//! Pictures for clients. Whoever looks at one decodes it, and decoders are attacked by what they decode: so a picture of
-//! a program's is decoded in a jail, and its pixels are written anew. What comes out of that jail is not trusted either.
+//! Pictures for clients. Whoever looks at one decodes it, and decoders are attacked by what they decode: so a picture
+//! of a program's is decoded in a jail, and its pixels are written anew. What comes out of that jail is not trusted
+//! either.
 
-use crate::{engine::House, worker};
+use crate::{sandbox::Sandboxes, worker};
 use ringfence_check::PICTURE_SIDE_MAX;
 use serde::Deserialize;
 
@@ -36,13 +37,14 @@ struct Head {
     height: u32,
 }
 
-/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is none of these, or too large, or its decoder was killed.
-pub(crate) async fn safe(house: &House, bytes: Vec<u8>) -> Option<Picture> {
+/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is none of these, or too large, or its decoder was
+/// killed.
+pub(crate) async fn safe(sandboxes: &Sandboxes, bytes: Vec<u8>) -> Option<Picture> {
     if bytes.len() > INPUT_BYTES_MAX {
         return None;
     }
-    let _permit = house.pictures.acquire().await.ok()?;
-    match worker::run(house, PICTURE, None, bytes).await {
+    let _permit = sandboxes.pictures.acquire().await.ok()?;
+    match worker::run(sandboxes, PICTURE, None, bytes).await {
         Ok(Ok(answer)) => read(&answer),
         Ok(Err(cause)) => {
             tracing::info!(?cause, "a picture could not be redrawn");

@@ -1,11 +1,12 @@
 //! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
 
 mod domains;
+pub(crate) mod reach;
 
 pub(crate) use domains::{again, asks, gives, within};
 
 use crate::{
-    egress, imports,
+    imports,
     settings::{CheckSettings, PolicySettings},
 };
 use ringfence_egress::{Rule, Rules as Reaches};
@@ -14,6 +15,7 @@ use ringfence_types::{
     WorkspaceName, WorkspaceSource,
 };
 use std::{
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -23,6 +25,7 @@ use std::{
 pub(crate) struct Grant {
     request: ExecuteRequest,
     limits: Limits,
+    caps: Limits,
     rules: Rules,
     reaches: Reaches,
     once: Vec<Rule>,
@@ -37,6 +40,11 @@ impl Grant {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The most that a request of its namespace gets.
+    pub(crate) fn caps(&self) -> &Limits {
+        &self.caps
     }
 
     /// The hosts that it may reach.
@@ -67,11 +75,20 @@ impl Grant {
 
 /// What is so of a namespace beside the policy, when one of its requests is decided.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
-    /// What it has given up of the operator's limits.
-    pub(crate) narrowed: Option<Limits>,
+pub(crate) struct NamespaceState {
+    /// Limits of its own.
+    pub(crate) limits: OwnLimits,
     /// What a human has let it reach.
     pub(crate) approved: Approved,
+}
+
+/// Limits of a namespace that differ from the operator's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnLimits {
+    /// Of a request that asks for none.
+    pub(crate) defaults: LimitsRequest,
+    /// The most, where it has been narrowed.
+    pub(crate) caps: Option<Limits>,
 }
 
 /// What a human has let programs reach.
@@ -98,7 +115,7 @@ impl Approved {
 /// Says yes, or which rule says no. `private` is what of the host is the server's own.
 pub(crate) fn decide(
     policy: &PolicySettings,
-    standing: &Standing,
+    standing: &NamespaceState,
     private: &[PathBuf],
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
@@ -108,15 +125,20 @@ pub(crate) fn decide(
         policy.packages.check(&request.packages)?;
     }
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
-    let (usual, most) = limits_of(policy, standing.narrowed.as_ref());
-    let limits = limits(&usual, &most, &request.limits)?;
+    let (usual, most) = limits_of(policy, &standing.limits);
+    let mut limits = limits(&usual, &most, &request.limits)?;
+    if request.workspace.lies_in_memory() {
+        bring_memory(&mut limits, &most, &request.limits)?;
+    }
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
-    if files > limits.disk_bytes.min(limits.memory_bytes / 2) {
+    if files > limits.private_disk_bytes() {
+        let mebibytes = files.div_ceil(MEBIBYTE).saturating_mul(2);
         return Err(RequestError::invalid(
             format!(
-                "the files have {files} bytes, which is more than the private disk, or than half of the memory, in which it lies."
+                "the files have {files} bytes; the private disk has {}: max_disk_mb, and at most half of the memory.",
+                limits.private_disk_bytes()
             ),
-            "Raise max_disk_mb and max_ram_mb.",
+            format!("next: execute_code {{resource_limits: {{max_disk_mb: {mebibytes}}}}}"),
         ));
     }
     let rules = rules(&policy.check, &request)?;
@@ -125,6 +147,7 @@ pub(crate) fn decide(
     Ok(Grant {
         request,
         limits,
+        caps: most,
         rules,
         reaches,
         once: standing.approved.once.clone(),
@@ -133,21 +156,40 @@ pub(crate) fn decide(
     })
 }
 
+/// A private disk lies in memory, of which it has at most half: who asks for more disk, and says nothing of memory,
+/// gets the memory for it.
+fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Result<(), RequestError> {
+    let needed = limits.disk_bytes.saturating_mul(2);
+    if asked.max_disk_mb.is_none() || asked.max_ram_mb.is_some() || needed <= limits.memory_bytes {
+        return Ok(());
+    }
+    if needed > caps.memory_bytes {
+        return Err(outside(
+            "max_disk_mb",
+            limits.disk_bytes / MEBIBYTE,
+            DISK_MIB_MIN,
+            caps.private_disk_bytes() / MEBIBYTE,
+        ));
+    }
+    limits.memory_bytes = needed;
+    Ok(())
+}
+
 fn reaches(
     policy: &PolicySettings,
-    standing: &Standing,
+    standing: &NamespaceState,
     request: &ExecuteRequest,
 ) -> Result<Reaches, RequestError> {
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
     let reaches = domains::decide(&policy.egress, &standing.approved, namespace, asked)?;
-    egress::check(&reaches, asks(&policy.egress, asked))?;
+    reach::check(&reaches)?;
     Ok(reaches)
 }
 
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
 pub(crate) fn decide_session(
     policy: &PolicySettings,
-    standing: &Standing,
+    standing: &NamespaceState,
     private: &[PathBuf],
     request: ExecuteRequest,
     age: Duration,
@@ -155,6 +197,7 @@ pub(crate) fn decide_session(
     let Grant {
         request,
         limits,
+        caps,
         rules,
         reaches,
         once,
@@ -168,6 +211,7 @@ pub(crate) fn decide_session(
     let grant = Grant {
         request,
         limits: of_its_sandbox,
+        caps,
         rules,
         reaches,
         once,
@@ -180,17 +224,14 @@ pub(crate) fn decide_session(
 /// A call of a session: what that has is what it may use; its time and its output are its own.
 pub(crate) fn decide_call(
     policy: &PolicySettings,
-    standing: &Standing,
+    standing: &NamespaceState,
     session: (&Limits, &AllowedDomains),
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
     let (session, allowed_domains) = session;
     let asked = std::mem::replace(&mut request.allowed_domains, allowed_domains.clone());
-    let caps = standing
-        .narrowed
-        .as_ref()
-        .map_or_else(|| policy.caps.clone(), |most| least(most, &policy.caps));
+    let (_, caps) = limits_of(policy, &standing.limits);
     let most = Limits {
         timeout_ms: caps.timeout_ms,
         output_bytes: caps.output_bytes,
@@ -210,6 +251,7 @@ pub(crate) fn decide_call(
     Ok(Grant {
         request,
         limits,
+        caps,
         rules,
         reaches,
         once: standing.approved.once.clone(),
@@ -333,28 +375,48 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
     }
 }
 
-/// What a namespace narrows its limits to: no more than it has now.
+/// What a namespace narrows its caps to: no more than it has now.
 pub(crate) fn narrow(
     policy: &PolicySettings,
-    present: Option<&Limits>,
+    own: &OwnLimits,
     wish: &LimitsRequest,
-) -> Result<Limits, RequestError> {
-    let now = match present {
-        Some(present) => least(present, &policy.caps),
-        None => policy.caps.clone(),
-    };
-    limits(&now, &now, wish)
+) -> Result<OwnLimits, RequestError> {
+    let (_, now) = limits_of(policy, own);
+    Ok(OwnLimits {
+        caps: Some(limits(&now, &now, wish)?),
+        ..own.clone()
+    })
+}
+
+/// The namespace's defaults from now on, within its caps. What is not named stays.
+pub(crate) fn set_defaults(
+    policy: &PolicySettings,
+    own: &OwnLimits,
+    wish: &LimitsRequest,
+) -> Result<OwnLimits, RequestError> {
+    let (usual, caps) = limits_of(policy, own);
+    limits(&usual, &caps, wish)?;
+    let before = &own.defaults;
+    Ok(OwnLimits {
+        defaults: LimitsRequest {
+            max_ram_mb: wish.max_ram_mb.or(before.max_ram_mb),
+            max_cpu_cores: wish.max_cpu_cores.or(before.max_cpu_cores),
+            timeout_ms: wish.timeout_ms.or(before.timeout_ms),
+            max_processes: wish.max_processes.or(before.max_processes),
+            max_output_bytes: wish.max_output_bytes.or(before.max_output_bytes),
+            max_disk_mb: wish.max_disk_mb.or(before.max_disk_mb),
+        },
+        ..own.clone()
+    })
 }
 
 /// What a namespace's programs have that ask for nothing, and the most that they may ask for.
-pub(crate) fn limits_of(policy: &PolicySettings, narrowed: Option<&Limits>) -> (Limits, Limits) {
-    match narrowed {
-        None => (policy.defaults.clone(), policy.caps.clone()),
-        Some(most) => {
-            let caps = least(most, &policy.caps);
-            (least(&policy.defaults, &caps), caps)
-        }
-    }
+pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Limits) {
+    let caps = match &own.caps {
+        None => policy.caps.clone(),
+        Some(most) => least(most, &policy.caps),
+    };
+    (least(&overlaid(&policy.defaults, &own.defaults), &caps), caps)
 }
 
 /// The smaller of each.
@@ -370,66 +432,69 @@ pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
 }
 
 fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits, RequestError> {
-    let memory = pick(
+    let mebibytes = |bytes| bytes / MEBIBYTE;
+    check_within(
         "max_ram_mb",
         asked.max_ram_mb,
-        MEMORY_MIB_MIN,
-        caps.memory_bytes / MEBIBYTE,
+        MEMORY_MIB_MIN..=mebibytes(caps.memory_bytes),
     )?;
-    let disk = pick(
+    check_within(
         "max_disk_mb",
         asked.max_disk_mb,
-        DISK_MIB_MIN,
-        caps.disk_bytes / MEBIBYTE,
+        DISK_MIB_MIN..=mebibytes(caps.disk_bytes),
     )?;
-    let millicores = match asked.max_cpu_cores {
-        None => None,
-        Some(cores) => Some(millicores(cores, caps.cpu_millicores)?),
-    };
-    let timeout = match asked.timeout_ms {
-        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => {
-            return Err(outside(
-                "timeout_seconds",
-                seconds(wish),
-                seconds(TIMEOUT_MS_MIN),
-                seconds(caps.timeout_ms),
-            ));
-        }
-        wish => wish,
-    };
-    let processes = pick(
+    check_within(
         "max_processes",
         asked.max_processes,
-        PROCESSES_MIN,
-        caps.processes,
+        PROCESSES_MIN..=caps.processes,
     )?;
-    let output = pick("max_output_bytes", asked.max_output_bytes, 0, caps.output_bytes)?;
-    Ok(Limits {
-        memory_bytes: memory.map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
-        cpu_millicores: millicores.unwrap_or(defaults.cpu_millicores),
-        timeout_ms: timeout.unwrap_or(defaults.timeout_ms),
-        processes: processes.unwrap_or(defaults.processes),
-        output_bytes: output.unwrap_or(defaults.output_bytes),
-        disk_bytes: disk.map_or(defaults.disk_bytes, |mib| mib * MEBIBYTE),
-    })
+    check_within("max_output_bytes", asked.max_output_bytes, 0..=caps.output_bytes)?;
+    if let Some(cores) = asked.max_cpu_cores {
+        millicores(cores, caps.cpu_millicores)?;
+    }
+    match asked.timeout_ms {
+        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => Err(outside(
+            "timeout_seconds",
+            seconds(wish),
+            seconds(TIMEOUT_MS_MIN),
+            seconds(caps.timeout_ms),
+        )),
+        _ => Ok(overlaid(defaults, asked)),
+    }
 }
 
-fn pick<N: PartialOrd + std::fmt::Display + Copy>(
+/// What is asked for, and the rest of the defaults.
+fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
+    let cores = asked.max_cpu_cores.map(|cores| millicores(cores, u32::MAX));
+    Limits {
+        memory_bytes: asked
+            .max_ram_mb
+            .map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
+        cpu_millicores: cores.and_then(Result::ok).unwrap_or(defaults.cpu_millicores),
+        timeout_ms: asked.timeout_ms.unwrap_or(defaults.timeout_ms),
+        processes: asked.max_processes.unwrap_or(defaults.processes),
+        output_bytes: asked.max_output_bytes.unwrap_or(defaults.output_bytes),
+        disk_bytes: asked
+            .max_disk_mb
+            .map_or(defaults.disk_bytes, |mib| mib * MEBIBYTE),
+    }
+}
+
+fn check_within<N: PartialOrd + std::fmt::Display + Copy>(
     name: &str,
     asked: Option<N>,
-    least: N,
-    most: N,
-) -> Result<Option<N>, RequestError> {
+    bounds: RangeInclusive<N>,
+) -> Result<(), RequestError> {
     match asked {
-        Some(value) if value < least || value > most => Err(outside(name, value, least, most)),
-        other => Ok(other),
+        Some(value) if !bounds.contains(&value) => Err(outside(name, value, *bounds.start(), *bounds.end())),
+        _ => Ok(()),
     }
 }
 
 fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
     RequestError::invalid(
         format!("{name} = {value} is outside {least}..={most}."),
-        "Ask for a value within; the bound is the operator's `caps`, or what this namespace was narrowed to.",
+        "Ask for a value within; the upper bound is the operator's `caps`.",
     )
 }
 
@@ -475,6 +540,7 @@ mod tests {
             disk_bytes: 512 * MEBIBYTE,
         };
         let caps = Limits {
+            disk_bytes: 16384 * MEBIBYTE,
             memory_bytes: 8192 * MEBIBYTE,
             timeout_ms: 3_600_000,
             processes: 1024,
@@ -497,8 +563,14 @@ mod tests {
                 profile: Profile::Unrestricted,
                 profiles: Profile::ALL.iter().copied().collect(),
                 allowed_imports: BTreeSet::new(),
+                only_allowed_imports: false,
                 known_imports: BTreeMap::new(),
                 schemas: BTreeMap::new(),
+            },
+            disk: crate::settings::DiskPolicy {
+                total: u64::MAX,
+                of_namespace: u64::MAX,
+                free: 0,
             },
             packages: PackagePolicy {
                 enabled: true,
@@ -525,7 +597,7 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.packages = requirements(Language::Python, &[name.to_owned()]).unwrap();
             match (
-                decide(&policy, &Standing::default(), &[], request).map(drop),
+                decide(&policy, &NamespaceState::default(), &[], request).map(drop),
                 expect,
             ) {
                 (Ok(()), Ok(())) => {}
@@ -550,7 +622,7 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Python, "1");
             request.limits = wish;
             match (
-                decide(&policy(), &Standing::default(), &[], request).map(|_| ()),
+                decide(&policy(), &NamespaceState::default(), &[], request).map(|_| ()),
                 expect,
             ) {
                 (Ok(()), Ok(())) => {}
@@ -593,7 +665,7 @@ mod tests {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
             request.secrets = [EnvName::try_from(key.to_owned()).unwrap()].into();
-            let decided = decide(&policy(), &Standing::default(), &[], request)
+            let decided = decide(&policy(), &NamespaceState::default(), &[], request)
                 .map(drop)
                 .map_err(|error| error.code);
             assert_eq!(
@@ -638,30 +710,71 @@ mod tests {
         assert_eq!(refused.unwrap_err().code, ErrorCode::PolicyDenied);
     }
 
-    #[test]
-    fn a_namespace_narrows_and_never_widens() {
-        let wish = |mb| LimitsRequest {
+    fn ram(mb: u64) -> LimitsRequest {
+        LimitsRequest {
             max_ram_mb: Some(mb),
             ..LimitsRequest::default()
+        }
+    }
+
+    fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64, RequestError> {
+        let standing = NamespaceState {
+            limits: own.clone(),
+            ..NamespaceState::default()
         };
-        let narrowed = narrow(&policy(), None, &wish(100)).unwrap();
-        assert_eq!(narrowed.memory_bytes, 100 * MEBIBYTE);
-        assert!(narrow(&policy(), Some(&narrowed), &wish(101)).is_err());
-        assert!(narrow(&policy(), None, &wish(8193)).is_err());
-        let standing = Standing {
-            narrowed: Some(narrowed.clone()),
-            ..Standing::default()
+        let mut request = ExecuteRequest::new(Language::Shell, "true");
+        request.limits = limits;
+        let grant = decide(&policy(), &standing, &[], request)?;
+        Ok(grant.limits.memory_bytes / MEBIBYTE)
+    }
+
+    #[test]
+    fn a_namespace_narrows_and_never_widens() {
+        let wide = OwnLimits::default();
+        let narrowed = narrow(&policy(), &wide, &ram(100)).unwrap();
+        assert!(narrow(&policy(), &narrowed, &ram(101)).is_err());
+        assert!(narrow(&policy(), &wide, &ram(8193)).is_err());
+        assert_eq!(memory_with(&narrowed, LimitsRequest::default()).unwrap(), 100);
+        assert_eq!(memory_with(&narrowed, ram(50)).unwrap(), 50);
+        let refused = memory_with(&narrowed, ram(101)).unwrap_err();
+        assert!(refused.message.contains("16..=100"));
+        assert!(set_defaults(&policy(), &narrowed, &ram(101)).is_err());
+    }
+
+    #[test]
+    fn defaults_of_a_namespace_are_set_within_the_caps_which_stay() {
+        let own = set_defaults(&policy(), &OwnLimits::default(), &ram(1024)).unwrap();
+        let (usual, caps) = limits_of(&policy(), &own);
+        assert_eq!(usual.memory_bytes, 1024 * MEBIBYTE);
+        assert_eq!(caps, policy().caps);
+        let processes = LimitsRequest {
+            max_processes: Some(9),
+            ..LimitsRequest::default()
         };
-        let with = |limits| {
-            let mut request = ExecuteRequest::new(Language::Shell, "true");
-            request.limits = limits;
-            decide(&policy(), &standing, &[], request).map(|grant| grant.limits.memory_bytes)
+        let own = set_defaults(&policy(), &own, &processes).unwrap();
+        let (usual, _) = limits_of(&policy(), &own);
+        assert_eq!((usual.memory_bytes, usual.processes), (1024 * MEBIBYTE, 9));
+        assert_eq!(memory_with(&own, ram(2048)).unwrap(), 2048, "asking goes on");
+        let refused = set_defaults(&policy(), &own, &ram(8193)).unwrap_err();
+        assert!(refused.message.contains("8192"), "{refused}");
+    }
+
+    #[test]
+    fn more_disk_brings_the_memory_in_which_it_lies() {
+        let disk = |mb, memory| LimitsRequest {
+            max_disk_mb: Some(mb),
+            max_ram_mb: memory,
+            ..LimitsRequest::default()
         };
-        assert_eq!(with(LimitsRequest::default()).unwrap(), 100 * MEBIBYTE);
-        assert_eq!(with(wish(50)).unwrap(), 50 * MEBIBYTE);
-        assert!(with(wish(101)).unwrap_err().message.contains("16..=100"));
-        let more = narrow(&policy(), Some(&narrowed), &LimitsRequest::default()).unwrap();
-        assert_eq!(more, narrowed);
+        let own = OwnLimits::default();
+        assert_eq!(memory_with(&own, disk(600, None)).unwrap(), 1200);
+        assert_eq!(memory_with(&own, disk(100, None)).unwrap(), 512);
+        assert_eq!(memory_with(&own, disk(600, Some(700))).unwrap(), 700);
+        let refused = memory_with(&own, disk(5000, None)).unwrap_err();
+        assert!(
+            refused.message.contains("max_disk_mb = 5000 is outside 1..=4096"),
+            "{refused}"
+        );
     }
 
     /// claim: [REC-7]

@@ -1,6 +1,7 @@
-//! Who runs when. So many at once; so many waiting, and not for ever; among those who wait, namespaces take turns, so
-//! that one tenant's flood delays itself. How many a namespace may ask for in a minute is the operator's to say. A place
-//! is given back when its [`Permit`] is dropped.
+//! Which requests run when. A run takes its memory limit from a budget; processors are shared by the kernel. A
+//! namespace leaves a share of both budget and places free, so that others always get in, and a namespace with nothing
+//! running never waits for processors. Requests wait in one line for each namespace; namespaces take turns. A
+//! [`Permit`] gives its place back when it is dropped.
 
 use crate::{
     events::{Bus, EventKind},
@@ -10,7 +11,7 @@ use governor::{
     DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
-use ringfence_types::{ErrorCode, Namespace, Priority, RequestError};
+use ringfence_types::{ErrorCode, Limits, Namespace, Priority, RequestError};
 use serde::Serialize;
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,6 +24,13 @@ use tokio::sync::oneshot;
 const RATES_MAX: usize = 10_000;
 /// Waiting rooms this full are told of, in quarters.
 const PRESSURE_QUARTERS: usize = 3;
+/// What a namespace has is at most this many times what it leaves free. Where there are fewer places, nothing is left.
+const SHARE: u64 = 3;
+const SHARED_PLACES_MIN: usize = 4;
+/// Programs of one namespace for each processor that run however busy the processors are.
+const AT_EASE: usize = 2;
+/// How often it is looked whether the processors have become free.
+const TICK: Duration = Duration::from_millis(50);
 
 /// The queue; clones share it.
 #[derive(Clone)]
@@ -31,10 +39,29 @@ pub(crate) struct Queue {
     bus: Bus,
 }
 
+/// What a run may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Demand {
+    pub(crate) memory_bytes: u64,
+    pub(crate) time: Duration,
+}
+
+impl Demand {
+    pub(crate) fn of(limits: &Limits) -> Self {
+        Self {
+            memory_bytes: limits.memory_bytes,
+            time: Duration::from_millis(limits.timeout_ms),
+        }
+    }
+}
+
 struct State {
     settings: QueueSettings,
+    processors: Processors,
     rates: Option<DefaultKeyedRateLimiter<Namespace>>,
-    running: usize,
+    running: HashMap<u64, RunningRequest>,
+    last_place: u64,
+    looked: Instant,
     waiting: usize,
     lines: HashMap<Namespace, Line>,
     /// Namespaces with somebody waiting, in the order of their turns, and how often each is still to be served.
@@ -53,7 +80,62 @@ struct Line {
     low: VecDeque<Waiter>,
 }
 
-type Waiter = oneshot::Sender<Result<Permit, TurnedAway>>;
+struct Waiter {
+    demand: Demand,
+    answer: oneshot::Sender<Result<Permit, TurnedAway>>,
+}
+
+/// One that runs.
+struct RunningRequest {
+    namespace: Namespace,
+    memory_bytes: u64,
+    since: Instant,
+    time: Duration,
+}
+
+/// What some of those who run have together.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    places: usize,
+    memory_bytes: u64,
+}
+
+impl Taken {
+    fn by<'a>(places: impl Iterator<Item = &'a RunningRequest>) -> Self {
+        places.fold(Self::default(), |taken, place| Self {
+            places: taken.places + 1,
+            memory_bytes: taken.memory_bytes + place.memory_bytes,
+        })
+    }
+}
+
+/// The host's processors.
+#[derive(Clone, Copy)]
+struct Processors {
+    count: usize,
+    /// Threads of the whole host that run or could.
+    runnable: fn() -> usize,
+}
+
+impl Processors {
+    fn of_host() -> Self {
+        Self {
+            count: std::thread::available_parallelism().map_or(1, usize::from),
+            runnable,
+        }
+    }
+
+    fn are_busy(self) -> bool {
+        (self.runnable)() > self.count * AT_EASE
+    }
+}
+
+/// proc_loadavg(5): the fourth field is `RUNNABLE/ALL`.
+fn runnable() -> usize {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let field = text.split(' ').nth(3).and_then(|field| field.split('/').next());
+    field.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
 
 /// The waiting room is full, and another namespace has fewer in it.
 #[derive(Debug)]
@@ -61,9 +143,8 @@ struct TurnedAway;
 
 /// A place among those who run.
 pub(crate) struct Permit {
-    /// None: the place was handed on.
-    queue: Option<Queue>,
-    since: Instant,
+    queue: Queue,
+    place: u64,
 }
 
 /// What `queue status` tells.
@@ -73,6 +154,10 @@ pub struct QueueState {
     pub running: usize,
     /// The most that run at once.
     pub concurrency: usize,
+    /// Memory that they may use together, in MiB.
+    pub memory_mb: u64,
+    /// The most of it.
+    pub memory_mb_max: u64,
     /// Requests that wait.
     pub waiting: usize,
     /// The most that wait.
@@ -94,10 +179,17 @@ pub struct LineState {
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings, bus: Bus) -> Self {
+        Self::on(settings, bus, Processors::of_host())
+    }
+
+    fn on(settings: QueueSettings, bus: Bus, processors: Processors) -> Self {
         let state = State {
             rates: settings.rate.map(limiter),
             settings,
-            running: 0,
+            processors,
+            running: HashMap::new(),
+            last_place: 0,
+            looked: Instant::now(),
             waiting: 0,
             lines: HashMap::new(),
             turns: VecDeque::new(),
@@ -115,24 +207,36 @@ impl Queue {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other bounds from now on. Who runs goes on; who waits, and may now run, does.
+    /// Other bounds from now on. What runs goes on; what waits, and may now run, does.
     pub(crate) fn replace(&self, settings: QueueSettings) {
         let mut state = self.state();
         if state.settings.rate != settings.rate {
             state.rates = settings.rate.map(limiter);
         }
         state.settings = settings;
-        let mut places = Vec::new();
-        while state.running < state.settings.concurrency
-            && let Some(next) = state.next()
-        {
-            state.running += 1;
-            places.push(next);
+        drop(state);
+        self.start_waiting();
+    }
+
+    /// Starts all that wait and may run now.
+    fn start_waiting(&self) {
+        let mut started = Vec::new();
+        let mut state = self.state();
+        state.looked = Instant::now();
+        while let Some((namespace, waiter)) = state.next() {
+            let place = state.take(&namespace, waiter.demand);
+            started.push((waiter.answer, self.permit(place)));
         }
         drop(state);
-        for next in places {
-            // One that has gone away drops its permit, which hands the place on.
-            drop(next.send(Ok(self.permit())));
+        for (answer, permit) in started {
+            // One that has gone away drops its permit, which starts the next.
+            drop(answer.send(Ok(permit)));
+        }
+    }
+
+    fn start_waiting_when_due(&self) {
+        if self.state().looked.elapsed() >= TICK {
+            self.start_waiting();
         }
     }
 
@@ -141,21 +245,31 @@ impl Queue {
         &self,
         namespace: &Namespace,
         priority: Priority,
+        demand: Demand,
     ) -> Result<Permit, RequestError> {
-        let (waiter, patience) = {
+        let (mut waiter, patience) = {
             let mut state = self.state();
-            let admitted = state.admit(namespace, priority);
-            self.tell_of_pressure(&mut state, namespace);
+            let admitted = state.admit(namespace, priority, demand);
+            self.tell_of_pressure(&mut state, namespace, &admitted);
             match admitted? {
-                None => return Ok(self.permit()),
-                Some(waiter) => (waiter, state.settings.patience),
+                Admitted::At(place) => return Ok(self.permit(place)),
+                Admitted::Waiting(waiter) => (waiter, state.settings.patience),
             }
         };
-        match tokio::time::timeout(patience, waiter).await {
-            Ok(Ok(Ok(permit))) => Ok(permit),
-            Ok(Ok(Err(TurnedAway))) => {
-                Err(self.refuse("the waiting room is full, and others have fewer in it"))
+        let waited = async {
+            loop {
+                match tokio::time::timeout(TICK, &mut waiter).await {
+                    Ok(answered) => return answered,
+                    Err(_) => self.start_waiting_when_due(),
+                }
             }
+        };
+        match tokio::time::timeout(patience, waited).await {
+            Ok(Ok(Ok(permit))) => Ok(permit),
+            Ok(Ok(Err(TurnedAway))) => Err(self.refuse(
+                namespace,
+                "the queue is full, and other namespaces have less in it",
+            )),
             Ok(Err(_)) => {
                 let stopping = "the server is stopping.";
                 Err(RequestError::new(
@@ -164,21 +278,22 @@ impl Queue {
                     "Start it again.",
                 ))
             }
-            Err(_) => Err(self.refuse(&format!("it has waited {} s", patience.as_secs()))),
+            Err(_) => Err(self.refuse(namespace, &format!("it has waited {} s", patience.as_secs()))),
         }
     }
 
-    fn refuse(&self, why: &str) -> RequestError {
+    fn refuse(&self, namespace: &Namespace, why: &str) -> RequestError {
         let mut state = self.state();
         state.forget_the_gone();
         state.refused += 1;
-        busy(&state, why)
+        busy(&state, namespace, why)
     }
 
     /// Once when it begins, and once for each who is turned away.
-    fn tell_of_pressure(&self, state: &mut State, namespace: &Namespace) {
+    fn tell_of_pressure(&self, state: &mut State, namespace: &Namespace, admitted: &Admission) {
         let (waiting, waiting_max) = (state.waiting, state.settings.waiting);
-        let is_full = state.running >= state.settings.concurrency && waiting >= waiting_max;
+        let waits = !matches!(admitted, Ok(Admitted::At(_)));
+        let is_full = waits && waiting >= waiting_max;
         let is_under_pressure = is_full || (waiting > 0 && waiting * 4 >= waiting_max * PRESSURE_QUARTERS);
         if is_full || (is_under_pressure && !state.is_under_pressure) {
             let kind = EventKind::QueueBackpressure { waiting, waiting_max };
@@ -187,10 +302,10 @@ impl Queue {
         state.is_under_pressure = is_under_pressure;
     }
 
-    fn permit(&self) -> Permit {
+    fn permit(&self, place: u64) -> Permit {
         Permit {
-            queue: Some(self.clone()),
-            since: Instant::now(),
+            queue: self.clone(),
+            place,
         }
     }
 
@@ -202,8 +317,10 @@ impl Queue {
             waiting: state.lines.get(namespace).map_or(0, Line::len),
         });
         QueueState {
-            running: state.running,
+            running: state.running.len(),
             concurrency: state.settings.concurrency,
+            memory_mb: Taken::by(state.running.values()).memory_bytes >> 20,
+            memory_mb_max: state.settings.memory_bytes >> 20,
             waiting: state.waiting,
             waiting_max: state.settings.waiting,
             refused: state.refused,
@@ -216,36 +333,100 @@ fn limiter(rate: Rate) -> DefaultKeyedRateLimiter<Namespace> {
     RateLimiter::keyed(Quota::per_minute(rate.per_minute).allow_burst(rate.burst))
 }
 
+type Admission = Result<Admitted, RequestError>;
+
+enum Admitted {
+    /// At once.
+    At(u64),
+    Waiting(oneshot::Receiver<Result<Permit, TurnedAway>>),
+}
+
 impl State {
-    /// None: there is a place at once.
     fn admit(
         &mut self,
         namespace: &Namespace,
         priority: Priority,
-    ) -> Result<Option<oneshot::Receiver<Result<Permit, TurnedAway>>>, RequestError> {
+        demand: Demand,
+    ) -> Result<Admitted, RequestError> {
         if let Err(wait) = self.rate(namespace) {
             self.refused += 1;
             return Err(too_often(namespace, wait));
         }
-        if self.running < self.settings.concurrency {
-            self.running += 1;
-            return Ok(None);
+        if !self.lines.contains_key(namespace) && self.fits(namespace, demand) {
+            return Ok(Admitted::At(self.take(namespace, demand)));
         }
         if self.waiting >= self.settings.waiting {
             self.forget_the_gone();
         }
         if self.waiting >= self.settings.waiting && !self.make_room(namespace) {
             self.refused += 1;
-            return Err(busy(self, &format!("{} requests wait", self.waiting)));
+            return Err(busy(self, namespace, &format!("{} requests wait", self.waiting)));
         }
-        Ok(Some(self.join(namespace, priority)))
+        Ok(Admitted::Waiting(self.join(namespace, priority, demand)))
+    }
+
+    /// May another of this namespace run now.
+    fn fits(&self, namespace: &Namespace, demand: Demand) -> bool {
+        let all = Taken::by(self.running.values());
+        let own = Taken::by(
+            self.running
+                .values()
+                .filter(|place| place.namespace == *namespace),
+        );
+        let (places_max, memory_max) = (self.settings.concurrency, self.settings.memory_bytes);
+        // One that may use more than all is alone.
+        let memory = demand.memory_bytes.min(memory_max);
+        let free = (
+            places_max.checked_sub(all.places + 1),
+            memory_max.checked_sub(all.memory_bytes + memory),
+        );
+        let (Some(places_free), Some(memory_free)) = free else {
+            return false;
+        };
+        if own.places == 0 {
+            return true;
+        }
+        let leaves_places =
+            places_max < SHARED_PLACES_MIN || (own.places as u64) < SHARE.saturating_mul(places_free as u64);
+        let leaves_memory = own.memory_bytes + memory <= SHARE.saturating_mul(memory_free);
+        let is_at_ease = all.places < self.processors.count * AT_EASE;
+        leaves_places && leaves_memory && (is_at_ease || !self.processors.are_busy())
+    }
+
+    fn take(&mut self, namespace: &Namespace, demand: Demand) -> u64 {
+        self.last_place += 1;
+        let place = RunningRequest {
+            namespace: namespace.clone(),
+            memory_bytes: demand.memory_bytes.min(self.settings.memory_bytes),
+            since: Instant::now(),
+            time: demand.time,
+        };
+        self.running.insert(self.last_place, place);
+        self.last_place
+    }
+
+    /// When a place is likely to be free for one more. What runs longer than usual is taken to run as long again, and
+    /// no longer than it may. A namespace that has its share waits for its own.
+    fn likely_ms(&self, namespace: &Namespace) -> f64 {
+        let own = self
+            .running
+            .values()
+            .filter(|place| place.namespace == *namespace);
+        let mut left: Vec<f64> = own.map(|place| place.left_ms(self.held_ms)).collect();
+        if left.is_empty() {
+            left.extend(self.running.values().map(|place| place.left_ms(self.held_ms)));
+        }
+        left.sort_by(f64::total_cmp);
+        let count = left.len().max(1);
+        let rounds = u32::try_from(self.waiting / count).unwrap_or(u32::MAX);
+        left.get(self.waiting % count).unwrap_or(&self.held_ms) + self.held_ms * f64::from(rounds)
     }
 
     /// Those whose time was up, or who were cancelled, wait no more.
     fn forget_the_gone(&mut self) {
         for line in self.lines.values_mut() {
             for waiters in [&mut line.high, &mut line.normal, &mut line.low] {
-                waiters.retain(|waiter| !waiter.is_closed());
+                waiters.retain(|waiter| !waiter.answer.is_closed());
             }
         }
         self.lines.retain(|_, line| line.len() > 0);
@@ -263,7 +444,7 @@ impl State {
         };
         self.waiting -= 1;
         // Gone in this very moment is as good.
-        drop(last.send(Err(TurnedAway)));
+        drop(last.answer.send(Err(TurnedAway)));
         true
     }
 
@@ -282,40 +463,62 @@ impl State {
         &mut self,
         namespace: &Namespace,
         priority: Priority,
+        demand: Demand,
     ) -> oneshot::Receiver<Result<Permit, TurnedAway>> {
-        let (give, take) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         self.waiting += 1;
         if !self.lines.contains_key(namespace) {
             let times = self.settings.turns_of(namespace);
             self.turns.push_back((namespace.clone(), times));
         }
         let line = self.lines.entry(namespace.clone()).or_default();
-        line.of(priority).push_back(give);
-        take
+        line.of(priority).push_back(Waiter { demand, answer });
+        answered
     }
 
-    /// The next in turn. Those who have gone away meanwhile are passed over.
-    fn next(&mut self) -> Option<Waiter> {
-        while let Some((namespace, times)) = self.turns.pop_front() {
-            let Some(line) = self.lines.get_mut(&namespace) else {
+    /// The next in turn that may run. Namespaces whose next may not are passed over and keep their turn.
+    fn next(&mut self) -> Option<(Namespace, Waiter)> {
+        let mut at = 0;
+        while let Some((namespace, times)) = self.turns.get(at).cloned() {
+            let first = self.lines.get(&namespace).and_then(Line::first);
+            if let Some(waiter) = first
+                && !waiter.answer.is_closed()
+                && !self.fits(&namespace, waiter.demand)
+            {
+                at += 1;
                 continue;
-            };
+            }
+            self.turns.remove(at);
+            let line = self.lines.entry(namespace.clone()).or_default();
             let next = line.next();
             self.waiting -= usize::from(next.is_some());
             if line.len() == 0 {
                 self.lines.remove(&namespace);
             } else if times > 1 {
-                self.turns.push_front((namespace, times - 1));
+                self.turns.insert(at, (namespace.clone(), times - 1));
             } else {
                 let times = self.settings.turns_of(&namespace);
-                self.turns.push_back((namespace, times));
+                self.turns.push_back((namespace.clone(), times));
             }
-            match next {
-                Some(next) if !next.is_closed() => return Some(next),
-                _ => {}
+            // One that has gone away is passed over.
+            if let Some(next) = next.filter(|next| !next.answer.is_closed()) {
+                return Some((namespace, next));
             }
         }
         None
+    }
+}
+
+impl RunningRequest {
+    fn left_ms(&self, usual_ms: f64) -> f64 {
+        let (age, time) = (self.since.elapsed(), self.time);
+        let age_ms = age.as_secs_f64() * 1000.0;
+        let guess = if age_ms < usual_ms {
+            usual_ms - age_ms
+        } else {
+            age_ms
+        };
+        guess.min(time.saturating_sub(age).as_secs_f64() * 1000.0)
     }
 }
 
@@ -346,6 +549,11 @@ impl Line {
             .or_else(|| self.high.pop_back())
     }
 
+    fn first(&self) -> Option<&Waiter> {
+        let first = self.high.front();
+        first.or(self.normal.front()).or(self.low.front())
+    }
+
     fn next(&mut self) -> Option<Waiter> {
         let next = self.high.pop_front();
         next.or_else(|| self.normal.pop_front())
@@ -368,20 +576,18 @@ fn too_often(namespace: &Namespace, wait: Duration) -> RequestError {
     error
 }
 
-fn busy(state: &State, why: &str) -> RequestError {
-    let ahead =
-        f64::from(u32::try_from(state.waiting / state.settings.concurrency.max(1) + 1).unwrap_or(u32::MAX));
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "clamped to a minute"
-    )]
-    let retry_after_ms = (state.held_ms * ahead).clamp(50.0, 60_000.0) as u64;
+fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
+    let likely = Duration::from_secs_f64(state.likely_ms(namespace).clamp(50.0, 600_000.0) / 1000.0);
+    let retry_after_ms = u64::try_from(likely.as_millis()).unwrap_or(u64::MAX);
+    let taken = Taken::by(state.running.values());
     let mut error = RequestError::new(
         ErrorCode::Busy,
         format!(
-            "{} programs run, and this request found no place: {why}.",
-            state.running
+            "{} programs run (at most {}), which may use {} of {} MiB of memory, and this request found no place: {why}.",
+            taken.places,
+            state.settings.concurrency,
+            taken.memory_bytes >> 20,
+            state.settings.memory_bytes >> 20,
         ),
         format!("Try again in {retry_after_ms} ms."),
     );
@@ -391,249 +597,15 @@ fn busy(state: &State, why: &str) -> RequestError {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(queue) = self.queue.take() else { return };
-        let held_ms = self.since.elapsed().as_secs_f64() * 1000.0;
-        loop {
-            let next = {
-                let mut state = queue.state();
-                state.held_ms = state.held_ms * 0.9 + held_ms * 0.1;
-                // Fewer may run than did: then the place is not handed on.
-                let next = if state.running > state.settings.concurrency {
-                    None
-                } else {
-                    state.next()
-                };
-                if next.is_none() {
-                    state.running -= 1;
-                }
-                next
-            };
-            let Some(next) = next else { return };
-            match next.send(Ok(queue.permit())) {
-                Ok(()) => return,
-                // That one has gone away; the place goes to the one behind it.
-                Err(Ok(mut refused)) => refused.queue = None,
-                Err(Err(TurnedAway)) => {}
-            }
+        let mut state = self.queue.state();
+        if let Some(place) = state.running.remove(&self.place) {
+            let held_ms = place.since.elapsed().as_secs_f64() * 1000.0;
+            state.held_ms = state.held_ms * 0.9 + held_ms * 0.1;
         }
+        drop(state);
+        self.queue.start_waiting();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{collections::BTreeMap, num::NonZeroU32};
-
-    fn settings(concurrency: usize, waiting: usize) -> QueueSettings {
-        QueueSettings {
-            concurrency,
-            waiting,
-            patience: Duration::from_secs(60),
-            priorities: BTreeMap::new(),
-            rate: None,
-        }
-    }
-
-    fn queue(concurrency: usize, waiting: usize) -> Queue {
-        Queue::new(settings(concurrency, waiting), Bus::new())
-    }
-
-    fn name(text: &str) -> Namespace {
-        Namespace::try_from(text.to_owned()).unwrap()
-    }
-
-    async fn admit(queue: &Queue, who: &str) -> Result<Permit, RequestError> {
-        queue.admit(&name(who), Priority::Normal).await
-    }
-
-    /// Lets these wait behind one that runs; the order in which they were served.
-    async fn served(queue: &Queue, waiters: &[(&'static str, Priority)]) -> Vec<String> {
-        let held = admit(queue, "held").await.ok().unwrap();
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
-        for (who, priority) in waiters.iter().copied() {
-            let (queue_of_task, order) = (queue.clone(), order.clone());
-            let before = queue.look().waiting;
-            tasks.push(tokio::spawn(async move {
-                let permit = queue_of_task.admit(&name(who), priority).await.ok().unwrap();
-                order.lock().unwrap().push(format!("{who} {priority:?}"));
-                drop(permit);
-            }));
-            while queue.look().waiting == before {
-                tokio::task::yield_now().await;
-            }
-        }
-        drop(held);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let state = queue.look();
-        assert_eq!((state.running, state.waiting, state.lines.len()), (0, 0, 0));
-        Arc::into_inner(order).unwrap().into_inner().unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_says_when_to_come_back_and_tells_of_it() {
-        let queue = queue(1, 0);
-        let mut heard = queue.bus.subscribe(crate::events::Hears::AllButOutput);
-        let held = admit(&queue, "a").await.ok().unwrap();
-        let refused = admit(&queue, "a").await.err().unwrap();
-        assert_eq!(refused.code, ErrorCode::Busy);
-        assert!(refused.retry_after_ms.unwrap() >= 50);
-        assert_eq!(heard.next().await.unwrap().kind.name(), "queue.backpressure");
-        drop(held);
-        assert!(admit(&queue, "a").await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn namespaces_take_turns() {
-        use Priority::Normal;
-        let waiters = [
-            ("flood", Normal),
-            ("flood", Normal),
-            ("flood", Normal),
-            ("quiet", Normal),
-        ];
-        let order = served(&queue(1, 10), &waiters).await;
-        assert_eq!(
-            order,
-            ["flood Normal", "flood Normal", "quiet Normal", "flood Normal"]
-        );
-    }
-
-    #[tokio::test]
-    async fn the_urgent_of_a_namespace_go_first_and_only_before_their_own() {
-        use Priority::{High, Low, Normal};
-        let waiters = [("a", Low), ("b", Normal), ("a", High), ("a", Normal)];
-        let order = served(&queue(1, 10), &waiters).await;
-        assert_eq!(order, ["a High", "a Normal", "b Normal", "a Low"]);
-    }
-
-    #[tokio::test]
-    async fn a_namespace_that_the_operator_prefers_is_served_more_often() {
-        use Priority::{High, Low, Normal};
-        let mut settings = settings(1, 20);
-        settings.priorities = BTreeMap::from([(name("batch"), Low), (name("team"), High)]);
-        let waiters = [
-            ("batch", Normal),
-            ("batch", Normal),
-            ("team", Normal),
-            ("team", Normal),
-            ("team", Normal),
-        ];
-        let order = served(&Queue::new(settings, Bus::new()), &waiters).await;
-        assert_eq!(
-            order,
-            [
-                "batch Normal",
-                "team Normal",
-                "team Normal",
-                "team Normal",
-                "batch Normal"
-            ]
-        );
-    }
-
-    #[tokio::test]
-    async fn a_namespace_that_asks_too_often_is_told_when_to_come_back_and_hinders_no_other() {
-        let one = NonZeroU32::new(1).unwrap();
-        let queue = Queue::new(
-            QueueSettings {
-                rate: Some(Rate {
-                    per_minute: one,
-                    burst: one,
-                }),
-                ..settings(4, 4)
-            },
-            Bus::new(),
-        );
-        assert!(admit(&queue, "a").await.is_ok());
-        let refused = admit(&queue, "a").await.err().unwrap();
-        assert_eq!(refused.code, ErrorCode::Busy);
-        assert!(
-            (1_000..=60_000).contains(&refused.retry_after_ms.unwrap()),
-            "{refused:?}"
-        );
-        assert!(admit(&queue, "b").await.is_ok());
-        queue.replace(settings(4, 4));
-        assert!(admit(&queue, "a").await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever_and_who_has_gone_takes_no_room() {
-        let queue = queue(1, 2);
-        let _held = admit(&queue, "a").await.ok().unwrap();
-        for _ in 0..3 {
-            let both = tokio::join!(admit(&queue, "a"), admit(&queue, "a"));
-            for refused in [both.0, both.1] {
-                let refused = refused.err().unwrap();
-                assert!(refused.message.contains("waited 60 s"), "{refused}");
-            }
-            assert_eq!((queue.look().waiting, queue.look().lines.len()), (0, 0));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_namespace_that_fills_the_room_gives_way_to_one_that_has_fewer_in_it() {
-        let queue = queue(1, 3);
-        let held = admit(&queue, "flood").await.ok().unwrap();
-        let wait = |who: &'static str| {
-            let queue = queue.clone();
-            tokio::spawn(async move { admit(&queue, who).await.map(drop).map_err(|error| error.code) })
-        };
-        let flood: Vec<_> = (0..3).map(|_| wait("flood")).collect();
-        while queue.look().waiting < 3 {
-            tokio::task::yield_now().await;
-        }
-        let quiet = wait("quiet");
-        while queue.look().lines.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(admit(&queue, "flood").await.err().unwrap().code, ErrorCode::Busy);
-        drop(held);
-        assert_eq!(quiet.await.unwrap(), Ok(()));
-        let mut ends = Vec::new();
-        for one in flood {
-            ends.push(one.await.unwrap());
-        }
-        assert_eq!(ends, [Ok(()), Ok(()), Err(ErrorCode::Busy)]);
-    }
-
-    #[tokio::test]
-    async fn more_room_lets_those_in_who_wait_and_less_takes_effect_as_runs_end() {
-        let queue = queue(1, 10);
-        let first = admit(&queue, "a").await.ok().unwrap();
-        let waiting = queue.clone();
-        let second = tokio::spawn(async move { admit(&waiting, "a").await.ok().unwrap() });
-        while queue.look().waiting < 1 {
-            tokio::task::yield_now().await;
-        }
-        queue.replace(settings(2, 10));
-        let second = second.await.unwrap();
-        queue.replace(settings(1, 0));
-        drop(first);
-        assert!(admit(&queue, "a").await.is_err());
-        drop(second);
-        assert!(admit(&queue, "a").await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_waiter_that_goes_away_loses_no_place() {
-        let queue = queue(1, 10);
-        let held = admit(&queue, "a").await.ok().unwrap();
-        let (second, third) = (queue.clone(), queue.clone());
-        let gone = tokio::spawn(async move { admit(&second, "a").await.is_ok() });
-        while queue.look().waiting < 1 {
-            tokio::task::yield_now().await;
-        }
-        let stays = tokio::spawn(async move { admit(&third, "a").await.is_ok() });
-        while queue.look().waiting < 2 {
-            tokio::task::yield_now().await;
-        }
-        gone.abort();
-        assert!(gone.await.is_err());
-        drop(held);
-        assert!(stays.await.unwrap());
-        assert_eq!((queue.look().running, queue.look().waiting), (0, 0));
-    }
-}
+mod tests;

@@ -1,26 +1,34 @@
-//! The audit bracket around everything that is done: a record before a run starts, and one before its result leaves. When
-//! it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then the log says so, and
-//! so does the result of an execution.
+//! The audit bracket around everything that is done: a record before a run starts, and one before its result leaves.
+//! When it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then the log says
+//! so, and so does the result of an execution.
+//!
+//! Room for both records is reserved before the run. A refusal is one record; a flood of them is counted (`refusals`).
 
-use crate::{engine::Caller, execute::Executed, policy::Grant, settings::OnFailure};
-use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome};
+mod refusals;
+
+use crate::{caller::Caller, policy::Grant, settings::OnFailure};
+use refusals::Refusals;
+use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
-    EnvName, EnvValue, ErrorCode, ExecuteRequest, ExitKind, Limits, Namespace, RequestError, Requirement,
-    SessionId, SessionRequest, WorkspaceSource,
+    EnvName, EnvValue, ErrorCode, ExecuteRequest, Limits, Namespace, RequestError, Requirement, SessionId,
+    SessionRequest, WorkspaceSource,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use tokio::sync::oneshot;
 
-/// Of so many artifacts the digests stand in the record; the signed manifest has all.
-const DIGESTS_MAX: usize = 20;
+/// Records that each execution has room for: its beginning, its end, and that its end could not be written.
+const RESERVED: usize = 3;
+/// When to come back if there is no room.
+const RETRY_MS: u64 = 100;
+
 /// Rules of a way out that stand in one record; each has at most a kibibyte.
 const RULES_SHOWN_MAX: usize = 16;
 /// Names of secrets that stand in one record; each has at most 256 bytes.
@@ -32,6 +40,7 @@ pub(crate) struct Record {
     audit: Arc<Audit>,
     on_failure: OnFailure,
     lost: Arc<AtomicU64>,
+    refusals: Arc<Refusals>,
 }
 
 /// Is what was done on record.
@@ -68,18 +77,53 @@ impl Note<'_> {
     }
 }
 
-/// An execution, or a session that is being made, whose beginning is on record. Dropped without an end (a panic, a task that
-/// is taken down), it leaves one.
-pub(crate) struct Opened {
+/// How an execution ended, as it stands on record.
+pub(crate) struct Closing {
+    pub(crate) action: Action,
+    pub(crate) outcome: Outcome,
+    pub(crate) details: Value,
+}
+
+/// An execution, or a session that is being made, with room in the record for its beginning and its end. Dropped
+/// without an end (a panic, a task that is taken down), it leaves one.
+pub(crate) struct AuditScope {
     record: Record,
     id: String,
-    /// What it is on record as when it is dropped.
-    abandoned: Action,
+    room: Mutex<Room>,
+    begins: Begins,
     namespace: Namespace,
     caller: Caller,
+    /// What was asked for. It stands in the first record.
+    asked: Value,
+    is_begun: AtomicBool,
     is_closed: bool,
     /// A step of it is not on record.
     is_missing: AtomicBool,
+}
+
+/// What an audit scope is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Execution,
+    Session,
+}
+
+impl Begins {
+    /// Of its first record.
+    fn action(self) -> Action {
+        match self {
+            Self::Execution => Action::ExecutionStarted,
+            Self::Session => Action::SessionCreated,
+        }
+    }
+
+    /// What it is on record as when nobody closes it.
+    fn abandoned(self) -> Action {
+        match self {
+            Self::Execution => Action::ExecutionFailed,
+            Self::Session => Action::SessionCreated,
+        }
+    }
 }
 
 impl Record {
@@ -88,6 +132,7 @@ impl Record {
             audit: Arc::new(audit),
             on_failure,
             lost: Arc::default(),
+            refusals: Arc::default(),
         }
     }
 
@@ -105,6 +150,21 @@ impl Record {
         let (done, told) = oneshot::channel();
         self.audit
             .append(note.entry(), move |written| drop(done.send(written)));
+        self.written(told).await
+    }
+
+    /// Puts a refusal on record, or counts it where there are too many.
+    pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written, RequestError> {
+        if self.refusals.counts(self, &note) {
+            return Ok(Written::Yes);
+        }
+        self.note(note).await
+    }
+
+    async fn written(
+        &self,
+        told: oneshot::Receiver<Result<Receipt, AuditError>>,
+    ) -> Result<Written, RequestError> {
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
             Ok(Err(error)) => self.judge(&error),
@@ -131,7 +191,39 @@ impl Record {
         }
     }
 
+    /// Puts an end on record to what servers have left open that have died since.
+    pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
+        let abandoned = self.audit.abandoned().map_err(|error| unavailable(&error))?;
+        for begun in abandoned {
+            let action = match begun.action.as_str() {
+                "execution.started" => Action::ExecutionFailed,
+                "session.created" => Action::SessionCreated,
+                "approval.requested" => Action::ApprovalDecided,
+                _ => continue,
+            };
+            let details =
+                json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
+            self.note_unwaited(Note {
+                action,
+                outcome: Outcome::Lost,
+                namespace: &begun.namespace,
+                execution_id: begun.execution_id.as_deref(),
+                caller: &Caller::ours(),
+                details,
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the counts of refusals that are still open. At the end of the server.
+    pub(crate) fn flush_refusals(&self) {
+        self.refusals.flush(self);
+    }
+
     fn judge(&self, error: &AuditError) -> Result<Written, RequestError> {
+        if *error == AuditError::Overloaded {
+            return Err(overloaded());
+        }
         match self.on_failure {
             OnFailure::Deny => Err(unavailable(error)),
             OnFailure::Warn => {
@@ -142,40 +234,23 @@ impl Record {
         }
     }
 
-    /// No record, no run.
-    pub(crate) async fn begin(
+    /// Reserves the records of an execution. Errors: `busy`.
+    pub(crate) fn open(
         &self,
         id: &str,
         caller: &Caller,
         request: &ExecuteRequest,
-    ) -> Result<Opened, RequestError> {
-        let note = Note {
-            action: Action::ExecutionStarted,
-            outcome: Outcome::Pending,
-            namespace: request.namespace.as_str(),
-            execution_id: Some(id),
-            caller,
-            details: asked(request),
-        };
-        let begun = self.note(note).await?;
-        Ok(Opened {
-            record: self.clone(),
-            id: id.to_owned(),
-            abandoned: Action::ExecutionFailed,
-            namespace: request.namespace.clone(),
-            caller: caller.clone(),
-            is_closed: false,
-            is_missing: AtomicBool::new(begun == Written::No),
-        })
+    ) -> Result<AuditScope, RequestError> {
+        self.opened(Begins::Execution, id, &request.namespace, caller, asked(request))
     }
 
-    /// No record, no session.
-    pub(crate) async fn begin_session(
+    /// Reserves the records of a session that is being made. Errors: `busy`.
+    pub(crate) fn open_session(
         &self,
         id: &SessionId,
         caller: &Caller,
         wish: &SessionRequest,
-    ) -> Result<Opened, RequestError> {
+    ) -> Result<AuditScope, RequestError> {
         let mut details = json!({"session": id.as_str(), "language": wish.language});
         add_belongings(
             &mut details,
@@ -184,34 +259,64 @@ impl Record {
             &wish.secrets,
             &wish.workspace,
         );
-        let note = Note {
-            action: Action::SessionCreated,
-            outcome: Outcome::Pending,
-            namespace: wish.namespace.as_str(),
-            execution_id: Some(id.as_str()),
-            caller,
-            details,
-        };
-        let begun = self.note(note).await?;
-        Ok(Opened {
+        self.opened(Begins::Session, id.as_str(), &wish.namespace, caller, details)
+    }
+
+    fn opened(
+        &self,
+        begins: Begins,
+        id: &str,
+        namespace: &Namespace,
+        caller: &Caller,
+        asked: Value,
+    ) -> Result<AuditScope, RequestError> {
+        let room = self.audit.reserve(namespace.as_str(), RESERVED);
+        Ok(AuditScope {
+            room: Mutex::new(room.map_err(|_| overloaded())?),
             record: self.clone(),
-            id: id.to_string(),
-            abandoned: Action::SessionCreated,
-            namespace: wish.namespace.clone(),
+            id: id.to_owned(),
+            begins,
+            namespace: namespace.clone(),
             caller: caller.clone(),
+            asked,
+            is_begun: AtomicBool::new(false),
             is_closed: false,
-            is_missing: AtomicBool::new(begun == Written::No),
+            is_missing: AtomicBool::new(false),
         })
     }
 }
 
-impl Opened {
+impl AuditScope {
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     pub(crate) fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// Its beginning. No record, no run.
+    pub(crate) async fn begin(&self) -> Result<(), RequestError> {
+        if self.is_begun.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let note = self.note(self.begins.action(), Outcome::Pending, self.asked.clone());
+        self.reserved(note).await.map(drop)
+    }
+
+    /// A record in the room that is reserved for it.
+    async fn reserved(&self, note: Note<'_>) -> Result<Written, RequestError> {
+        let (done, told) = oneshot::channel();
+        self.append(note.entry(), move |written| drop(done.send(written)));
+        let written = self.record.written(told).await?;
+        self.is_missing
+            .fetch_or(written == Written::No, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn append(&self, entry: Entry, done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static) {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        self.record.audit.append_reserved(&mut room, entry, done);
     }
 
     /// A step of it.
@@ -230,21 +335,18 @@ impl Opened {
     /// No record, no result.
     pub(crate) async fn close(
         mut self,
-        ended: Result<&Executed, &RequestError>,
+        ended: Result<Closing, &RequestError>,
     ) -> Result<Written, RequestError> {
         let (action, outcome, details) = match ended {
-            Ok(executed) => (action(executed), outcome(executed), done(executed)),
-            Err(error) => {
-                let outcome = refusal(error);
-                // The message may repeat what the caller sent; the code says which rule it was.
-                (
-                    Action::ExecutionRefused,
-                    outcome,
-                    json!({"code": error.code.as_str()}),
-                )
-            }
+            Ok(closing) => (closing.action, closing.outcome, closing.details),
+            // The message may repeat what the caller sent; the code says which rule it was.
+            Err(error) => (
+                Action::ExecutionRefused,
+                refusal(error),
+                self.refused(error, json!({})),
+            ),
         };
-        let written = self.step(action, outcome, details).await?;
+        let written = self.end(self.note(action, outcome, details)).await?;
         self.is_closed = true;
         Ok(if self.is_missing.load(Ordering::Relaxed) {
             Written::No
@@ -263,14 +365,31 @@ impl Opened {
                 Outcome::Ok,
                 json!({"session": self.id, "limits": limits_in_words(limits)}),
             ),
-            Err(error) => (
-                refusal(error),
-                json!({"session": self.id, "code": error.code.as_str()}),
-            ),
+            Err(error) => (refusal(error), self.refused(error, json!({"session": self.id}))),
         };
-        self.step(Action::SessionCreated, outcome, details).await?;
+        self.end(self.note(Action::SessionCreated, outcome, details))
+            .await?;
         self.is_closed = true;
         Ok(())
+    }
+
+    /// The details of a refusal, with what was asked for where no record before it has that.
+    fn refused(&self, error: &RequestError, details: Value) -> Value {
+        let mut details = if self.is_begun.load(Ordering::Relaxed) {
+            details
+        } else {
+            self.asked.clone()
+        };
+        details["code"] = json!(error.code.as_str());
+        details
+    }
+
+    async fn end(&self, note: Note<'_>) -> Result<Written, RequestError> {
+        if self.is_begun.load(Ordering::Relaxed) {
+            self.reserved(note).await
+        } else {
+            self.record.note_refusal(note).await
+        }
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
@@ -285,12 +404,14 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for AuditScope {
     fn drop(&mut self) {
-        if !self.is_closed {
+        if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
-            let entry = self.note(self.abandoned, Outcome::Failed, details).entry();
-            self.record.audit.append(entry, |written| {
+            let entry = self
+                .note(self.begins.abandoned(), Outcome::Failed, details)
+                .entry();
+            self.append(entry, |written| {
                 if let Err(error) = written {
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
@@ -307,11 +428,26 @@ fn refusal(error: &RequestError) -> Outcome {
     }
 }
 
+fn overloaded() -> RequestError {
+    let mut error = RequestError::new(
+        ErrorCode::Busy,
+        "too many calls of this namespace wait to be put on the audit record.",
+        format!("Try again in {RETRY_MS} ms, with fewer calls at once."),
+    );
+    error.retry_after_ms = Some(RETRY_MS);
+    error
+}
+
 pub(crate) fn unavailable(error: &AuditError) -> RequestError {
     RequestError::new(
         ErrorCode::AuditUnavailable,
         format!("the audit record cannot be written: {error}."),
-        "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it.",
+        match error {
+            AuditError::Gone(_) => "Start the server again: its state directory was removed, with its keys.",
+            _ => {
+                "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it."
+            }
+        },
     )
 }
 
@@ -409,62 +545,6 @@ pub(crate) fn limits_in_words(limits: &Limits) -> Value {
         "output_bytes": limits.output_bytes,
         "disk_bytes": limits.disk_bytes,
     })
-}
-
-fn action(executed: &Executed) -> Action {
-    match executed.result.exit.kind {
-        ExitKind::Timeout => Action::ExecutionTimeout,
-        _ if executed.result.success => Action::ExecutionCompleted,
-        _ => Action::ExecutionFailed,
-    }
-}
-
-fn outcome(executed: &Executed) -> Outcome {
-    if executed.result.success {
-        Outcome::Ok
-    } else {
-        Outcome::Failed
-    }
-}
-
-fn done(executed: &Executed) -> Value {
-    let result = &executed.result;
-    let usage = &result.resource_usage;
-    let mut details = json!({
-        "exit": result.exit.kind,
-        "exit_code": result.exit_code,
-        "duration_ms": result.duration_ms,
-        "tier": result.isolation.tier,
-        "limits": executed.granted,
-        "cpu_ms": usage.cpu_user_ms + usage.cpu_system_ms,
-        "max_rss_bytes": usage.max_rss_bytes,
-        "stdout_bytes": result.stdout_bytes,
-        "stderr_bytes": result.stderr_bytes,
-    });
-    if let Some(limit) = &result.exit.limit {
-        details["limit"] = json!(limit);
-    }
-    if !result.artifacts.is_empty() {
-        let digests = result.artifacts.iter().take(DIGESTS_MAX);
-        let digests: Vec<&str> = digests.map(|artifact| artifact.sha256.as_str()).collect();
-        details["artifacts"] = json!({"count": result.artifacts.len(), "sha256": digests});
-    }
-    let rules: Vec<&str> = result
-        .denials
-        .iter()
-        .chain(&result.security_events)
-        .map(|denial| denial.rule.as_str())
-        .collect();
-    if !rules.is_empty() {
-        details["rules"] = json!(rules);
-    }
-    if let Some(reached) = &executed.reached {
-        details["egress"] = reached.clone();
-    }
-    if executed.found > 0 {
-        details["redacted"] = json!(executed.found);
-    }
-    details
 }
 
 #[cfg(test)]

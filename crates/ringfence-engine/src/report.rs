@@ -1,18 +1,19 @@
-//! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: its streams and files have had their
-//! secrets taken out as they came, and whatever else the program has said loses them here.
+//! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: its streams and files have had
+//! their secrets taken out as they came, and whatever else the program has said loses them here.
 
 use crate::{
     artifacts::Staged,
     backend::RawOutcome,
     language::{Blocked, ProgramReport},
+    limits_met::{self, Bounds, Seen},
     secrets::SecretLease,
-    streams::Kept,
+    streams::CapturedStream,
 };
 use ringfence_jail::wire::{Cause, Ending, Usage};
 use ringfence_redact::Redactor;
 use ringfence_types::{
-    Analysis, Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases,
-    ResourceUsage, Summary, Truncated, Validation,
+    Analysis, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage,
+    Summary, Tier, Truncated, Validation,
 };
 use std::borrow::Cow;
 
@@ -51,6 +52,7 @@ pub(crate) struct About {
     pub(crate) unchecked: Option<Denial>,
     /// What was refused of what the program wanted of others.
     pub(crate) refused: Vec<Denial>,
+    pub(crate) bounds: Bounds,
 }
 
 /// Signals of limits that the kernel enforces by signal (setrlimit(2)), and of the system call filter.
@@ -78,8 +80,11 @@ pub(crate) fn build(
     let (stderr, lossy_err) = shown(&raw.stderr);
     let mut redaction = Redaction::new(&lease.redactor);
     let program = redaction.program(program);
-    let display = displayed(program.display, &staged.artifacts);
+    let display = displayed(program.display, &staged);
     let denials = redaction.denials([staged.denials, about.refused].concat());
+    let said = program.error.as_ref().map_or(&stderr, |error| &error.message);
+    let mut denials = [limits_met(raw, about.bounds, &exit, said), denials].concat();
+    denials.extend(limits_met::refused_by_kernel(said));
     let mut security_events = filtered(&exit);
     security_events.extend(staged.security_events);
     security_events.extend(unredactable(lease));
@@ -250,7 +255,7 @@ fn refused(event: &Blocked, profile: &str) -> Denial {
 }
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
-fn text(kept: &Kept) -> (String, bool) {
+fn text(kept: &CapturedStream) -> (String, bool) {
     let cut = kept.is_cut;
     match std::str::from_utf8(&kept.bytes) {
         Ok(text) => (text.to_owned(), false),
@@ -263,10 +268,14 @@ fn text(kept: &Kept) -> (String, bool) {
 }
 
 /// What names an artifact needs one of that name, and a photograph one that looks like it: both are the program's word.
-fn displayed(mut display: Vec<Display>, artifacts: &[Artifact]) -> Vec<Display> {
+fn displayed(mut display: Vec<Display>, staged: &Staged) -> Vec<Display> {
+    for one in &mut display {
+        let saved = one.artifact.as_ref().and_then(|name| staged.saved.get(name));
+        one.artifact = saved.cloned().or_else(|| one.artifact.take());
+    }
     let is_there = |mime: &str, name: &str| {
         let by_content = matches!(mime, "image/png" | "image/jpeg");
-        let artifact = artifacts.iter().find(|artifact| artifact.name == name);
+        let artifact = staged.artifacts.iter().find(|artifact| artifact.name == name);
         artifact.is_some_and(|artifact| !by_content || artifact.mime == mime)
     };
     display.retain(|one| one.artifact.as_ref().is_none_or(|name| is_there(&one.mime, name)));
@@ -310,6 +319,23 @@ fn exit_code(exit: &Exit) -> i32 {
     }
 }
 
+fn limits_met(raw: &RawOutcome, bounds: Bounds, exit: &Exit, said: &str) -> Vec<Denial> {
+    let cut = [&raw.stdout, &raw.stderr]
+        .into_iter()
+        .filter(|stream| stream.is_cut);
+    let seen = Seen {
+        exit,
+        usage: &usage(&raw.ending.usage),
+        output: cut.map(|stream| stream.total).max(),
+        said,
+    };
+    let bounds = Bounds {
+        in_memory: bounds.in_memory && raw.isolation.tier == Tier::Full,
+        ..bounds
+    };
+    limits_met::denials(&bounds, &seen)
+}
+
 fn filtered(exit: &Exit) -> Vec<Denial> {
     if exit.signal != Some(SIGSYS) {
         return Vec::new();
@@ -335,6 +361,7 @@ fn usage(usage: &Usage) -> ResourceUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::Artifact;
 
     #[test]
     fn a_refused_import_is_told_with_its_line_and_profile() {
@@ -369,18 +396,21 @@ mod tests {
             uri: None,
             content_b64: None,
         };
-        let artifacts = [
-            artifact("output/a.png", "image/png"),
-            artifact("output/b.png", "text/plain"),
-            artifact("output/c.html", "text/html"),
-        ];
+        let staged = Staged {
+            artifacts: vec![
+                artifact("output/a.png", "image/png"),
+                artifact("output/b.png", "text/plain"),
+                artifact("output/c.html", "text/html"),
+            ],
+            ..Staged::default()
+        };
         let shows = |mime: &str, name: Option<&str>| {
             let one = Display {
                 mime: mime.to_owned(),
                 artifact: name.map(str::to_owned),
                 text: name.is_none().then(|| "x".to_owned()),
             };
-            !displayed(vec![one], &artifacts).is_empty()
+            !displayed(vec![one], &staged).is_empty()
         };
         assert!(shows("image/png", Some("output/a.png")));
         assert!(shows("text/html", Some("output/c.html")));

@@ -12,7 +12,7 @@ use std::{
 
 /// An interpreter and its surroundings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interpreter {
+pub(crate) struct FoundInterpreter {
     /// As it is called, inside as outside.
     pub(crate) path: PathBuf,
     /// Directories to show.
@@ -22,7 +22,7 @@ pub(crate) struct Interpreter {
 }
 
 /// Finds the interpreter of a language, or says why there is none.
-pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Interpreter, RequestError> {
+pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<FoundInterpreter, RequestError> {
     let (names, configured): (&[&str], _) = match language {
         Language::Python => (&["python3", "python"], &settings.python),
         Language::Node | Language::Typescript => (&["node", "nodejs"], &settings.node),
@@ -48,46 +48,99 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Int
             .flat_map(|dir| names.iter().map(|name| dir.join(name)))
             .collect(),
     };
-    let found = candidates
+    let found: Vec<PathBuf> = candidates
         .iter()
-        .find_map(|path| resolve_shim(path).filter(|path| executable(path)));
-    let path = found.ok_or_else(|| match configured {
+        .filter_map(|path| resolve_shim(path).filter(|path| executable(path)))
+        .collect();
+    let fit = found.iter().find(|path| unfit(language, path).is_none());
+    let path = fit.or(found.first()).ok_or_else(|| match configured {
         Some(path) => absent(format!(
             "{} is not an interpreter for {language}.",
             path.display()
         )),
         None => absent(format!("no {} was found for {language}.", names.join(" or "))),
     })?;
+    if let Some(reason) = unfit(language, path) {
+        return Err(absent(reason));
+    }
     let mut interpreter =
-        surroundings(&path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
+        surroundings(path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
     interpreter.trees.extend(settings.extra_mounts.iter().cloned());
     Ok(interpreter)
 }
 
+/// The oldest Python whose syntax the driver has.
+const PYTHON_OLDEST: (u8, u8) = (3, 8);
+
+/// Why a program is not this language's interpreter, by the name that it is called by and the name of its file. Nothing
+/// is executed; another program would take our driver for arguments of its own.
+fn unfit(language: Language, path: &Path) -> Option<String> {
+    let real = path.canonicalize().ok()?;
+    let name = |path: &Path| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let is_called = |word: &str| name(path).contains(word) || name(&real).contains(word);
+    let other = ["deno", "bun"]
+        .into_iter()
+        .find(|other| name(&real).starts_with(other));
+    match language {
+        Language::Python => match version_in_name(&real) {
+            Some(version) if version < PYTHON_OLDEST => Some(format!(
+                "Python {}.{} or newer is needed: {} is {}.{}.",
+                PYTHON_OLDEST.0,
+                PYTHON_OLDEST.1,
+                real.display(),
+                version.0,
+                version.1
+            )),
+            _ if ["python", "pypy", "graalpy"].into_iter().any(is_called) => None,
+            _ => Some(format!("{} is not Python.", path.display())),
+        },
+        Language::Node | Language::Typescript => match other {
+            Some(other) => Some(format!("{} is {other}, not Node.js.", path.display())),
+            None if is_called("node") => None,
+            None => Some(format!("{} is not Node.js.", path.display())),
+        },
+        Language::Shell => None,
+    }
+}
+
 /// The version of the interpreter that runs Python, as its file is called (`python3.11`). None: it is called otherwise.
 pub(crate) fn python_version(settings: &RuntimeSettings) -> Option<(u8, u8)> {
-    let real = find(Language::Python, settings).ok()?.path.canonicalize().ok()?;
+    version_in_name(&find(Language::Python, settings).ok()?.path.canonicalize().ok()?)
+}
+
+fn version_in_name(real: &Path) -> Option<(u8, u8)> {
     let version = real.file_name()?.to_str()?.strip_prefix("python")?;
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What of an interpreter lies in this directory, or around it: whoever may write there decides what the next program, of
-/// anybody's, runs as.
+/// What of an interpreter lies in this directory, or around it: whoever may write there decides what the next program,
+/// of anybody's, runs as.
 pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
     [Language::Python, Language::Node, Language::Shell]
         .into_iter()
         .find_map(|language| {
             let found = find(language, settings).ok()?;
             let mut parts = found.trees.into_iter().chain([found.path]);
-            let part = parts.find(|part| {
-                let real = part.canonicalize().unwrap_or_else(|_| part.clone());
-                [part, &real]
-                    .into_iter()
-                    .any(|part| part.starts_with(directory) || directory.starts_with(part))
-            })?;
+            let part = parts.find(|part| lies_in(part, directory))?;
             Some((language, part))
         })
+}
+
+/// Does a path, as it is written or as it is, lie in a directory, or the directory in it. What is not there lies where
+/// what is there of it does.
+pub(crate) fn lies_in(part: &Path, directory: &Path) -> bool {
+    let real = part.ancestors().find_map(|above| {
+        let rest = part.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    let mut ways = [Some(part.to_owned()), real].into_iter().flatten();
+    ways.any(|way| way.starts_with(directory) || directory.starts_with(&way))
 }
 
 /// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.
@@ -130,7 +183,7 @@ fn resolve_shim(path: &Path) -> Option<PathBuf> {
 }
 
 /// What an interpreter at this path needs.
-fn surroundings(path: &Path) -> Result<Interpreter, String> {
+fn surroundings(path: &Path) -> Result<FoundInterpreter, String> {
     let (real, links) = follow(path)?;
     let mut trees = Vec::new();
     // A virtual environment: its packages are beside the link, the standard library where `home` says.
@@ -154,7 +207,7 @@ fn surroundings(path: &Path) -> Result<Interpreter, String> {
     // What lies in a shown tree is there already.
     links.retain(|(link, _)| !is_system(link) && !trees.iter().any(|tree| link.starts_with(tree)));
     links.dedup();
-    Ok(Interpreter {
+    Ok(FoundInterpreter {
         path: path.to_owned(),
         trees,
         links,
@@ -242,6 +295,36 @@ fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
     }
 }
 
+/// An interpreter and what it needs of the host.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Toolchain {
+    pub(crate) interpreter: PathBuf,
+    pub(crate) trees: Vec<PathBuf>,
+    pub(crate) links: Vec<(PathBuf, String)>,
+    pub(crate) on_path: Vec<PathBuf>,
+}
+
+pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
+    let found = find(language, settings)?;
+    let mut toolchain = Toolchain {
+        on_path: vec![found.path.clone()],
+        interpreter: found.path,
+        trees: found.trees,
+        links: found.links,
+    };
+    if language == Language::Shell {
+        // A script calls the other interpreters by name.
+        for other in [Language::Python, Language::Node] {
+            if let Ok(found) = find(other, settings) {
+                toolchain.trees.extend(found.trees);
+                toolchain.links.extend(found.links);
+                toolchain.on_path.push(found.path);
+            }
+        }
+    }
+    Ok(toolchain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +379,48 @@ mod tests {
         symlink(&real, tree.0.join("bin/python3")).unwrap();
         check(tree.0.join("bin/python3"), Some((3, 9)));
         check(tree.program("bin/pypy"), None);
+    }
+
+    #[test]
+    fn a_program_that_is_not_the_interpreter_is_named_with_the_reason() {
+        let tree = Tree::new("unfit");
+        let check = |language: Language, path: PathBuf, reason: &str| {
+            let settings = RuntimeSettings {
+                python: Some(path.clone()),
+                node: Some(path),
+                ..settings(&tree.0)
+            };
+            match find(language, &settings) {
+                Ok(found) => assert_eq!(reason, "", "{found:?}"),
+                Err(error) => assert!(!reason.is_empty() && error.message.contains(reason), "{error}"),
+            }
+        };
+        let (python, node) = (Language::Python, Language::Node);
+        check(
+            python,
+            tree.program("bin/python2.7"),
+            "Python 3.8 or newer is needed",
+        );
+        check(python, tree.program("bin/python3.6"), "python3.6 is 3.6.");
+        check(python, tree.program("bin/python3.8"), "");
+        check(python, tree.program("bin/pypy3"), "");
+        check(python, tree.program("bin/ls"), "ls is not Python.");
+        check(node, tree.program("bin/ls"), "ls is not Node.js.");
+        let bun = tree.program("bun/bin/bun");
+        symlink(&bun, tree.0.join("bin/node")).unwrap();
+        check(node, tree.0.join("bin/node"), "node is bun, not Node.js.");
+        check(node, tree.program("bin/deno"), "is deno, not Node.js.");
+        check(node, tree.program("bin/nodejs"), "");
+        // On the path, one that fits is found behind one that does not.
+        let old = tree.program("old/python3.6");
+        symlink(&old, tree.0.join("old/python3")).unwrap();
+        let fit = tree.program("new/python3");
+        let search_path = vec![tree.0.join("old"), tree.0.join("new")];
+        let settings = RuntimeSettings {
+            search_path,
+            ..settings(&tree.0)
+        };
+        assert_eq!(find(python, &settings).unwrap().path, fit);
     }
 
     #[test]

@@ -1,25 +1,30 @@
-//! What a granted request becomes for the jail: the interpreter and its surroundings, the environment built from
+//! What a granted request becomes for the jail: the interpreter and its toolchain, the environment built from
 //! nothing, and which bytes go where.
 
 use crate::{
-    egress,
-    engine::House,
-    language::{self, Imports, Launch},
-    policy::Grant,
-    prepare::Prepared,
-    runtimes,
+    backend::Native,
+    language::{self, Imports, Launch, Prepared},
+    policy::{Grant, reach},
+    policy_store::PolicyStore,
+    pool::Pools,
+    runtimes::Toolchain,
     secrets::SecretLease,
-    worker,
+    settings::{RuntimeSettings, WarmSettings},
 };
 use ringfence_jail::{
     Claim, ClaimSpec, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
     Written, client,
 };
-use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceSource};
-use std::{borrow::Cow, path::PathBuf, time::Duration};
+use ringfence_types::{
+    ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
+};
+use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
 use zeroize::{Zeroize, Zeroizing};
 
 const GRACE_MS: u64 = 500;
+/// Processes and threads by which a user may come to have more while a worker is kept.
+const OTHERS_IN_TIME: u64 = 1024;
 /// Of a template's memory, by which its living forks still see what it has written to since: 1.1 MiB each where it has
 /// the common modules.
 const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
@@ -27,13 +32,30 @@ const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
 /// Of a claim that has no parts.
 pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 
+/// What sandboxes are made with.
+pub(crate) struct Sandboxes {
+    pub(crate) native: Native,
+    pub(crate) pools: Pools,
+    pub(crate) tier: Tier,
+    pub(crate) runtimes: RuntimeSettings,
+    pub(crate) warm: WarmSettings,
+    /// Forks of one template that may live at once.
+    pub(crate) forks_max: usize,
+    pub(crate) state_dir: PathBuf,
+    /// Where layers of packages lie.
+    pub(crate) layers: PathBuf,
+    pub(crate) policy: Arc<PolicyStore>,
+    /// Workers that may redraw pictures now.
+    pub(crate) pictures: Semaphore,
+}
+
 /// When the interpreter of a place is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// By the claim.
     Claimed,
-    /// Node.js, before the claim, which tells it what to run.
-    Ahead,
+    /// Before the claim, which tells it what to run: Node.js, and Python where there are no templates.
+    Ahead(Language),
     /// Before it, as a fork of a template.
     Forked,
     /// It is the template with these imports.
@@ -41,64 +63,15 @@ pub(crate) enum Start {
 }
 
 /// Can the request's interpreter be there before the request: then it does not see what the environment would have told
-/// it at its start, and a directory of the host is bound when the place is made.
+/// it at its start. Node.js can raise no wall around itself once it has started, and a directory of the host needs one.
 pub(crate) fn can_start_ahead(request: &ExecuteRequest, lease: &SecretLease) -> bool {
-    request.workspace == WorkspaceSource::Private
-        && !(request.language == Language::Node && lease.inspection.is_some())
+    let alters_walls = request.workspace != WorkspaceSource::Private;
+    !(request.language.runs_as() == Language::Node && (lease.inspection.is_some() || alters_walls))
         && !request
             .env
             .keys()
             .chain(&request.secrets)
             .any(|name| language::decides_at_start(name.as_str()))
-}
-
-/// The place that a language needs, which is the same for every request that shares no directory of the host.
-pub(crate) fn plan(
-    house: &House,
-    mut layout: Layout,
-    surroundings: &Surroundings,
-    host_workspace: Option<HostWorkspace>,
-    start: Start,
-) -> Result<Plan, RequestError> {
-    let (warm, interpreter) = (
-        &house.settings.warm,
-        surroundings.interpreter.display().to_string(),
-    );
-    let mut limits = house.policy().defaults.clone();
-    if matches!(start, Start::Template(_)) {
-        // It may not die of the number of its forks: all of them die with it.
-        let forks = house.settings.sessions.max + house.settings.queue.concurrency + warm.ready_max;
-        limits.memory_bytes += forks as u64 * LEFT_WITH_A_FORK_BYTES;
-    }
-    let program = match start {
-        Start::Claimed => Program::Claimed,
-        Start::Forked => Program::Forked,
-        Start::Ahead => {
-            let Launch { argv, env, .. } = language::node_ahead(&interpreter, &warm.preload_node);
-            let environment = [base_environment(&layout, &surroundings.on_path), env].concat();
-            Program::Ahead { argv, environment }
-        }
-        Start::Template(imports) => {
-            let Launch { argv, env, .. } = language::template(&interpreter, imports, &warm.preload_python);
-            let environment = [base_environment(&layout, &surroundings.on_path), env].concat();
-            Program::Template { argv, environment }
-        }
-    };
-    if let (Tier::Landlock, Some(shared)) = (house.settings.tier, &host_workspace) {
-        // There is no root in which it could be shown elsewhere.
-        layout.workspace.clone_from(&shared.directory.path);
-    }
-    house.native.plan(JailSpec {
-        tier: house.settings.tier,
-        layout,
-        trees: surroundings.trees.clone(),
-        links: surroundings.links.clone(),
-        program,
-        host_workspace,
-        layers: layers(house),
-        written: Written::MayRun,
-        limits,
-    })
 }
 
 /// A claim with the bytes that its parts point into. Both may hold secrets, and are wiped.
@@ -122,8 +95,8 @@ impl Drop for Bound<'_> {
 
 /// The authorities that programs have to believe where TLS is read, beside their code.
 const AUTHORITIES: &str = "authorities.pem";
-/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js, npm and the SDKs of AWS
-/// find them.
+/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js, npm and the SDKs of
+/// AWS find them.
 const AUTHORITY_VARIABLES: [&str; 7] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -134,201 +107,33 @@ const AUTHORITY_VARIABLES: [&str; 7] = [
     "AWS_CA_BUNDLE",
 ];
 
-/// What a granted request brings to its place.
-pub(crate) fn bind<'a>(
-    house: &House,
-    plan: &Plan,
-    surroundings: &Surroundings,
-    grant: &'a Grant,
-    lease: &SecretLease,
-    prepared: &'a Prepared,
-    layer: Option<&LayerName>,
-) -> Bound<'a> {
-    let (request, layout) = (grant.request(), &plan.layout);
-    let mut blobs = Blobs::default();
-    let mut code = vec![(prepared.name(), blobs.add(prepared.script().as_bytes()))];
-    let files = request
-        .files
-        .iter()
-        .map(|file| (file.path.clone(), blobs.add(file.bytes.as_slice())))
-        .collect();
-    let launch = prepared.launch(
-        request.language,
-        &surroundings.interpreter,
-        &layout.code,
-        &request.args,
-    );
-    let mut environment = Zeroizing::new(base_environment(layout, &surroundings.on_path));
-    environment.extend(launch.env);
-    // To a session they may be added while it lives.
-    if layer.is_some() || (prepared.is_session() && plan.tier == Tier::Full) {
-        add_packages(&mut environment);
-    }
-    if let Some(inspection) = &lease.inspection {
-        let file = blobs.add(inspection.authorities().into_bytes());
-        code.push((AUTHORITIES.to_owned(), file));
-        let path = layout.code.join(AUTHORITIES).display().to_string();
-        environment.extend(AUTHORITY_VARIABLES.map(|name| (name.to_owned(), path.clone())));
-    }
-    environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
-    environment.extend(
-        request
-            .env
-            .iter()
-            .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
-    );
-    environment.retain(|(name, _)| !lease.secrets.iter().any(|(secret, _)| secret.as_str() == name));
-    environment.extend(
-        lease
-            .handed_in()
-            .map(|(name, value)| (name.to_owned(), value.to_owned())),
-    );
-    let run = match plan.program {
-        Program::Ahead { .. } | Program::Forked => {
-            Run::Go(blobs.add(prepared.go(request.language, &layout.code, &request.args, &environment)))
-        }
-        Program::Claimed | Program::Worker { .. } | Program::Template { .. } => Run::Exec {
-            argv: launch.argv,
-            environment: std::mem::take(&mut *environment),
-            report: launch.report_fd,
-        },
-    };
-    let claim = house.native.claim(ClaimSpec {
-        code,
-        files,
-        run,
-        layer: layer.cloned(),
-        way_out: egress::way_out(grant.reaches(), grant.asks()),
-        limits: grant.limits().clone(),
-        grace_ms: GRACE_MS,
-    });
-    Bound {
-        claim,
-        blobs: blobs.blobs,
-    }
-}
-
-/// An interpreter and what it needs of the host.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Surroundings {
-    pub(crate) interpreter: PathBuf,
-    trees: Vec<PathBuf>,
-    links: Vec<(PathBuf, String)>,
-    on_path: Vec<PathBuf>,
-}
-
-pub(crate) fn surroundings(house: &House, language: Language) -> Result<Surroundings, RequestError> {
-    let found = runtimes::find(language, &house.settings.runtimes)?;
-    let mut surroundings = Surroundings {
-        on_path: vec![found.path.clone()],
-        interpreter: found.path,
-        trees: found.trees,
-        links: found.links,
-    };
-    if language == Language::Shell {
-        // A script calls the other interpreters by name.
-        for other in [Language::Python, Language::Node] {
-            if let Ok(found) = runtimes::find(other, &house.settings.runtimes) {
-                surroundings.trees.extend(found.trees);
-                surroundings.links.extend(found.links);
-                surroundings.on_path.push(found.path);
-            }
-        }
-    }
-    Ok(surroundings)
-}
-
-/// The place of a worker of our own: no interpreter, no files, nothing but its pipes.
-pub(crate) fn plan_of_worker(house: &House, id: &str, name: &str) -> Result<Plan, RequestError> {
-    house.native.plan(JailSpec {
-        tier: house.settings.tier,
-        layout: layout(house, id),
-        trees: Vec::new(),
-        links: Vec::new(),
-        program: Program::Worker {
-            name: name.to_owned(),
-        },
-        host_workspace: None,
-        layers: None,
-        written: Written::MayRun,
-        limits: WORKER_LIMITS,
-    })
-}
-
-/// Where layers of packages lie, for places that have a root of their own.
-fn layers(house: &House) -> Option<PathBuf> {
-    (house.settings.tier == Tier::Full).then(|| house.packages.layers.directory())
+/// What a request brings to its place.
+pub(crate) struct RunInputs<'a> {
+    pub(crate) lease: &'a SecretLease,
+    pub(crate) prepared: &'a Prepared,
+    /// Of its packages.
+    pub(crate) layer: Option<&'a LayerName>,
+    pub(crate) workspace: Option<&'a HostWorkspace>,
 }
 
 /// The variable by which a driver, and the program, know where packages are.
 const PACKAGES_VARIABLE: &str = "RINGFENCE_PACKAGES";
 
 /// What a program with packages has in its environment: their scripts come last on its path.
-fn add_packages(environment: &mut Vec<(String, String)>) {
+fn add_packages(environment: &mut Vec<(String, String)>, language: Language) {
     for (_, path) in environment.iter_mut().filter(|(name, _)| name == "PATH") {
         *path += &format!(":{PACKAGES}/bin:{PACKAGES}/node_modules/.bin");
     }
     environment.push((PACKAGES_VARIABLE.to_owned(), PACKAGES.to_owned()));
-}
-
-/// The place of an installer of packages, in which nothing that was written can be executed.
-pub(crate) fn plan_of_installer(
-    house: &House,
-    surroundings: &Surroundings,
-    wheels: &[PathBuf],
-    limits: Limits,
-) -> Result<Plan, RequestError> {
-    let trees = surroundings.trees.iter().chain(wheels).cloned();
-    house.native.plan(JailSpec {
-        tier: house.settings.tier,
-        layout: Layout::own_root(),
-        trees: trees.collect(),
-        links: surroundings.links.clone(),
-        program: Program::Claimed,
-        host_workspace: None,
-        layers: None,
-        written: Written::NeverRuns,
-        limits,
-    })
+    if language == Language::Shell {
+        // For the Python that it calls; a driver tells its own.
+        environment.push(("PYTHONPATH".to_owned(), format!("{PACKAGES}/python")));
+    }
 }
 
 /// The environment of a program that nobody has asked anything for.
-pub(crate) fn environment(layout: &Layout, surroundings: &Surroundings) -> Vec<(String, String)> {
-    base_environment(layout, &surroundings.on_path)
-}
-
-/// Its claim: no more than to begin.
-pub(crate) fn claim_of_worker(house: &House) -> Claim {
-    house.native.claim(ClaimSpec {
-        code: Vec::new(),
-        files: Vec::new(),
-        run: Run::Work,
-        layer: None,
-        way_out: None,
-        limits: WORKER_LIMITS,
-        grace_ms: 0,
-    })
-}
-
-/// The claim of a worker that is kept for so long at most.
-pub(crate) fn claim_of_kept_worker(house: &House, age: Duration) -> Claim {
-    let mut claim = claim_of_worker(house);
-    claim.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    claim
-}
-
-/// Tier and layers of a run with these limits.
-pub(crate) fn isolation(house: &House, limits: &Limits) -> Result<Isolation, RequestError> {
-    let plan = plan_of_worker(house, "none", "none")?;
-    let mut claim = claim_of_worker(house);
-    claim.limits = limits.clone();
-    Ok(plan.isolation(&claim, &house.native.host))
-}
-
-/// Makes one sandbox with every wall of the tier and lets it end at once.
-pub(crate) async fn prove(house: &House) -> Result<(), RequestError> {
-    // How the worker ends is its own affair: it has begun, behind all walls.
-    worker::run(house, crate::ECHO, None, Vec::new()).await.map(drop)
+pub(crate) fn environment(layout: &Layout, toolchain: &Toolchain) -> Vec<(String, String)> {
+    base_environment(layout, &toolchain.on_path)
 }
 
 /// A parser of one megabyte of text, or a decoder of a picture.
@@ -341,22 +146,37 @@ const WORKER_LIMITS: Limits = Limits {
     disk_bytes: 1 << 20,
 };
 
-/// Where things will be inside.
-pub(crate) fn layout(house: &House, id: &str) -> Layout {
-    match house.settings.tier {
-        Tier::Full => Layout::own_root(),
-        Tier::Landlock => Layout::below(&house.settings.state_dir.join(ringfence_jail::RUNS).join(id)),
-    }
+/// Where no package index is reached, pip and npm ask once and give up: they would try again for up to a minute, look
+/// for newer versions of themselves, and, in front of the system's Python, advise to break it.
+fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
+    const ONCE: [(&str, &str); 5] = [
+        ("PIP_RETRIES", "0"),
+        ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+        ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
+        ("npm_config_fetch_retries", "0"),
+        ("npm_config_update_notifier", "false"),
+    ];
+    let is_reached = |index: &&str| {
+        index
+            .parse()
+            .is_ok_and(|name| grant.reaches().names_reached(&name))
+    };
+    let refused = grant.asks().is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
+    let names = ONCE.into_iter().filter(move |_| refused);
+    names.map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 /// No variable of the server's: these, the language's own, and the request's.
 fn base_environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
+    const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
     let mut path: Vec<String> = Vec::new();
+    // The system's come last, because they hold other interpreters of the same names.
     let bins = interpreters
         .iter()
         .filter_map(|path| path.parent())
         .map(|bin| bin.display().to_string());
-    for bin in bins.chain(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned)) {
+    let (system, own): (Vec<String>, Vec<String>) = bins.partition(|bin| SYSTEM.contains(&bin.as_str()));
+    for bin in own.into_iter().chain(system).chain(SYSTEM.map(str::to_owned)) {
         if !path.contains(&bin) {
             path.push(bin);
         }
@@ -399,5 +219,240 @@ impl<'a> Blobs<'a> {
         self.length += part.length;
         self.blobs.push(bytes);
         part
+    }
+}
+
+impl Sandboxes {
+    /// The directory of the host that a place has to be made with, because no claim can bring it.
+    pub(crate) fn of_the_place(&self, shared: Option<&HostWorkspace>) -> Option<HostWorkspace> {
+        let overlaid = |shared: &&HostWorkspace| shared.mode == WorkspaceMode::Overlay;
+        shared
+            .filter(|shared| self.tier == Tier::Landlock || overlaid(shared))
+            .cloned()
+    }
+
+    /// The place that a language needs, which is the same for every request that shares no directory of the host.
+    pub(crate) fn plan(
+        &self,
+        mut layout: Layout,
+        toolchain: &Toolchain,
+        host_workspace: Option<HostWorkspace>,
+        start: Start,
+    ) -> Result<Plan, RequestError> {
+        let mut limits = self.policy.current().defaults.clone();
+        if matches!(start, Start::Template(_)) {
+            // It may not die of the number of its forks: all of them die with it.
+            limits.memory_bytes += self.forks_max as u64 * LEFT_WITH_A_FORK_BYTES;
+        }
+        let program = self.program(&layout, toolchain, start);
+        if let (Tier::Landlock, Some(shared)) = (self.tier, &host_workspace) {
+            // There is no root in which it could be shown elsewhere.
+            layout.workspace.clone_from(&shared.directory.path);
+        }
+        self.native.plan(JailSpec {
+            tier: self.tier,
+            layout,
+            trees: toolchain.trees.clone(),
+            links: toolchain.links.clone(),
+            program,
+            host_workspace,
+            layers: self.layers(),
+            written: Written::MayRun,
+            limits,
+        })
+    }
+
+    fn program(&self, layout: &Layout, toolchain: &Toolchain, start: Start) -> Program {
+        let warm = &self.warm;
+        let interpreter = toolchain.interpreter.display().to_string();
+        let Launch { argv, env, .. } = match start {
+            Start::Claimed => return Program::Claimed,
+            Start::Forked => return Program::Forked,
+            Start::Ahead(Language::Python) => language::python_ahead(&interpreter),
+            Start::Ahead(_) => language::node_ahead(&interpreter, &warm.preload_node),
+            Start::Template(imports) => language::template(&interpreter, imports, &warm.preload_python),
+        };
+        let environment = [base_environment(layout, &toolchain.on_path), env].concat();
+        match start {
+            Start::Template(_) => Program::Template { argv, environment },
+            _ => Program::Ahead { argv, environment },
+        }
+    }
+
+    /// The claim of a granted request.
+    pub(crate) fn bind<'a>(
+        &self,
+        plan: &Plan,
+        toolchain: &Toolchain,
+        grant: &'a Grant,
+        brought: &RunInputs<'a>,
+    ) -> Bound<'a> {
+        let RunInputs { lease, prepared, .. } = *brought;
+        let layer = brought.layer;
+        // One that the place was made with is there.
+        let workspace = brought.workspace.filter(|_| plan.shared.is_none());
+        let (request, layout) = (grant.request(), &plan.layout);
+        let mut blobs = Blobs::default();
+        let mut code = vec![(prepared.name(), blobs.add(prepared.script().as_bytes()))];
+        let files = request
+            .files
+            .iter()
+            .map(|file| (file.path.clone(), blobs.add(file.bytes.as_slice())))
+            .collect();
+        let launch = prepared.launch(
+            request.language,
+            &toolchain.interpreter,
+            &layout.code,
+            &request.args,
+        );
+        let mut environment = Zeroizing::new(base_environment(layout, &toolchain.on_path));
+        environment.extend(launch.env);
+        // To a session they may be added while it lives.
+        if layer.is_some() || (prepared.is_session() && plan.tier == Tier::Full) {
+            add_packages(&mut environment, request.language);
+        }
+        if let Some(inspection) = &lease.inspection {
+            let file = blobs.add(inspection.authorities().into_bytes());
+            code.push((AUTHORITIES.to_owned(), file));
+            let path = layout.code.join(AUTHORITIES).display().to_string();
+            environment.extend(AUTHORITY_VARIABLES.map(|name| (name.to_owned(), path.clone())));
+        }
+        environment.extend(asked_once(grant));
+        environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
+        environment.extend(
+            request
+                .env
+                .iter()
+                .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned())),
+        );
+        environment.retain(|(name, _)| !lease.secrets.iter().any(|(secret, _)| secret.as_str() == name));
+        environment.extend(
+            lease
+                .handed_in()
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        let run = match plan.program {
+            Program::Ahead { .. } | Program::Forked => {
+                let arrives = workspace.map(|_| layout.workspace.as_path());
+                Run::Go(blobs.add(prepared.go(request, &layout.code, &environment, arrives)))
+            }
+            Program::Claimed | Program::Worker { .. } | Program::Template { .. } => Run::Exec {
+                argv: launch.argv,
+                environment: std::mem::take(&mut *environment),
+                report: launch.report_fd,
+            },
+        };
+        let mut claim = self.native.claim(ClaimSpec {
+            code,
+            files,
+            run,
+            workspace: workspace.cloned(),
+            layer: layer.cloned(),
+            egress: reach::way_out(plan.tier, grant.reaches()),
+            limits: grant.limits().clone(),
+            grace_ms: GRACE_MS,
+        });
+        claim.others = self.pools.tasks_to_come();
+        Bound {
+            claim,
+            blobs: blobs.blobs,
+        }
+    }
+
+    /// The place of a worker of our own: no interpreter, no files, nothing but its pipes.
+    pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan, RequestError> {
+        self.native.plan(JailSpec {
+            tier: self.tier,
+            layout: self.layout(id),
+            trees: Vec::new(),
+            links: Vec::new(),
+            program: Program::Worker {
+                name: name.to_owned(),
+            },
+            host_workspace: None,
+            layers: None,
+            written: Written::MayRun,
+            limits: WORKER_LIMITS,
+        })
+    }
+
+    /// Where layers of packages lie, for places that have a root of their own.
+    fn layers(&self) -> Option<PathBuf> {
+        (self.tier == Tier::Full).then(|| self.layers.clone())
+    }
+
+    /// The place of an installer of packages, in which nothing that was written can be executed.
+    pub(crate) fn plan_of_installer(
+        &self,
+        toolchain: &Toolchain,
+        wheels: &[PathBuf],
+        limits: Limits,
+    ) -> Result<Plan, RequestError> {
+        let trees = toolchain.trees.iter().chain(wheels).cloned();
+        self.native.plan(JailSpec {
+            tier: self.tier,
+            layout: Layout::own_root(),
+            trees: trees.collect(),
+            links: toolchain.links.clone(),
+            program: Program::Claimed,
+            host_workspace: None,
+            layers: None,
+            written: Written::NeverRuns,
+            limits,
+        })
+    }
+
+    /// Its claim: no more than to begin.
+    pub(crate) fn claim_of_worker(&self) -> Claim {
+        let mut claim = self.native.claim(ClaimSpec {
+            code: Vec::new(),
+            files: Vec::new(),
+            run: Run::Work,
+            workspace: None,
+            layer: None,
+            egress: None,
+            limits: WORKER_LIMITS,
+            grace_ms: 0,
+        });
+        claim.others = self.pools.tasks_to_come();
+        claim
+    }
+
+    /// The claim of a worker that is kept for so long at most.
+    pub(crate) fn claim_of_kept_worker(&self, age: Duration) -> Claim {
+        let mut claim = self.claim_of_worker();
+        claim.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        // It forks for each question, long after the user's other processes were counted; those forks can fork nobody.
+        claim.others += OTHERS_IN_TIME;
+        claim
+    }
+
+    /// Tier and layers of a run with these limits.
+    pub(crate) fn isolation(&self, limits: &Limits) -> Result<Isolation, RequestError> {
+        let plan = self.plan_of_worker("none", "none")?;
+        let mut claim = self.claim_of_worker();
+        claim.limits = limits.clone();
+        Ok(plan.isolation(&claim, &self.native.host))
+    }
+
+    /// Where things will be inside.
+    pub(crate) fn layout(&self, id: &str) -> Layout {
+        match self.tier {
+            Tier::Full => Layout::own_root(),
+            Tier::Landlock => Layout::below(&self.state_dir.join(ringfence_jail::RUNS).join(id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_finds_the_configured_interpreters_before_those_of_the_system() {
+        let on_path = ["/usr/bin/bash", "/opt/python/bin/python3", "/usr/bin/node"].map(PathBuf::from);
+        let environment = base_environment(&Layout::own_root(), &on_path);
+        let path = environment.iter().find(|(name, _)| name == "PATH").unwrap();
+        assert_eq!(path.1, "/opt/python/bin:/usr/bin:/usr/local/bin:/bin");
     }
 }

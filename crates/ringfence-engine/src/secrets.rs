@@ -1,15 +1,13 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
 use crate::{
-    egress,
-    engine::House,
-    events::EventKind,
+    events::{Bus, EventKind},
     policy::Grant,
-    record::{self, Opened},
+    record::{self, AuditScope},
     store,
 };
 use ringfence_egress::{BoundSecret, Inspection};
-use ringfence_redact::{Forms, Redactor};
+use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     audit::{Action, Outcome},
     vault::{SecretValue, Vault, VaultError},
@@ -38,6 +36,17 @@ pub(crate) struct SecretLease {
     pub(crate) inspection: Option<Arc<Inspection>>,
 }
 
+/// The secrets of a server, and the redactors that look for them.
+pub(crate) struct Secrets {
+    /// Shared with whatever writes the log.
+    pub(crate) vault: Arc<Vault>,
+    pub(crate) redactors: Redactors,
+    /// For requests without secrets.
+    personal: Redactor,
+    takes_personal: Personal,
+    bus: Bus,
+}
+
 /// What a redactor was made from.
 #[derive(Clone, PartialEq, Eq)]
 struct Source {
@@ -52,137 +61,16 @@ pub(crate) struct Redactors {
     kept: Mutex<VecDeque<(Source, Redactor)>>,
 }
 
-/// Lends a request what its grant says. That it was lent is on record before it is.
-pub(crate) async fn lease(
-    house: &House,
-    opened: &Opened,
-    grant: &Grant,
-) -> Result<SecretLease, RequestError> {
-    let request = grant.request();
-    if request.secrets.is_empty() {
-        return Ok(SecretLease {
-            secrets: Vec::new(),
-            redactor: house.personal.clone(),
-            inspection: egress::inspection(house, grant, &[]).await?,
-        });
+impl Secrets {
+    pub(crate) fn new(vault: Vault, takes_personal: Personal, bus: Bus) -> Self {
+        Self {
+            vault: Arc::new(vault),
+            redactors: Redactors::default(),
+            personal: Redactor::new([], Forms::All, takes_personal),
+            takes_personal,
+            bus,
+        }
     }
-    let names: Vec<EnvName> = request.secrets.iter().cloned().collect();
-    let shown: Vec<&str> = names.iter().map(EnvName::as_str).collect();
-    let (namespace, wanted) = (request.namespace.clone(), names.clone());
-    let (leased, generation) = with_vault(house, move |vault| {
-        let before = vault.generation();
-        let leased = vault.lease(&namespace, &wanted);
-        // A value that was changed in between belongs to no generation that we know.
-        (
-            leased,
-            Some(before).filter(|before| *before == vault.generation()),
-        )
-    })
-    .await?;
-    let named = record::secret_names(shown.iter().copied());
-    let (outcome, details) = match &leased {
-        Ok(_) => (Outcome::Ok, json!({"secrets": named})),
-        Err(error) => (
-            Outcome::Failed,
-            json!({"secrets": named, "why": error.to_string()}),
-        ),
-    };
-    opened.step(Action::VaultAccessed, outcome, details).await?;
-    let secrets = leased.map_err(|error| refusal(&request.namespace, house.vault.kind(), &error))?;
-    let event = EventKind::VaultAccessed {
-        secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
-    };
-    house
-        .bus
-        .tell(request.namespace.as_str(), Some(opened.id()), event);
-    let source = generation.map(|generation| Source {
-        namespace: request.namespace.clone(),
-        names,
-        generation,
-    });
-    Ok(SecretLease {
-        redactor: redactor(house, source, &secrets).await?,
-        inspection: egress::inspection(house, grant, &secrets).await?,
-        secrets,
-    })
-}
-
-/// What keeps every secret that a namespace's programs may have had out of a file that they have left: those it has now, and
-/// those that were lent before.
-pub(crate) async fn redactor_of_all(
-    house: &House,
-    namespace: &Namespace,
-    lent: &[(EnvName, Arc<SecretValue>)],
-) -> Result<Redactor, RequestError> {
-    let of = namespace.clone();
-    let (leased, generation) = with_vault(house, move |vault| {
-        let before = vault.generation();
-        let names: Result<Vec<EnvName>, VaultError> = vault
-            .list(&of)
-            .map(|secrets| secrets.into_iter().map(|entry| entry.key).collect());
-        let leased = names.and_then(|names| vault.lease(&of, &names));
-        (
-            leased,
-            Some(before).filter(|before| *before == vault.generation()),
-        )
-    })
-    .await?;
-    let mut secrets = leased.map_err(|error| refusal(namespace, house.vault.kind(), &error))?;
-    let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
-        let same = |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
-        secrets.iter().any(same)
-    };
-    let old: Vec<_> = lent.iter().filter(|one| !is_known(one)).cloned().collect();
-    // A redactor that knows more than the vault is kept for nobody else.
-    let generation = generation.filter(|_| old.is_empty());
-    secrets.extend(old);
-    if secrets.is_empty() {
-        return Ok(house.personal.clone());
-    }
-    let source = generation.map(|generation| Source {
-        namespace: namespace.clone(),
-        names: secrets.iter().map(|(name, _)| name.clone()).collect(),
-        generation,
-    });
-    redactor(house, source, &secrets).await
-}
-
-/// The one that was made for the same secrets before, or a new one, which for long secrets takes most of a second.
-async fn redactor(
-    house: &House,
-    source: Option<Source>,
-    secrets: &[(EnvName, Arc<SecretValue>)],
-) -> Result<Redactor, RequestError> {
-    if let Some(known) = source.as_ref().and_then(|source| house.redactors.get(source)) {
-        return Ok(known);
-    }
-    let personal = house.settings.record.personal;
-    let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
-    let bytes: usize = values.iter().map(|value| value.len()).sum();
-    let make = move || Redactor::new(values.iter().map(|value| value.expose()), Forms::All, personal);
-    let made = if bytes <= QUICK_BYTES {
-        make()
-    } else {
-        let made = tokio::task::spawn_blocking(make).await;
-        made.map_err(|error| store::fault(error.to_string()))?
-    };
-    if let Some(source) = source {
-        house.redactors.keep(source, made.clone());
-    }
-    Ok(made)
-}
-
-/// Asks the vault. One that lies in a file is read, written and waited for off the runtime's threads.
-pub(crate) async fn with_vault<T: Send + 'static>(
-    house: &House,
-    ask: impl FnOnce(&Vault) -> T + Send + 'static,
-) -> Result<T, RequestError> {
-    if house.vault.kind() != IN_A_FILE {
-        return Ok(ask(&house.vault));
-    }
-    let vault = house.vault.clone();
-    let asked = tokio::task::spawn_blocking(move || ask(&vault)).await;
-    asked.map_err(|error| store::fault(error.to_string()))
 }
 
 impl SecretLease {
@@ -261,5 +149,142 @@ pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> 
             format!("the vault cannot do that: {error}."),
             "`ringfence vault list` on the host says more.",
         ),
+    }
+}
+
+impl Secrets {
+    /// Lends a request what its grant says. That it was lent is on record before it is.
+    pub(crate) async fn lease(
+        &self,
+        opened: &AuditScope,
+        grant: &Grant,
+    ) -> Result<SecretLease, RequestError> {
+        let request = grant.request();
+        if request.secrets.is_empty() {
+            return Ok(SecretLease {
+                secrets: Vec::new(),
+                redactor: self.personal.clone(),
+                inspection: None,
+            });
+        }
+        let names: Vec<EnvName> = request.secrets.iter().cloned().collect();
+        let shown: Vec<&str> = names.iter().map(EnvName::as_str).collect();
+        let (namespace, wanted) = (request.namespace.clone(), names.clone());
+        let (leased, generation) = self
+            .with_vault(move |vault| {
+                let before = vault.generation();
+                let leased = vault.lease(&namespace, &wanted);
+                // A value that was changed in between belongs to no generation that we know.
+                (
+                    leased,
+                    Some(before).filter(|before| *before == vault.generation()),
+                )
+            })
+            .await?;
+        let named = record::secret_names(shown.iter().copied());
+        let (outcome, details) = match &leased {
+            Ok(_) => (Outcome::Ok, json!({"secrets": named})),
+            Err(error) => (
+                Outcome::Failed,
+                json!({"secrets": named, "why": error.to_string()}),
+            ),
+        };
+        opened.step(Action::VaultAccessed, outcome, details).await?;
+        let secrets = leased.map_err(|error| refusal(&request.namespace, self.vault.kind(), &error))?;
+        let event = EventKind::VaultAccessed {
+            secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        self.bus
+            .tell(request.namespace.as_str(), Some(opened.id()), event);
+        let source = generation.map(|generation| Source {
+            namespace: request.namespace.clone(),
+            names,
+            generation,
+        });
+        Ok(SecretLease {
+            redactor: self.redactor(source, &secrets).await?,
+            inspection: None,
+            secrets,
+        })
+    }
+
+    /// What keeps every secret that a namespace's programs may have had out of a file that they have left: those it has
+    /// now, and those that were lent before.
+    pub(crate) async fn redactor_of_all(
+        &self,
+        namespace: &Namespace,
+        lent: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<Redactor, RequestError> {
+        let of = namespace.clone();
+        let (leased, generation) = self
+            .with_vault(move |vault| {
+                let before = vault.generation();
+                let names: Result<Vec<EnvName>, VaultError> = vault
+                    .list(&of)
+                    .map(|secrets| secrets.into_iter().map(|entry| entry.key).collect());
+                let leased = names.and_then(|names| vault.lease(&of, &names));
+                (
+                    leased,
+                    Some(before).filter(|before| *before == vault.generation()),
+                )
+            })
+            .await?;
+        let mut secrets = leased.map_err(|error| refusal(namespace, self.vault.kind(), &error))?;
+        let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
+            let same =
+                |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
+            secrets.iter().any(same)
+        };
+        let old: Vec<_> = lent.iter().filter(|one| !is_known(one)).cloned().collect();
+        // A redactor that knows more than the vault is kept for nobody else.
+        let generation = generation.filter(|_| old.is_empty());
+        secrets.extend(old);
+        if secrets.is_empty() {
+            return Ok(self.personal.clone());
+        }
+        let source = generation.map(|generation| Source {
+            namespace: namespace.clone(),
+            names: secrets.iter().map(|(name, _)| name.clone()).collect(),
+            generation,
+        });
+        self.redactor(source, &secrets).await
+    }
+
+    /// The one that was made for the same secrets before, or a new one, which for long secrets takes most of a second.
+    async fn redactor(
+        &self,
+        source: Option<Source>,
+        secrets: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<Redactor, RequestError> {
+        if let Some(known) = source.as_ref().and_then(|source| self.redactors.get(source)) {
+            return Ok(known);
+        }
+        let personal = self.takes_personal;
+        let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
+        let bytes: usize = values.iter().map(|value| value.len()).sum();
+        let make = move || Redactor::new(values.iter().map(|value| value.expose()), Forms::All, personal);
+        let made = if bytes <= QUICK_BYTES {
+            make()
+        } else {
+            let made = tokio::task::spawn_blocking(make).await;
+            made.map_err(|error| store::fault(error.to_string()))?
+        };
+        if let Some(source) = source {
+            self.redactors.keep(source, made.clone());
+        }
+        Ok(made)
+    }
+
+    /// Asks the vault. One that lies in a file is read, written and waited for off the runtime's threads.
+    pub(crate) async fn with_vault<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Vault) -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        if self.vault.kind() != IN_A_FILE {
+            return Ok(ask(&self.vault));
+        }
+        let vault = self.vault.clone();
+        let asked = tokio::task::spawn_blocking(move || ask(&vault)).await;
+        asked.map_err(|error| store::fault(error.to_string()))
     }
 }

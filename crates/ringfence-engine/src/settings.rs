@@ -1,12 +1,12 @@
 //! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
 //! here has a default, because a forgotten security setting must not compile.
 
-use crate::{ApprovalSettings, PackageSettings, SessionSettings, WarmSettings};
 use ringfence_egress::{Limits as EgressLimits, Rule, SecretPlace};
-use ringfence_redact::Personal;
+use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     artifacts::Retention,
-    audit::{Durability, Place},
+    audit::{Durability, Keep, Place},
+    layers::LayersKept,
     snapshots::SnapshotLimits,
     vault::VaultSettings,
 };
@@ -16,17 +16,22 @@ use ringfence_types::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::SocketAddr,
     num::NonZeroU32,
     path::PathBuf,
     time::Duration,
 };
+use zeroize::Zeroizing;
 
 /// Everything the engine needs to start.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// The binary that is re-executed as the helper (its `main` calls `ringfence_jail::helper::run`).
     pub helper: PathBuf,
+    /// Files that decide what is run and allowed (the configuration, this binary, what installers are told): none lies
+    /// in a directory that programs write.
+    pub guarded: Vec<PathBuf>,
     /// The tier to use. Never weaker than `full` unless the operator's configuration says so.
     pub tier: Tier,
     /// Where short-lived directories of the `landlock` tier live; created when needed, swept at start.
@@ -41,6 +46,8 @@ pub struct EngineSettings {
     pub warm: WarmSettings,
     /// How many sessions there may be.
     pub sessions: SessionSettings,
+    /// How long results are kept.
+    pub results: ResultSettings,
     /// Where packages come from.
     pub packages: PackageSettings,
     /// How programs get out.
@@ -94,6 +101,8 @@ pub struct AuditSettings {
     pub durability: Durability,
     /// What happens when it cannot be written.
     pub on_failure: OnFailure,
+    /// How much of it is kept.
+    pub keep: Keep,
 }
 
 /// What happens when the audit record cannot be written.
@@ -122,6 +131,19 @@ pub struct PolicySettings {
     pub check: CheckSettings,
     /// Which hosts programs may reach.
     pub egress: EgressPolicy,
+    /// How much of the host's disk is filled.
+    pub disk: DiskPolicy,
+}
+
+/// How much of the disk below the state directory is filled, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskPolicy {
+    /// Everything that the server keeps there.
+    pub total: u64,
+    /// Workspace and snapshots of one namespace.
+    pub of_namespace: u64,
+    /// What stays free for others.
+    pub free: u64,
 }
 
 /// Which hosts programs may reach.
@@ -200,11 +222,13 @@ pub struct EgressSettings {
 pub struct CheckSettings {
     /// Of requests that name none.
     pub profile: Profile,
-    /// Those that callers may choose. Without `unrestricted` what they name in `allowed_imports` is one of these profiles' or of
-    /// the next setting's.
+    /// Those that callers may choose. Without `unrestricted` what they name in `allowed_imports` is one of these
+    /// profiles' or of the next setting's.
     pub profiles: BTreeSet<Profile>,
     /// Added to every profile that restricts.
     pub allowed_imports: BTreeSet<ModuleName>,
+    /// They take the place of the modules of `basic` and `strict`.
+    pub only_allowed_imports: bool,
     /// Names whose import may be added where it is missing: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
     /// JSON Schemas by name, beside the built-in ones.
@@ -314,6 +338,8 @@ impl SecretRule {
 pub struct QueueSettings {
     /// Programs running at once.
     pub concurrency: usize,
+    /// Memory that they may use together, by their limits.
+    pub memory_bytes: u64,
     /// Requests waiting at once, all namespaces together.
     pub waiting: usize,
     /// The longest that one waits.
@@ -346,4 +372,113 @@ pub struct RuntimeSettings {
     pub search_path: Vec<PathBuf>,
     /// More directories of the host that interpreters need, mounted read-only at the same place.
     pub extra_mounts: Vec<PathBuf>,
+}
+
+/// How long a request waits, and how long an approval may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApprovalSettings {
+    /// Then it is denied.
+    pub timeout: Duration,
+    /// The longest approval for a whole namespace.
+    pub namespace_max: Duration,
+}
+
+/// What the engine has to be told about packages.
+#[derive(Clone, Debug)]
+pub struct PackageSettings {
+    /// Where they come from.
+    pub sources: PackageSources,
+    /// How long layers are kept.
+    pub kept: LayersKept,
+}
+
+/// How long results are kept, and how much memory they take.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultSettings {
+    /// After the end of the run.
+    pub keep: Duration,
+    /// Of all namespaces. Where they are more, the oldest of the namespace that has most goes first.
+    pub bytes_max: usize,
+}
+
+/// How many sessions there may be, and for how long.
+#[derive(Clone, Debug)]
+pub struct SessionSettings {
+    /// Of all namespaces.
+    pub max: usize,
+    /// Of one.
+    pub per_namespace: usize,
+    /// Without a call, where the caller says nothing.
+    pub idle: Duration,
+    /// The longest that a caller may ask for.
+    pub idle_max: Duration,
+    /// The oldest that one becomes.
+    pub age: Duration,
+}
+
+/// How many places stand ready, and what they know.
+#[derive(Clone, Debug)]
+pub struct WarmSettings {
+    /// For each pool when nothing happens; 0: none, every run starts cold.
+    pub ready: usize,
+    /// For each pool under load.
+    pub ready_max: usize,
+    /// What all places that wait may take of the host's memory, with their templates.
+    pub memory_bytes: u64,
+    /// Python modules that a second template imports, for programs that name them; none: no such template.
+    pub preload_python: Vec<String>,
+    /// Node.js modules that are loaded before the claim.
+    pub preload_node: Vec<String>,
+    /// A template is retired after so many forks, so that its layout in memory does not live for ever.
+    pub template_forks: u32,
+    /// And when it is so old.
+    pub template_age: Duration,
+}
+
+/// The operator's indexes and the way to them, from the configuration of pip and npm. They reach the installer's
+/// sandbox and nothing else: no record, log, output or layer.
+#[derive(Clone, Default)]
+pub struct PackageSources {
+    /// Lines of the section `[global]` of pip's configuration: names and values, each one line.
+    pub pip: Vec<(String, Zeroizing<String>)>,
+    /// Lines of npm's configuration.
+    pub npm: Vec<(String, Zeroizing<String>)>,
+    /// `https_proxy` and the like.
+    pub proxies: Vec<(String, Zeroizing<String>)>,
+    /// Certificates that pip's index is checked against, in PEM.
+    pub pip_certificates: Option<Zeroizing<Vec<u8>>>,
+    /// Certificates that npm's registry is checked against.
+    pub npm_certificates: Option<Zeroizing<Vec<u8>>>,
+    /// pip's own certificate and key, in PEM.
+    pub client_certificate: Option<Zeroizing<Vec<u8>>>,
+    /// Directories of the host that hold wheels; they are shown at the same place.
+    pub wheel_directories: Vec<PathBuf>,
+    /// What nobody may see.
+    pub secrets: Vec<Zeroizing<String>>,
+}
+
+impl PackageSources {
+    /// Takes the secrets out.
+    pub(crate) fn redactor(&self, personal: Personal) -> Redactor {
+        Redactor::new(
+            self.secrets.iter().map(|secret| secret.as_str()),
+            Forms::All,
+            personal,
+        )
+    }
+}
+
+/// Names only.
+impl fmt::Debug for PackageSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = |lines: &[(String, Zeroizing<String>)]| -> Vec<String> {
+            lines.iter().map(|(name, _)| name.clone()).collect()
+        };
+        f.debug_struct("PackageSources")
+            .field("pip", &names(&self.pip))
+            .field("npm", &names(&self.npm))
+            .field("proxies", &names(&self.proxies))
+            .field("wheel_directories", &self.wheel_directories)
+            .finish_non_exhaustive()
+    }
 }

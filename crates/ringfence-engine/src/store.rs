@@ -1,8 +1,7 @@
-//! Opens what outlives a request: the signing key, the audit record, the vault, the artifacts. They lie in one directory
-//! that belongs to this user alone.
+//! Opens what outlives a request: the signing key, the audit record, the vault, the artifacts. They lie in one
+//! directory that belongs to this user alone.
 
 use crate::{
-    engine::House,
     record::{self, Record},
     settings::{EngineSettings, OnFailure, RecordSettings},
 };
@@ -19,7 +18,7 @@ use ringfence_types::{ErrorCode, RequestError};
 use std::{path::PathBuf, sync::Arc};
 
 /// All of it.
-pub(crate) struct Opened {
+pub(crate) struct Stores {
     pub(crate) record: Record,
     pub(crate) vault: Vault,
     pub(crate) artifacts: ArtifactStore,
@@ -30,7 +29,7 @@ pub(crate) struct Opened {
 /// Below the state directory.
 const PACKAGES: &str = "packages";
 
-pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Opened, RequestError> {
+pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, RequestError> {
     let settings = &engine.record;
     make_own_directory(&settings.directory).map_err(|error| {
         fault(format!(
@@ -52,7 +51,7 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Opened, R
         .map_err(|error| fault(error.to_string()))?;
     let artifacts = ArtifactStore::open(settings.artifacts(), signer, settings.retention)
         .map_err(|error| fault(error.to_string()))?;
-    Ok(Opened {
+    Ok(Stores {
         record,
         vault,
         artifacts,
@@ -61,8 +60,8 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Opened, R
     })
 }
 
-/// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory, and
-/// the log says so aloud.
+/// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory,
+/// and the log says so aloud.
 fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record, RequestError> {
     let audit = &settings.audit;
     let open = |place: Place| Audit::open(place, audit.durability, signer.clone(), server_id.to_owned());
@@ -73,7 +72,12 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
             open(Place::Memory).map_err(|error| record::unavailable(&error))
         }
     });
-    Ok(Record::new(opened?, audit.on_failure))
+    let opened = opened?;
+    opened.set_keep(audit.keep);
+    if let Err(error) = opened.tidy_now() {
+        tracing::error!(%error, "the audit record could not be shortened");
+    }
+    Ok(Record::new(opened, audit.on_failure))
 }
 
 pub(crate) fn fault(message: String) -> RequestError {
@@ -85,12 +89,12 @@ pub(crate) fn fault(message: String) -> RequestError {
 }
 
 /// Removes artifacts that are too old or too many, when it is time to look.
-pub(crate) fn sweep_when_due(house: &Arc<House>) {
-    if !house.artifacts.sweep_is_due() {
+pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
+    if !artifacts.sweep_is_due() {
         return;
     }
-    let house = house.clone();
-    tokio::task::spawn_blocking(move || match house.artifacts.sweep() {
+    let artifacts = artifacts.clone();
+    tokio::task::spawn_blocking(move || match artifacts.sweep() {
         Ok(swept) => tracing::info!(?swept, "artifacts"),
         Err(error) => tracing::error!(%error, "artifacts that are too old or too many could not be removed"),
     });

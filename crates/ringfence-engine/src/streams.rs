@@ -1,48 +1,59 @@
-//! The program's streams: what it is given, and what comes out of it, redacted before anybody has it and cut at its limit.
+//! The program's streams: what it is given, and what comes out of it, redacted before anybody has it and cut at its
+//! limit.
 
 use crate::{
-    engine::{OutputChunk, OutputStream, Stdin},
+    caller::{OutputChunk, OutputStream, Stdin},
     events::{Bus, EventKind},
 };
 use ringfence_redact::Redactor;
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
-    sync::mpsc::{self, OwnedPermit},
+    sync::{
+        Notify,
+        mpsc::{self, OwnedPermit},
+    },
     task::JoinHandle,
 };
 
+/// Output of one stream that can be read while its program runs.
+pub(crate) const SO_FAR_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 /// The most that a program's driver may report; the rest is drained and dropped.
 pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
 
 /// What the caller gives to and wants from the streams.
-pub(crate) struct Wires {
+pub(crate) struct Stdio {
     pub(crate) stdin: Stdin,
     pub(crate) stdin_bytes: Vec<u8>,
     pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
     /// What is taken out of the program's output before anybody has it.
     pub(crate) redactor: Redactor,
     /// Who is told of the output as it comes.
-    pub(crate) teller: Option<Teller>,
+    pub(crate) teller: Option<OutputPublisher>,
 }
 
 /// Tells the bus of one execution's output.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct OutputPublisher {
     pub(crate) bus: Bus,
     pub(crate) namespace: String,
     pub(crate) execution_id: String,
+    /// For whoever asks while it runs.
+    pub(crate) so_far: Option<Arc<SoFar>>,
 }
 
 /// A stream, redacted and then cut at its limit.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CapturedStream {
     pub(crate) bytes: Vec<u8>,
     /// Something was left out past the limit.
     pub(crate) is_cut: bool,
-    /// As the program wrote it.
+    /// All bytes of it, counted as redacted: what was written would tell how long a secret is.
     pub(crate) total: u64,
     /// Secrets that were taken out.
     pub(crate) found: u64,
@@ -71,7 +82,7 @@ pub(crate) async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
 }
 
 /// Where one stream of a program goes.
-pub(crate) struct Outlet {
+pub(crate) struct OutputSink {
     stream: OutputStream,
     keep: u64,
     live: Option<mpsc::Sender<OutputChunk>>,
@@ -79,14 +90,14 @@ pub(crate) struct Outlet {
     room: Option<OwnedPermit<OutputChunk>>,
     redaction: ringfence_redact::Stream,
     is_idle: bool,
-    teller: Option<Teller>,
-    kept: Kept,
+    teller: Option<OutputPublisher>,
+    kept: CapturedStream,
     clean: Vec<u8>,
 }
 
-impl Outlet {
+impl OutputSink {
     /// `keep`: so many bytes of it.
-    pub(crate) fn new(stream: OutputStream, wires: &Wires, keep: u64) -> Self {
+    pub(crate) fn new(stream: OutputStream, wires: &Stdio, keep: u64) -> Self {
         Self {
             stream,
             keep,
@@ -95,13 +106,13 @@ impl Outlet {
             redaction: wires.redactor.stream(),
             is_idle: wires.redactor.is_idle(),
             teller: wires.teller.clone(),
-            kept: Kept::default(),
+            kept: CapturedStream::default(),
             clean: Vec::new(),
         }
     }
 
-    /// Waits until whoever watches has room for what comes next: who reads after this gives it on without a wait, and may
-    /// be stopped before without a loss.
+    /// Waits until whoever watches has room for what comes next: who reads after this gives it on without a wait, and
+    /// may be stopped before without a loss.
     pub(crate) async fn make_room(&mut self) {
         if let (Some(live), None) = (&self.live, &self.room) {
             self.room = live.clone().reserve_owned().await.ok();
@@ -113,7 +124,6 @@ impl Outlet {
 
     /// The next bytes, as the program wrote them.
     pub(crate) async fn take(&mut self, bytes: &[u8]) {
-        self.kept.total += bytes.len() as u64;
         if self.is_idle {
             return self.give(bytes).await;
         }
@@ -131,7 +141,7 @@ impl Outlet {
     }
 
     /// No more come.
-    pub(crate) async fn finish(mut self) -> Kept {
+    pub(crate) async fn finish(mut self) -> CapturedStream {
         let mut clean = Vec::new();
         self.redaction.finish(&mut clean);
         self.give(&clean).await;
@@ -140,12 +150,13 @@ impl Outlet {
         self.kept
     }
 
-    /// What may be seen of the next bytes, to everybody who sees any. Whoever watches gets all of it, and the program waits
-    /// for them.
+    /// What may be seen of the next bytes, to everybody who sees any. Whoever watches gets all of it, and the program
+    /// waits for them.
     async fn give(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
+        self.kept.total += bytes.len() as u64;
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         let room = keep.saturating_sub(self.kept.bytes.len()).min(bytes.len());
         self.kept.bytes.extend_from_slice(&bytes[..room]);
@@ -163,8 +174,11 @@ impl Outlet {
     }
 }
 
-impl Teller {
+impl OutputPublisher {
     fn tell(&self, stream: OutputStream, bytes: &[u8]) {
+        if let Some(so_far) = &self.so_far {
+            so_far.push(stream, bytes);
+        }
         if self.bus.wants_output() {
             let kind = EventKind::ExecutionOutput {
                 stream: stream.as_str(),
@@ -176,7 +190,7 @@ impl Teller {
 }
 
 /// Reads a stream to its end. Keeps its beginning and counts the rest.
-pub(crate) async fn collect(mut from: pipe::Receiver, mut outlet: Outlet) -> Kept {
+pub(crate) async fn collect(mut from: pipe::Receiver, mut outlet: OutputSink) -> CapturedStream {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
         chunk.clear();
@@ -209,5 +223,76 @@ pub(crate) async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
                 return kept;
             }
         }
+    }
+}
+
+/// The output of a program that runs.
+#[derive(Debug, Default)]
+pub(crate) struct SoFar {
+    streams: Mutex<[Vec<u8>; 2]>,
+    pub(crate) grown: Notify,
+}
+
+impl SoFar {
+    fn streams(&self) -> MutexGuard<'_, [Vec<u8>; 2]> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, stream: OutputStream, bytes: &[u8]) {
+        let at = match stream {
+            OutputStream::Stdout => 0,
+            OutputStream::Stderr => 1,
+            OutputStream::Notice => return,
+        };
+        let kept = &mut self.streams()[at];
+        let room = SO_FAR_BYTES_MAX.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+        self.grown.notify_waiters();
+    }
+
+    pub(crate) fn texts(&self) -> [String; 2] {
+        let kept = self.streams();
+        [0, 1].map(|at| String::from_utf8_lossy(&kept[at]).into_owned())
+    }
+
+    /// What comes after these places, of the first stream that has more.
+    pub(crate) fn after(&self, given: &mut [usize; 2]) -> Option<OutputChunk> {
+        let kept = self.streams();
+        let streams = [OutputStream::Stdout, OutputStream::Stderr];
+        let (at, stream) = (0..2).zip(streams).find(|(at, _)| kept[*at].len() > given[*at])?;
+        let bytes = kept[at][given[at]..].to_vec();
+        given[at] = kept[at].len();
+        Some(OutputChunk { stream, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_redact::{Forms, Personal};
+
+    #[tokio::test]
+    async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {
+        let counted = async |secret: &str| {
+            let wires = Stdio {
+                stdin: Stdin::FromRequest,
+                stdin_bytes: Vec::new(),
+                live: None,
+                redactor: Redactor::new([secret], Forms::All, Personal::Keep),
+                teller: None,
+            };
+            let mut outlet = OutputSink::new(OutputStream::Stdout, &wires, 8);
+            for part in ["key: ", secret, "\n"] {
+                outlet.take(part.as_bytes()).await;
+            }
+            outlet.miss(1);
+            let kept = outlet.finish().await;
+            assert_eq!((kept.bytes.len(), kept.found), (8, 1));
+            kept.total
+        };
+        assert_eq!(
+            counted("hunter2-hunter2").await,
+            counted(&"swordfish".repeat(9)).await
+        );
     }
 }

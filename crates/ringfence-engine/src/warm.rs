@@ -2,21 +2,23 @@
 //! request; what belongs to a request is bound by its claim. Each is used once. A place that has ended, or was made
 //! under another plan, is never handed out.
 
-mod pool;
-
 use crate::{
-    backend::{Place, Template},
-    engine::House,
-    sandbox::Surroundings,
+    backend::{Sandbox, Template},
+    language::{Imports, PREPARE},
+    pool::{Made, MadeFrom, Pool, Purpose, Source},
+    runtimes::{self, Toolchain},
+    sandbox::{Sandboxes, Start},
 };
-use pool::{Origin, Pool, Purpose};
 use ringfence_jail::Plan;
 use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    collections::HashSet,
+    sync::{Arc, Weak},
     time::Duration,
 };
-use tokio::sync::Notify;
+
+/// In the place of a directory's name, in a plan that is compared and never made.
+const NO_ID: &str = "none";
 
 /// How often pools are looked after when nothing happens.
 const TENDING: Duration = Duration::from_secs(5);
@@ -24,108 +26,35 @@ const TENDING: Duration = Duration::from_secs(5);
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// How many places stand ready, and what they know.
-#[derive(Clone, Debug)]
-pub struct WarmSettings {
-    /// For each pool when nothing happens; 0: none, every run starts cold.
-    pub ready: usize,
-    /// For each pool under load.
-    pub ready_max: usize,
-    /// What all places that wait may take of the host's memory, with their templates.
-    pub memory_bytes: u64,
-    /// Python modules that a second template imports, for programs that name them; none: no such template.
-    pub preload_python: Vec<String>,
-    /// Node.js modules that are loaded before the claim.
-    pub preload_node: Vec<String>,
-    /// A template is retired after so many forks, so that its layout in memory does not live for ever.
-    pub template_forks: u32,
-    /// And when it is so old.
-    pub template_age: Duration,
-}
-
-/// All pools of a server.
-#[derive(Default)]
-pub(crate) struct Pools {
-    pools: Mutex<Vec<Pool>>,
-    /// Rings when a place was made, or could not be.
-    tried: Notify,
-}
-
-/// What `list_runtimes` tells of a language's pools.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Warmth {
-    /// Places that wait.
-    pub(crate) ready: usize,
-    /// Modules that they have imported.
-    pub(crate) preloaded: Vec<String>,
-    /// What they and their templates take of the host's memory.
-    pub(crate) memory_bytes: u64,
-    /// Why one could not be made.
-    pub(crate) trouble: Option<String>,
-}
-
 /// A place for a request, with what its interpreter needs.
-pub(crate) struct Taken {
-    pub(crate) place: Place,
-    pub(crate) surroundings: Arc<Surroundings>,
-}
-
-impl Pools {
-    fn lock(&self) -> MutexGuard<'_, Vec<Pool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The state of a language's pools.
-    pub(crate) fn warmth(&self, language: Language) -> Warmth {
-        let mut warmth = Warmth::default();
-        for pool in self.lock().iter_mut() {
-            if pool.purpose.language() == Some(language) {
-                pool.drop_the_dead();
-                warmth.ready += pool.ready.len();
-                warmth.memory_bytes += pool.memory_bytes();
-                warmth.preloaded.extend_from_slice(pool.imported());
-                warmth.trouble = warmth.trouble.take().or(pool.trouble.clone());
-            }
-        }
-        let mut known = std::collections::HashSet::new();
-        warmth.preloaded.retain(|module| known.insert(module.clone()));
-        warmth
-    }
-
-    /// Until every pool is full, or cannot be.
-    pub(crate) async fn settled(&self) {
-        loop {
-            let tried = self.tried.notified();
-            if self.lock().iter().all(Pool::is_settled) {
-                return;
-            }
-            tried.await;
-        }
-    }
-
-    /// Lets every place go, and makes no more.
-    pub(crate) fn close(&self) {
-        self.lock().clear();
-    }
+pub(crate) struct ReadySandbox {
+    pub(crate) place: Sandbox,
+    pub(crate) toolchain: Arc<Toolchain>,
 }
 
 /// Starts the pools of everything that this host has, and looks after them, in the background.
-pub(crate) fn begin(house: &Arc<House>) {
-    if house.settings.warm.ready == 0 || house.settings.tier != Tier::Full {
+pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
+    if sandboxes.warm.ready == 0 {
         return;
     }
     let pools = Purpose::ALL
         .into_iter()
-        .filter_map(|purpose| Pool::new(house, purpose));
-    house.pools.lock().extend(pools);
-    fill(house);
-    tokio::spawn(tend(Arc::downgrade(house)));
+        .filter_map(|purpose| pool(sandboxes, purpose));
+    sandboxes.pools.lock().extend(pools);
+    fill(sandboxes);
+    tokio::spawn(tend(Arc::downgrade(sandboxes)));
 }
 
 /// A place that waits for this request, if there is one, or one that its template makes now, which is nearly as quick.
 /// What decides about a request's Python is which modules its text names; a wrong guess costs time and nothing else.
-pub(crate) fn take(house: &House, request: &ExecuteRequest) -> Option<Taken> {
-    let mut pools = house.pools.lock();
+/// `beside`: its interpreter may be there before it, unless one of these names in its workspace is a module's that
+/// would then be another. `None`: it may not, and starts in a place where none has been started.
+pub(crate) fn take(
+    sandboxes: &Sandboxes,
+    request: &ExecuteRequest,
+    beside: Option<HashSet<String>>,
+) -> Option<ReadySandbox> {
+    let mut pools = sandboxes.pools.lock();
     let fits = |pool: &Pool| match pool.purpose {
         Purpose::Program(language) => language == request.language.runs_as(),
         // What it has imported may be what the request brings another version of.
@@ -138,73 +67,78 @@ pub(crate) fn take(house: &House, request: &ExecuteRequest) -> Option<Taken> {
     };
     // The most special one first.
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
-    if pool.is_shadowed_by(&request.files) {
-        return None;
-    }
-    let place = take_from(house, pool)?;
-    Some(Taken {
-        place,
-        surroundings: pool.surroundings.clone(),
-    })
+    let toolchain = pool.toolchain.clone();
+    let place = match beside {
+        Some(beside) if !pool.is_shadowed_by(&request.files, &beside) => take_from(sandboxes, pool)?,
+        // It has every interpreter, for scripts to call.
+        _ => take_from(sandboxes, of(&mut pools, Purpose::Program(Language::Shell))?)?,
+    };
+    Some(ReadySandbox { place, toolchain })
 }
 
 /// The same for a parser of our own.
-pub(crate) fn take_parser(house: &House) -> Option<Place> {
-    let mut pools = house.pools.lock();
-    let pool = pools.iter_mut().find(|pool| pool.purpose == Purpose::Parser)?;
-    take_from(house, pool)
+pub(crate) fn take_parser(sandboxes: &Sandboxes) -> Option<Sandbox> {
+    let mut pools = sandboxes.pools.lock();
+    take_from(sandboxes, of(&mut pools, Purpose::Parser)?)
 }
 
-fn take_from(house: &House, pool: &mut Pool) -> Option<Place> {
-    pool.pop(house.settings.warm.ready_max).or_else(|| {
-        let template = pool.template_to_fork(&house.settings.warm)?;
-        house.native.place(pool.plan.clone(), Some(template)).ok()
+fn of(pools: &mut [Pool], purpose: Purpose) -> Option<&mut Pool> {
+    pools.iter_mut().find(|pool| pool.purpose == purpose)
+}
+
+fn take_from(sandboxes: &Sandboxes, pool: &mut Pool) -> Option<Sandbox> {
+    pool.pop(sandboxes.warm.ready_max).or_else(|| {
+        let template = pool.template_to_fork(&sandboxes.warm)?;
+        sandboxes.native.place(pool.plan.clone(), Some(template)).ok()
     })
 }
 
 /// Makes what is missing, each in a task of its own. Called when a run has ended, because until then it needs the
 /// processors more.
-pub(crate) fn fill(house: &Arc<House>) {
-    let mut pools = house.pools.lock();
-    let mut room = room(house, &pools);
+pub(crate) fn fill(sandboxes: &Arc<Sandboxes>) {
+    let mut pools = sandboxes.pools.lock();
+    let mut room = room(sandboxes, &pools);
     for pool in pools.iter_mut() {
-        for _ in 0..pool.missing(&house.settings.warm, &mut room) {
+        for _ in 0..pool.missing(&sandboxes.warm, &mut room) {
             pool.making += 1;
-            tokio::spawn(make(house.clone(), pool.plan.clone(), pool.failures));
+            tokio::spawn(make(sandboxes.clone(), pool.plan.clone(), pool.failures));
         }
     }
 }
 
 /// What is left of the memory for all pools.
-fn room(house: &House, pools: &[Pool]) -> u64 {
+fn room(sandboxes: &Sandboxes, pools: &[Pool]) -> u64 {
     let taken = pools.iter().map(Pool::memory_bytes).sum();
-    house.settings.warm.memory_bytes.saturating_sub(taken)
+    sandboxes.warm.memory_bytes.saturating_sub(taken)
 }
 
 /// Looks after the pools of a server as long as it lives.
-async fn tend(house: Weak<House>) {
+async fn tend(sandboxes: Weak<Sandboxes>) {
     loop {
         tokio::time::sleep(TENDING).await;
-        let Some(house) = house.upgrade() else { return };
-        if house.pools.lock().is_empty() {
+        let Some(sandboxes) = sandboxes.upgrade() else {
+            return;
+        };
+        if sandboxes.pools.lock().is_empty() {
             return; // the pools are closed
         }
         for purpose in Purpose::ALL {
-            compare(&house, purpose);
+            compare(&sandboxes, purpose);
         }
-        fill(&house);
+        fill(&sandboxes);
     }
 }
 
-/// Holds a pool against what the host has now: another interpreter may be first on the path, or other packages, or none.
-fn compare(house: &House, purpose: Purpose) {
-    let now = Pool::new(house, purpose);
-    let mut pools = house.pools.lock();
+/// Holds a pool against what the host has now: another interpreter may be first on the path, or other packages, or
+/// none.
+fn compare(sandboxes: &Sandboxes, purpose: Purpose) {
+    let now = pool(sandboxes, purpose);
+    let mut pools = sandboxes.pools.lock();
     let at = pools.iter().position(|pool| pool.purpose == purpose);
     match (at.and_then(|at| pools.get_mut(at)), now) {
         (Some(pool), Some(now)) if now.is_same_as(pool) => {
             pool.drop_the_dead();
-            pool.shrink_when_idle(house.settings.warm.ready);
+            pool.shrink_when_idle(sandboxes.warm.ready);
         }
         (Some(pool), Some(now)) => *pool = now,
         (None, Some(now)) => pools.push(now),
@@ -215,50 +149,49 @@ fn compare(house: &House, purpose: Purpose) {
 }
 
 /// Makes one place of a pool. A pool that has been replaced meanwhile is not found any more, and the place is let go.
-async fn make(house: Arc<House>, plan: Arc<Plan>, failures: u32) {
+async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
     if failures > 0 {
         let pause = BACK_OFF.saturating_mul(1 << failures.min(10)).min(BACK_OFF_MAX);
         tokio::time::sleep(pause).await;
     }
-    let made = place(&house, &plan).await;
+    let made = place(&sandboxes, &plan).await;
     {
-        let mut pools = house.pools.lock();
+        let mut pools = sandboxes.pools.lock();
         let Some(pool) = pool_of(&mut pools, &plan) else {
             return;
         };
         pool.making -= 1;
-        let room = room(&house, &pools);
+        let room = room(&sandboxes, &pools);
         let Some(pool) = pool_of(&mut pools, &plan) else {
             return;
         };
         match made {
             Ok(None) => {}
-            Ok(Some((place, bytes))) => pool.add(place, bytes, room),
+            Ok(Some(made)) => pool.add(made, room),
             Err(error) => {
                 tracing::warn!(pool = ?pool.purpose, %error, "no place could be kept ready");
                 pool.failed(error.message);
             }
         }
     }
-    fill(&house);
-    house.pools.tried.notify_waiters();
+    fill(&sandboxes);
+    sandboxes.pools.tried.notify_waiters();
 }
 
 fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> {
     pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan))
 }
 
-/// A place with all walls up, and what it takes of memory where that is not known yet. `None`: its template is just being
-/// made, or turns out to be good for nothing, or for too much memory.
-async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<u64>)>, RequestError> {
-    let origin = pool_of(&mut house.pools.lock(), plan).and_then(|pool| pool.origin(&house.settings.warm));
+/// Makes one. `None`: its template is just being made, or turns out to be good for nothing, or for too much memory.
+async fn place(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>, RequestError> {
+    let origin = pool_of(&mut sandboxes.pools.lock(), plan).and_then(|pool| pool.origin(&sandboxes.warm));
     let template = match origin {
         None => return Ok(None),
-        Some(Origin::Nothing) => None,
-        Some(Origin::Template(template)) => Some(template),
-        Some(Origin::TemplateToBe(wanted)) => {
-            let made = template(house, plan, wanted).await;
-            if let Some(pool) = pool_of(&mut house.pools.lock(), plan) {
+        Some(MadeFrom::Nothing) => None,
+        Some(MadeFrom::Template(template)) => Some(template),
+        Some(MadeFrom::TemplateToBe(wanted)) => {
+            let made = template(sandboxes, plan, wanted).await;
+            if let Some(pool) = pool_of(&mut sandboxes.pools.lock(), plan) {
                 pool.has_builder = false;
             }
             match made? {
@@ -267,28 +200,43 @@ async fn place(house: &House, plan: &Arc<Plan>) -> Result<Option<(Place, Option<
             }
         }
     };
-    let place = house.native.place(plan.clone(), template)?;
-    place.parked().await?;
-    let unknown = pool_of(&mut house.pools.lock(), plan).is_some_and(|pool| pool.place_bytes == 0);
+    let place = sandboxes.native.place(own_plan(sandboxes, plan)?, template)?;
+    let told = place.parked().await?.imported;
+    let unknown = pool_of(&mut sandboxes.pools.lock(), plan).is_some_and(|pool| pool.place_bytes == 0);
     let bytes = match unknown {
         true => Some(place.measure().await?),
         false => None,
     };
-    Ok(Some((place, bytes)))
+    Ok(Some(Made { place, told, bytes }))
+}
+
+/// The plan of a pool; for each place another directory, where it has no root of its own.
+fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>, RequestError> {
+    let shown = match plan.layout.host_directory {
+        None => None,
+        Some(_) => {
+            pool_of(&mut sandboxes.pools.lock(), plan).map(|pool| (pool.purpose, pool.toolchain.clone()))
+        }
+    };
+    let Some((purpose, toolchain)) = shown else {
+        return Ok(plan.clone());
+    };
+    let id = uuid::Uuid::now_v7().to_string();
+    plan_for(purpose, sandboxes, &toolchain, &id).map(Arc::new)
 }
 
 /// Makes the template of a pool, if there is memory for it, and takes it into use.
 async fn template(
-    house: &House,
+    sandboxes: &Sandboxes,
     plan: &Arc<Plan>,
     wanted: Arc<Plan>,
 ) -> Result<Option<Arc<Template>>, RequestError> {
-    let template = house.native.template(wanted).await?;
+    let template = sandboxes.native.template(wanted).await?;
     let bytes = template.place.measure().await?;
-    let mut pools = house.pools.lock();
+    let mut pools = sandboxes.pools.lock();
     let others = pools.iter().filter(|pool| !Arc::ptr_eq(&pool.plan, plan));
     let taken: u64 = others.map(Pool::memory_bytes).sum();
-    let enough = taken + bytes <= house.settings.warm.memory_bytes;
+    let enough = taken + bytes <= sandboxes.warm.memory_bytes;
     Ok(pool_of(&mut pools, plan).and_then(|pool| {
         if enough {
             pool.begin_template(template, bytes)
@@ -297,4 +245,62 @@ async fn template(
             None
         }
     }))
+}
+
+/// How one of its places is made. `id` names its directory, where it has no root of its own.
+fn plan_for(
+    purpose: Purpose,
+    sandboxes: &Sandboxes,
+    toolchain: &Toolchain,
+    id: &str,
+) -> Result<Plan, RequestError> {
+    let start = match purpose {
+        Purpose::Parser => return sandboxes.plan_of_worker(id, PREPARE),
+        Purpose::Program(Language::Shell) => Start::Claimed,
+        Purpose::Program(Language::Python) | Purpose::Data if forks(sandboxes) => Start::Forked,
+        Purpose::Program(language) => Start::Ahead(language),
+        Purpose::Data => Start::Ahead(Language::Python),
+    };
+    sandboxes.plan(sandboxes.layout(id), toolchain, None, start)
+}
+
+/// Is Python forked from templates here. Without a pid namespace a fork and what it leaves would be the template's.
+fn forks(sandboxes: &Sandboxes) -> bool {
+    sandboxes.tier == Tier::Full
+}
+
+/// The pool for a purpose as this host is now; `None` where it lacks the interpreter.
+fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
+    let warm = &sandboxes.warm;
+    let is_python = purpose.language() == Some(Language::Python);
+    let is_forked = is_python && forks(sandboxes);
+    if is_forked && sandboxes.native.host.refused.setns {
+        return None; // of a template there could be no forks
+    }
+    let imports = match purpose {
+        // Whole interpreters with them would take the memory, and for each of them a second of the processors.
+        Purpose::Data if warm.preload_python.is_empty() || !is_forked => return None,
+        Purpose::Data => Imports::Data,
+        _ => Imports::Basic,
+    };
+    let toolchain = match purpose.language() {
+        Some(language) => runtimes::toolchain(language, &sandboxes.runtimes).ok()?,
+        None => Toolchain::default(),
+    };
+    let source = match is_forked {
+        false => Source::Nothing,
+        true => {
+            let (layout, start) = (sandboxes.layout(NO_ID), Start::Template(imports));
+            Source::Template {
+                plan: Arc::new(sandboxes.plan(layout, &toolchain, None, start).ok()?),
+                special: match imports {
+                    Imports::Basic => Vec::new(),
+                    Imports::Data => warm.preload_python.clone(),
+                },
+                current: None,
+            }
+        }
+    };
+    let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
+    Some(Pool::new(purpose, plan, toolchain, source, warm.ready))
 }

@@ -1,12 +1,20 @@
-//! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator may have
-//! listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it alone.
+//! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator
+//! may have listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it
+//! alone.
 
-use crate::{backend::Doors, engine::House, policy::Grant, room::Taken, runtimes, snapshots, store::fault};
-use ringfence_jail::{HostWorkspace, Pinned, Quota};
-use ringfence_store::{make_own_directory, snapshots::SnapshotError};
-use ringfence_types::{ErrorCode, Namespace, RequestError, Tier, WorkspaceMode, WorkspaceSource};
+use crate::{
+    backend::SandboxDirs, disk::Disk, disk_quota::DiskUse, policy::Grant, policy_store::PolicyStore,
+    runtimes, settings::RuntimeSettings, store::fault, workspace_error,
+};
+use ringfence_jail::{HostWorkspace, Known, Pinned, Quota, harvest};
+use ringfence_store::{
+    FileError, make_own_directory,
+    snapshots::{SnapshotError, SnapshotStore},
+    tree::TreeError,
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File, OpenOptions, TryLockError},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -20,6 +28,8 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// Below the state directory.
 const DIRECTORY: &str = "workspaces";
+/// Names in one directory that are looked at.
+const NAMES_MAX: usize = 100_000;
 /// Namespaces that may have one.
 const NAMESPACES_MAX: usize = 10_000;
 /// How long one waits for others to let go of a workspace.
@@ -31,6 +41,20 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Workspaces {
     directory: PathBuf,
     turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
+    sharing: Sharing,
+    snapshots: Arc<SnapshotStore>,
+    disk: Arc<Disk>,
+    policy: Arc<PolicyStore>,
+}
+
+/// What directories a server shares, and how.
+pub(crate) struct Sharing {
+    pub(crate) tier: Tier,
+    /// Programs are other users than the server.
+    pub(crate) own_uids: bool,
+    pub(crate) runtimes: RuntimeSettings,
+    /// Files that decide what is run and allowed.
+    pub(crate) guarded: Vec<PathBuf>,
 }
 
 /// Held by one at a time of those who share a workspace.
@@ -47,35 +71,35 @@ pub(crate) enum Wanted {
 
 /// A turn at one workspace of a namespace, among the tasks of this server and among the servers of this user.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct WorkspaceTurn {
     directory: Pinned,
     root: OwnedFd,
-    own: Own,
+    own: TurnGuard,
     /// Unlocked when it is closed; no program inherits it.
     _others: File,
     /// Locked by whoever writes there from outside.
     writing: PathBuf,
 }
 
-/// Held by whoever writes into a workspace from outside, alone among all servers. A sandbox that looks how full the workspace
-/// is does not count what is half written.
+/// Held by whoever writes into a workspace from outside, alone among all servers. A sandbox that looks how full the
+/// workspace is does not count what is half written.
 pub(crate) struct Writing<'a> {
     _own: MutexGuard<'a, ()>,
     _others: File,
 }
 
 #[derive(Debug)]
-enum Own {
+enum TurnGuard {
     Shared(OwnedRwLockReadGuard<OneByOne>),
     Alone(OwnedRwLockWriteGuard<OneByOne>),
 }
 
-impl Turn {
+impl WorkspaceTurn {
     /// Keeps out the others who would do the same, for whoever looks at how full it is and then writes.
     pub(crate) fn one_by_one(&self) -> std::io::Result<Writing<'_>> {
         let lock: &OneByOne = match &self.own {
-            Own::Shared(own) => own,
-            Own::Alone(own) => own,
+            TurnGuard::Shared(own) => own,
+            TurnGuard::Alone(own) => own,
         };
         let own = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let others = open_lock(&self.writing)?;
@@ -89,14 +113,14 @@ impl Turn {
 
 /// What a run has of the host behind its workspace.
 #[derive(Debug, Default)]
-pub(crate) struct Lent {
+pub(crate) struct WorkspaceLease {
     pub(crate) shared: Option<HostWorkspace>,
     /// The one descriptor by which the server reads and writes that directory, and finds it again.
     root: Option<OwnedFd>,
-    turn: Option<Turn>,
+    turn: Option<WorkspaceTurn>,
 }
 
-impl Lent {
+impl WorkspaceLease {
     /// It stays where it is when the run has ended.
     pub(crate) fn stays(&self) -> bool {
         self.shared
@@ -110,8 +134,9 @@ impl Lent {
         own.or(self.root.as_ref()).map(AsFd::as_fd)
     }
 
-    /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's own.
-    pub(crate) fn open(&self, private: Option<&Doors>) -> Result<OwnedFd, RequestError> {
+    /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's
+    /// own.
+    pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd, RequestError> {
         let root = self.root().or(private.map(|doors| doors.changes.as_fd()));
         let root = root.ok_or_else(|| fault("there is no workspace".to_owned()))?;
         root.try_clone_to_owned()
@@ -125,102 +150,42 @@ impl Lent {
             .filter(|_| !self.shared.as_ref().is_some_and(overlaid))
     }
 
+    /// The names in its first directory. One that cannot be listed cannot be imported from either.
+    pub(crate) fn names(&self) -> HashSet<String> {
+        let list = |root| harvest::names(root, NAMES_MAX).ok();
+        let names = self.root().and_then(list).unwrap_or_default();
+        names
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect()
+    }
+
     /// What lies in a directory of the host's that may be written, by which is known what comes to it.
-    pub(crate) async fn found(&self) -> Result<Taken, RequestError> {
+    pub(crate) async fn found(&self) -> Result<DiskUse, RequestError> {
         let (Some(root), true) = (&self.root, self.stays()) else {
-            return Ok(Taken::default());
+            return Ok(DiskUse::default());
         };
         let root = root.try_clone().map_err(|error| fault(error.to_string()))?;
-        let found = tokio::task::spawn_blocking(move || Taken::of(root.as_fd())).await;
+        let found = tokio::task::spawn_blocking(move || DiskUse::of(root.as_fd())).await;
         // What cannot be counted now cannot be counted later either: nothing is put there from outside.
         Ok(found
             .map_err(|error| fault(error.to_string()))?
             .unwrap_or_default())
     }
 
+    /// Does what is written there lie on a disk of the host's.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.root().is_some()
+    }
+
     /// Its turn, where others share the workspace.
-    pub(crate) fn turn(&self) -> Option<&Turn> {
+    pub(crate) fn turn(&self) -> Option<&WorkspaceTurn> {
         self.turn.as_ref()
     }
 }
 
-/// The directory behind a granted request's workspace, for as long as the run lasts.
-pub(crate) async fn lend(house: &House, grant: &Grant) -> Result<Lent, RequestError> {
-    let request = grant.request();
-    lend_to(house, &request.namespace, &request.workspace, Wanted::Shared).await
-}
-
-/// The same for whoever is no request.
-pub(crate) async fn lend_to(
-    house: &House,
-    namespace: &Namespace,
-    source: &WorkspaceSource,
-    wanted: Wanted,
-) -> Result<Lent, RequestError> {
-    let (shared, root, turn) = match source {
-        WorkspaceSource::Private => return Ok(Lent::default()),
-        WorkspaceSource::Listed(name) => {
-            // Policy has put the directory in the name's place.
-            return Err(fault(format!("the workspace `{name}` was not looked up")));
-        }
-        WorkspaceSource::Host { directory, mode } => {
-            check_programs(house, directory, *mode)?;
-            let (directory, root) = open_host(&house.private, directory)?;
-            let shared = HostWorkspace {
-                directory,
-                mode: *mode,
-                quota: Quota::Growth,
-                writing: None,
-            };
-            (shared, Some(root), None)
-        }
-        WorkspaceSource::Namespace => {
-            let turn = house.workspaces.turn(house, namespace, wanted).await?;
-            let shared = HostWorkspace {
-                directory: turn.directory.clone(),
-                mode: WorkspaceMode::Rw,
-                quota: Quota::Total,
-                writing: Some(turn.writing.clone()),
-            };
-            (shared, None, Some(turn))
-        }
-    };
-    check_tier(house, &shared)?;
-    Ok(Lent {
-        shared: Some(shared),
-        root,
-        turn,
-    })
-}
-
-/// Nobody writes what others run.
-pub(crate) fn check_programs(
-    house: &House,
-    directory: &Path,
-    mode: WorkspaceMode,
-) -> Result<(), RequestError> {
-    if mode != WorkspaceMode::Rw {
-        return Ok(());
-    }
-    let Some((language, part)) = runtimes::within(directory, &house.settings.runtimes) else {
-        return Ok(());
-    };
-    Err(RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!(
-            "{} cannot be written to: {}, of the {language} that runs programs here, lies in it.",
-            directory.display(),
-            part.display()
-        ),
-        format!(
-            "Share it as `overlay` or `ro`, or set runtimes.{} to an interpreter elsewhere.",
-            language.runs_as()
-        ),
-    ))
-}
-
-/// Opens a directory of the host's. Its path had no link in it when the operator named it; one that is there now was laid by
-/// a program that may write above.
+/// Opens a directory of the host's. Its path had no link in it when the operator named it; one that is there now was
+/// laid by a program that may write above.
 fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd), RequestError> {
     let refuse = |what: &str| {
         Err(RequestError::new(
@@ -249,44 +214,36 @@ fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd),
     Ok((pinned, root))
 }
 
-/// Without a root of its own a program meets the directory as it is: nothing lies over it, and its owner is who they are.
-fn check_tier(house: &House, shared: &HostWorkspace) -> Result<(), RequestError> {
-    let refuse = |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
-    match (house.settings.tier, shared.mode) {
-        (Tier::Full, _) => Ok(()),
-        (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
-            "the tier `landlock` has no overlay for a workspace.",
-            "Share the directory `ro`, or use the tier `full`.",
-        ),
-        (Tier::Landlock, _) if house.native.host.own_uids => refuse(
-            "the tier `landlock` shares no directory where the server is root: its programs are other users.",
-            "Run the server as the directory's owner, or use the tier `full`.",
-        ),
-        (Tier::Landlock, _) => Ok(()),
-    }
-}
-
 impl Workspaces {
-    pub(crate) fn below(state_dir: &Path) -> Self {
+    pub(crate) fn below(
+        state_dir: &Path,
+        sharing: Sharing,
+        snapshots: Arc<SnapshotStore>,
+        disk: Arc<Disk>,
+        policy: Arc<PolicyStore>,
+    ) -> Self {
         Self {
             directory: state_dir.join(DIRECTORY),
             turns: Mutex::default(),
+            sharing,
+            snapshots,
+            disk,
+            policy,
         }
     }
 
     /// Waits for it, at most [`PATIENCE`]. The workspace is made when it is first used.
     pub(crate) async fn turn(
         &self,
-        house: &House,
         namespace: &Namespace,
         wanted: Wanted,
-    ) -> Result<Turn, RequestError> {
+    ) -> Result<WorkspaceTurn, RequestError> {
         let by = Instant::now() + PATIENCE;
         let own = self.own_turn(namespace);
         let own = async {
             match wanted {
-                Wanted::Shared => Own::Shared(own.read_owned().await),
-                Wanted::Alone => Own::Alone(own.write_owned().await),
+                Wanted::Shared => TurnGuard::Shared(own.read_owned().await),
+                Wanted::Alone => TurnGuard::Alone(own.write_owned().await),
             }
         };
         let own = tokio::time::timeout(PATIENCE, own)
@@ -311,11 +268,11 @@ impl Workspaces {
         let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
         let (directory, root) = opened.ok_or_else(linked)?;
         let root = match wanted {
-            Wanted::Shared => resume(house, root).await?,
+            Wanted::Shared => resume(&self.snapshots, root).await?,
             // Whoever puts another state there begins with that.
             Wanted::Alone => root,
         };
-        Ok(Turn {
+        Ok(WorkspaceTurn {
             directory,
             root,
             own,
@@ -358,8 +315,8 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
 }
 
 /// Nobody sees a workspace whose restore was interrupted before that has been brought to its end.
-async fn resume(house: &House, root: OwnedFd) -> Result<OwnedFd, RequestError> {
-    let store = house.snapshots.clone();
+async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
+    let store = snapshots.clone();
     let resumed = tokio::task::spawn_blocking(move || {
         let resumed = store.resume(root.as_fd())?;
         Ok::<_, SnapshotError>((root, resumed))
@@ -370,7 +327,7 @@ async fn resume(house: &House, root: OwnedFd) -> Result<OwnedFd, RequestError> {
             tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
             Ok(root)
         }
-        Err(error) => Err(snapshots::refusal(&error)),
+        Err(error) => Err(workspace_error::of_snapshot(&error)),
     }
 }
 
@@ -386,4 +343,161 @@ fn busy(namespace: &Namespace) -> RequestError {
 
 fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
     fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
+}
+
+/// The largest file that is put or given in one piece.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The same of a file that is put: where it lies on a disk of the host's, that is what is full.
+pub(crate) fn unwritten(error: &TreeError, lent: &WorkspaceLease) -> RequestError {
+    match error {
+        TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
+            workspace_error::disk_full()
+        }
+        other => workspace_error::of_tree(other),
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Workspaces {
+    /// The directory behind a granted request's workspace, for as long as the run lasts.
+    pub(crate) async fn lend(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
+        let request = grant.request();
+        let mut lent = self
+            .lend_to(&request.namespace, &request.workspace, Wanted::Shared)
+            .await?;
+        if let (Some(shared), WorkspaceSource::Namespace) = (&mut lent.shared, &request.workspace) {
+            shared.known = self.disk.known(&request.namespace).await?;
+        }
+        Ok(lent)
+    }
+
+    /// The same for whoever is no request.
+    pub(crate) async fn lend_to(
+        &self,
+        namespace: &Namespace,
+        source: &WorkspaceSource,
+        wanted: Wanted,
+    ) -> Result<WorkspaceLease, RequestError> {
+        let (shared, root, turn) = match source {
+            WorkspaceSource::Private => return Ok(WorkspaceLease::default()),
+            WorkspaceSource::Listed(name) => {
+                // Policy has put the directory in the name's place.
+                return Err(fault(format!("the workspace `{name}` was not looked up")));
+            }
+            WorkspaceSource::Host { directory, mode } => {
+                self.check_programs(directory, *mode)?;
+                let (directory, root) = open_host(&self.policy.private, directory)?;
+                let shared = HostWorkspace {
+                    directory,
+                    mode: *mode,
+                    quota: Quota::Growth,
+                    writing: None,
+                    known: Known::default(),
+                };
+                (shared, Some(root), None)
+            }
+            WorkspaceSource::Namespace => {
+                let turn = self.turn(namespace, wanted).await?;
+                let shared = HostWorkspace {
+                    directory: turn.directory.clone(),
+                    mode: WorkspaceMode::Rw,
+                    quota: Quota::Total,
+                    writing: Some(turn.writing.clone()),
+                    known: Known::default(),
+                };
+                (shared, None, Some(turn))
+            }
+        };
+        self.check_tier(&shared)?;
+        Ok(WorkspaceLease {
+            shared: Some(shared),
+            root,
+            turn,
+        })
+    }
+
+    /// Programs write nothing that decides what is run and allowed.
+    pub(crate) fn check_programs(&self, directory: &Path, mode: WorkspaceMode) -> Result<(), RequestError> {
+        if mode != WorkspaceMode::Rw {
+            return Ok(());
+        }
+        let refuse = |what: String, hint: String| {
+            let message = format!("{} cannot be written to: {what}.", directory.display());
+            Err(RequestError::new(ErrorCode::PolicyDenied, message, hint))
+        };
+        if let Some((language, part)) = runtimes::within(directory, &self.sharing.runtimes) {
+            let what = format!(
+                "{}, of the {language} that runs programs here, lies in it",
+                part.display()
+            );
+            let key = language.runs_as();
+            let hint =
+                format!("Share it as `overlay` or `ro`, or set runtimes.{key} to an interpreter elsewhere.");
+            return refuse(what, hint);
+        }
+        let mut guarded = self.sharing.guarded.iter();
+        if let Some(file) = guarded.find(|file| runtimes::lies_in(file, directory)) {
+            let what = format!(
+                "{} lies in it, which decides what programs are run or what they may do",
+                file.display()
+            );
+            let hint =
+                "Share it as `overlay` or `ro`, share a directory below it, or move that file.".to_owned();
+            return refuse(what, hint);
+        }
+        Ok(())
+    }
+
+    /// Without a root of its own a program meets the directory as it is, without an overlay and with its real owner.
+    fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
+        let refuse =
+            |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
+        match (self.sharing.tier, shared.mode) {
+            (Tier::Full, _) => Ok(()),
+            (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
+                "the tier `landlock` has no overlay for a workspace.",
+                "Share the directory `ro`, or use the tier `full`.",
+            ),
+            (Tier::Landlock, _) if self.sharing.own_uids => refuse(
+                "the tier `landlock` shares no directory where the server is root: its programs are other users.",
+                "Run the server as the directory's owner, or use the tier `full`.",
+            ),
+            (Tier::Landlock, _) => Ok(()),
+        }
+    }
+}
+
+/// Whose workspace is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkspaceRef {
+    /// The one that is kept for the namespace.
+    Namespace,
+    /// A session's, whatever directory that is.
+    Session(SessionId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_store::{FileError, tree::TreeError};
+    use std::io;
+
+    #[test]
+    fn a_full_disk_of_the_host_is_told_as_that_and_a_full_private_one_as_its_limit() {
+        let full = TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
+        let on_host = WorkspaceLease {
+            root: Some(File::open("/").unwrap().into()),
+            ..WorkspaceLease::default()
+        };
+        let told = unwritten(&full, &on_host);
+        assert_eq!(told.code, ErrorCode::StoreFault);
+        assert!(!told.hint.contains("max_disk_mb"), "{told}");
+        let told = unwritten(&full, &WorkspaceLease::default());
+        assert_eq!(told.code, ErrorCode::PolicyDenied);
+        assert!(told.hint.contains("max_disk_mb"), "{told}");
+    }
 }

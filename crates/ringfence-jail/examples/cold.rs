@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Run, Written,
+    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Refused, Run, Written,
     cgroup::Parent,
     client::{self, Helper},
     helper, plan,
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if argv.first().is_some_and(|word| word == helper::HELPER_WORD) {
         std::process::exit(helper::run(&[]));
     }
-    let host = Host::inspect(Parent::find());
+    let host = Host::inspect(Parent::find(), Refused::default());
     let plan = plan::build(spec(), &host)?;
     let claim = plan::claim(claim_of(argv), &host);
     let helper = Helper::start(&std::env::current_exe()?)?;
@@ -81,8 +81,9 @@ fn claim_of(argv: Vec<String>) -> ClaimSpec {
             report: false,
         },
         limits: LIMITS,
+        workspace: None,
         layer: None,
-        way_out: None,
+        egress: None,
         grace_ms: 0,
     }
 }

@@ -1,5 +1,6 @@
 //! Runs a command behind the filters and nothing else, to see what a program makes of them:
-//! `cargo build -p ringfence-jail --example seccomp_exec && strace -f target/debug/examples/seccomp_exec full python3 -c pass`
+//! `cargo build -p ringfence-jail --example seccomp_exec && strace -f target/debug/examples/seccomp_exec full python3
+//! -c pass`
 #![expect(clippy::disallowed_methods, reason = "it exists to start a command")]
 
 use ringfence_jail::seccomp::{Profile, programs};
@@ -15,8 +16,14 @@ fn main() -> ExitCode {
     let profile = match arguments.first().map(String::as_str) {
         Some("full") => Profile::Full { memory_cgroup: true },
         Some("full-uncounted") => Profile::Full { memory_cgroup: false },
-        Some("landlock") => Profile::Landlock { memory_cgroup: true },
-        Some("landlock-uncounted") => Profile::Landlock { memory_cgroup: false },
+        Some("landlock") => Profile::Landlock {
+            memory_cgroup: true,
+            servers_user: true,
+        },
+        Some("landlock-uncounted") => Profile::Landlock {
+            memory_cgroup: false,
+            servers_user: true,
+        },
         _ => {
             eprintln!(
                 "usage: seccomp_exec full|full-uncounted|landlock|landlock-uncounted [COMMAND [ARGUMENT]...]"

@@ -1,6 +1,6 @@
-//! How pid 1 of a sandbox comes to be: forked by the supervisor into new namespaces, or, for a place that is made from
-//! a template, by a process that first goes into the template's namespaces, so that the new ones lie below them and the
-//! template may send its forks there.
+//! Makes pid 1 of a sandbox. The supervisor forks it into new namespaces. For a sandbox that is made from a template, a
+//! process first enters the template's namespaces and forks pid 1 from there, so that the new namespaces are below the
+//! template's and the template may send its forks into them.
 
 use crate::{
     Plan,
@@ -56,8 +56,9 @@ pub(crate) fn fork(
     Ok((forked.map_err(failed("new namespaces"))?, entrance))
 }
 
-/// Forks a process that goes ahead. A new pid namespace can only be made from within the one that it shall lie below, which
-/// is entered by being forked into it; so there are two such processes, and pid 1 becomes a child of this one all the same.
+/// Forks a process that goes ahead. A new pid namespace can only be made from within the one that it shall lie below,
+/// which is entered by being forked into it; so there are two such processes, and pid 1 becomes a child of this one all
+/// the same.
 fn fork_below(plan: &Plan, template: &Template) -> io::Result<Fork> {
     let (ours, theirs) = channel::pair()?;
     let own = std::process::id();

@@ -1,10 +1,10 @@
-//! The server's side of the jail: starting the helper, asking it for places, and claiming them. Nothing here waits longer than a
-//! `send`; the engine does the waiting.
+//! The server's side of the jail: starting the helper, asking it for sandboxes, and claiming them. Nothing here waits
+//! longer than a `send`; the engine does the waiting.
 
 use crate::{
     Plan,
-    helper::HELPER_WORD,
     plan::Claim,
+    probe::HELPER_WORD,
     wire::{self, Order, Start},
 };
 use ringfence_sys::{channel, file, resource};
@@ -24,9 +24,9 @@ pub struct Helper {
     control: OwnedFd,
 }
 
-/// The server's ends of one place.
+/// The server's ends of one sandbox.
 #[derive(Debug)]
-pub struct Place {
+pub struct SandboxEnds {
     /// Events come from here; [`wire::Order`] goes there; hanging up kills the tree.
     pub events: OwnedFd,
     /// Write end.
@@ -39,8 +39,8 @@ pub struct Place {
     pub report: OwnedFd,
 }
 
-/// By which places are made from a template. It has to be kept as long as they live: a template that ends takes them with
-/// it.
+/// What sandboxes are made from a template with. It has to be kept as long as they live: a template that ends takes
+/// them with it.
 #[derive(Debug)]
 pub struct Template {
     pub(crate) user: OwnedFd,
@@ -69,7 +69,7 @@ impl Template {
 impl Helper {
     /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its input.
     pub fn start(binary: &Path) -> io::Result<Self> {
-        // Descriptors under way are counted by user, against the limit of whoever sends.
+        // Descriptors under way are counted by user, against the limit of the sender.
         resource::raise_open_files()?;
         let (control, theirs) = channel::pair()?;
         #[expect(
@@ -86,8 +86,8 @@ impl Helper {
         Ok(Self { child, control })
     }
 
-    /// Asks for one place, of its own or made from a template. The walls go up while the caller goes on.
-    pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<Place> {
+    /// Asks for one sandbox, of its own or made from a template. The walls go up while the caller goes on.
+    pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<SandboxEnds> {
         let plan = encode(plan)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
@@ -111,7 +111,7 @@ impl Helper {
             from_template: template.is_some(),
         };
         wire::send(self.control.as_fd(), &start, &descriptors)?;
-        Ok(Place {
+        Ok(SandboxEnds {
             events,
             stdin: stdin.into(),
             stdout: stdout.into(),
@@ -125,8 +125,9 @@ impl Helper {
         let Self { mut child, control } = self;
         drop(control);
         match child.wait() {
-            // Where the process ignores SIGCHLD nobody can be waited for; the kernel has told its end all the same.
-            Err(error) if error.raw_os_error() != Some(NO_CHILD) => Err(error),
+            // Where the process ignores SIGCHLD no child can be waited for; the kernel has reported its end all the
+            // same.
+            Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
             _ => Ok(()),
         }
     }
@@ -137,8 +138,8 @@ impl Helper {
     }
 }
 
-/// Takes a place for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the claim
-/// in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
+/// Claims a sandbox for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the
+/// claim in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
 pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
     // It may hold secrets.
     let claim = Zeroizing::new(encode(claim)?);
@@ -154,11 +155,9 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
     wire::send(events, &order, &[payload.as_fd()])
 }
 
-/// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets before
-/// its own length is known.
+/// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets
+/// before its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
-
-const NO_CHILD: i32 = libc::ECHILD;
 
 /// Room for a plan or claim.
 const ENCODED_BYTES: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! The wall clock of one run: a polite moment, then a final one.
+//! The deadline of one run: first the program is asked to end, and after a grace period it is killed.
 
 use crate::Claim;
 use std::time::{Duration, Instant};

@@ -1,11 +1,12 @@
-//! The supervisor's side of a program that a template forks: asking for the child, its claim, and its end.
+//! The supervisor's side of a program that a template forks: the request for the child, the check of its walls, and its
+//! end.
 
 use crate::{
     Plan,
     client::Template,
     init::Pipes,
     plan::Identity,
-    wire::{self, Door, Failure, Fork, ForkEvent},
+    wire::{self, Failure, Fork, ForkEvent, Handle},
 };
 use ringfence_sys::{channel, process, wait};
 use std::{
@@ -21,7 +22,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Lines of `/proc/[pid]/status` without which no child is handed out.
-const WALLS: [&str; 7] = [
+const WALLS: [&str; 8] = [
     "CapInh:\t0000000000000000",
     "CapPrm:\t0000000000000000",
     "CapEff:\t0000000000000000",
@@ -29,19 +30,21 @@ const WALLS: [&str; 7] = [
     "CapAmb:\t0000000000000000",
     "NoNewPrivs:\t1",
     "Seccomp:\t2",
+    // Landlock, which it puts in force once it has its claim, binds the thread that does so.
+    "Threads:\t1",
 ];
 
-/// The doors that a fork goes through, in the order of [`Fork`].
-const DOORS: [Door; 9] = [
-    Door::User,
-    Door::Mount,
-    Door::Net,
-    Door::Ipc,
-    Door::Uts,
-    Door::Cgroup,
-    Door::Pid,
-    Door::Rules,
-    Door::Waits,
+/// What a fork is made from, in the order of [`Fork`].
+const HANDED: [Handle; 9] = [
+    Handle::User,
+    Handle::Mount,
+    Handle::Net,
+    Handle::Ipc,
+    Handle::Uts,
+    Handle::Cgroup,
+    Handle::Pid,
+    Handle::Rules,
+    Handle::Waits,
 ];
 
 /// A child of a template that waits for its claim, or runs.
@@ -58,22 +61,19 @@ impl Forked {
         plan: &Plan,
         template: &Template,
         pipes: Pipes,
-        doors: &mut HashMap<Door, OwnedFd>,
+        from_pid_1: &mut HashMap<Handle, OwnedFd>,
         cgroups: &[File],
     ) -> Result<Self, Failure> {
         let (reply, theirs) = channel::pair().map_err(|error| failed(&error))?;
-        let times = doors.remove(&Door::Time);
-        let taken: Option<Vec<OwnedFd>> = DOORS.iter().map(|door| doors.remove(door)).collect();
-        let Some(taken) = taken else {
-            return Err(failed(&io::Error::other(
-                "pid 1 has not handed over its namespaces",
-            )));
-        };
+        let times = from_pid_1.remove(&Handle::Time);
+        let taken: Option<Vec<OwnedFd>> = HANDED.iter().map(|kind| from_pid_1.remove(kind)).collect();
+        let missing = || failed(&io::Error::other("pid 1 has not handed over its namespaces"));
+        let taken = taken.ok_or_else(missing)?;
         let word = Fork {
             workspace: plan.layout.workspace.clone(),
             times: usize::from(times.is_some()),
         };
-        let (namespaces, waits) = taken.split_at(DOORS.len() - 1);
+        let (namespaces, waits) = taken.split_at(HANDED.len() - 1);
         let descriptors: Vec<BorrowedFd<'_>> = namespaces
             .iter()
             .chain([&pipes.stdin, &pipes.stdout, &pipes.stderr, &pipes.report])
@@ -95,7 +95,8 @@ impl Forked {
         Ok(forked)
     }
 
-    /// What the kernel says of a child that has called itself ready: it was the template's code that gave up its rights.
+    /// What the kernel says of a child that has called itself ready: it was the template's code that gave up its
+    /// rights.
     fn check_walls(&self, plan: &Plan) -> Result<(), Failure> {
         let status = status_of(&self.pid.to_string())?;
         let lacks = |wall: &str| Err(failed(&io::Error::other(format!("the child lacks `{wall}`"))));
@@ -153,7 +154,6 @@ impl Forked {
         self.process.as_ref().map(AsFd::as_fd)
     }
 
-    /// Where its events come from.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.reply.as_fd()
     }

@@ -1,5 +1,5 @@
-//! Looking, from outside, at the files a program left: by descriptor, following no link, crossing no mount, opening
-//! nothing but regular files.
+//! Reads, from outside, the files that a program left: by descriptor, following no link, crossing no mount, opening
+//! only regular files.
 
 use ringfence_sys::file::{self, Kind};
 use std::{
@@ -34,6 +34,18 @@ pub struct Walk {
     pub incomplete: bool,
 }
 
+/// Directories of tools, whose files no program means to leave: repositories, installed packages, caches.
+const OF_TOOLS: [&str; 6] = [
+    ".git",
+    "node_modules",
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+];
+/// Marks the directory around it as a virtual environment of Python.
+const ENVIRONMENT: &str = "pyvenv.cfg";
+
 /// Bounds of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -50,8 +62,16 @@ pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
-/// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program may
-/// have closed some to whoever looks at its files from outside. What cannot be opened is met by whoever looks next.
+/// The names in a directory, at most so many.
+pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<PathBuf>> {
+    file::list_names(
+        file::open_listing_beneath(directory, Path::new("."))?.as_fd(),
+        most,
+    )
+}
+
+/// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program
+/// may have closed some to readers outside. What cannot be opened fails again for the next reader.
 pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
     // Not even `.` is found in a directory that is closed.
     file::open_up(directory).ok();
@@ -76,7 +96,7 @@ pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
     }
 }
 
-/// Walks a directory, names in order.
+/// Walks a directory, names in order, past the directories of tools and virtual environments.
 pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     let mut walk = Walk::default();
     let mut waiting = vec![(PathBuf::new(), 0)];
@@ -95,10 +115,14 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
         };
         walk.incomplete |= more;
         left -= entries.len();
+        if depth > 0 && entries.iter().any(|entry| entry.name == Path::new(ENVIRONMENT)) {
+            continue;
+        }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
             let path = below.join(&entry.name);
             match entry.kind {
+                Kind::Directory if OF_TOOLS.iter().any(|name| entry.name == Path::new(name)) => {}
                 Kind::Directory if depth < bounds.depth => waiting.push((path, depth + 1)),
                 Kind::Directory => walk.incomplete = true,
                 Kind::File if entry.links == 1 => {
@@ -139,4 +163,46 @@ pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
 /// Opens a file that a walk found; refuses anything that is not the regular file it was.
 pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
     open_path(directory, &found.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_walk_passes_what_tools_keep_for_themselves() {
+        let place = std::env::temp_dir().join(format!("ringfence-walk-{}", std::process::id()));
+        for path in [
+            "a.txt",
+            "src/.git/config",
+            "src/b.txt",
+            "src/node_modules/c/index.js",
+            "src/__pycache__/b.pyc",
+            ".pytest_cache/d",
+            "venv/pyvenv.cfg",
+            "venv/lib/e.py",
+            "output/.gitignore",
+            "git/f",
+        ] {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        std::os::unix::fs::symlink("/etc", place.join("venv/link")).unwrap();
+        let directory = File::open(&place).unwrap();
+        let bounds = Bounds {
+            entries: 1000,
+            depth: 8,
+        };
+        let walk = walk(directory.as_fd(), bounds);
+        let names: Vec<_> = walk
+            .files
+            .iter()
+            .map(|found| found.path.to_str().unwrap())
+            .collect();
+        assert_eq!(names, ["a.txt", "git/f", "output/.gitignore", "src/b.txt"]);
+        assert!(walk.refused.is_empty() && !walk.incomplete, "{walk:?}");
+        fs::remove_dir_all(&place).unwrap();
+    }
 }

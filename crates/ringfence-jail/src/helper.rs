@@ -2,12 +2,15 @@
 //! has threads, never forks. It reads start messages from the socket on its standard input and forks one supervisor
 //! for each. The end of that connection is the end of the server, and of the helper.
 
+pub use crate::{probe::HELPER_WORD, worker::Workers};
+
 use crate::{
+    Refused,
     client::Template,
     init::Pipes,
+    probe::PROBE_WORD,
     supervise::{self, Started},
     wire::{self, Start},
-    worker::Work,
 };
 use ringfence_sys::{
     file,
@@ -20,14 +23,12 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// The workers by name.
-pub type Workers = &'static [(&'static str, Work)];
-
-/// The first word of the helper's command line.
-pub const HELPER_WORD: &str = "__jail-helper";
-
 /// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
 pub fn run(workers: Workers) -> i32 {
+    if std::env::args_os().nth(2).is_some_and(|word| word == PROBE_WORD) {
+        let answer = serde_json::to_writer(io::stdout(), &Refused::probe());
+        return i32::from(answer.is_err());
+    }
     match serve(workers) {
         Ok(()) => 0,
         Err(error) => {
@@ -50,7 +51,7 @@ fn serve(workers: Workers) -> io::Result<()> {
     // seldom run wait for seconds on a busy machine (sched(7), autogroup).
     process::new_group()?;
     process::ignore_children()?;
-    // What passes through here is in nobody's core dump.
+    // What passes through here must not be in a core dump.
     resource::lower_limit(0, Limit::Core, 0)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.
@@ -85,12 +86,11 @@ fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next();
     let (server, plan) = (next()?, next()?);
-    let (stdin, stdout, stderr, report) = (next()?, next()?, next()?, next()?);
     let pipes = Pipes {
-        stdin,
-        stdout,
-        stderr,
-        report,
+        stdin: next()?,
+        stdout: next()?,
+        stderr: next()?,
+        report: next()?,
     };
     let rest: Vec<OwnedFd> = descriptors.collect();
     let template = match start.from_template {

@@ -1,11 +1,11 @@
-//! What this host is like, as far as a plan depends on it. Looking is cheap (well below a millisecond) and changes
-//! nothing; whether a layer really works is the doctor's question.
+//! Facts about this host that a plan depends on. Reading them is cheap (well below a millisecond) and changes nothing;
+//! whether a layer really works is the doctor's question.
 
-use crate::cgroup;
+use crate::{Refused, cgroup};
 use ringfence_sys::{file, identity, landlock};
 use serde::Serialize;
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -18,6 +18,8 @@ pub struct Host {
     pub own_uids: bool,
     /// Landlock version; 0: none.
     pub landlock: i32,
+    /// What a filter refuses that a sandbox can do without.
+    pub refused: Refused,
     /// Does the kernel have time namespaces.
     pub time_namespaces: bool,
     /// The system's directories at `/`.
@@ -91,12 +93,16 @@ pub const UID_BASE: u32 = 1_900_000_000;
 
 impl Host {
     /// Looks around. `cgroups` is found, and prepared, before the first process of ours is started.
-    pub fn inspect(cgroups: cgroup::Parent) -> Self {
+    pub fn inspect(cgroups: cgroup::Parent, refused: Refused) -> Self {
         let user = identity::effective_ids();
         Self {
             user,
             own_uids: user.0 == 0 && may_map_any_uid() && ids_are_mapped("/proc/self/uid_map"),
-            landlock: landlock::version(),
+            landlock: match refused.landlock {
+                true => 0,
+                false => landlock::version().unwrap_or(0),
+            },
+            refused,
             time_namespaces: Path::new("/proc/self/ns/time").exists(),
             system: SYSTEM_PATHS
                 .iter()
@@ -113,6 +119,17 @@ impl Host {
                 .collect(),
             processors: file::processors(),
             cgroups,
+        }
+    }
+}
+
+impl Host {
+    /// The version of Landlock, or why it is missing.
+    pub fn landlock_version(&self) -> io::Result<i32> {
+        match (self.landlock, self.refused.landlock) {
+            (0, true) => Err(io::Error::other("ended by a filter")),
+            (0, false) => landlock::version(),
+            (version, _) => Ok(version),
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::{
     Plan, Program,
     enter::own_root::clone_tree,
+    failure::{Failure, step},
     plan::{INSIDE_ID, Identity, Tree},
-    wire::{self, Failure, Order},
+    wire::{self, Order},
 };
 use ringfence_sys::{
     channel, file, mount,
@@ -22,7 +23,7 @@ use std::{
 const PIDS_MAX: u32 = 4 << 20;
 
 /// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)).
-/// A template keeps the ids of the host, of which the places that are made from it take one each.
+/// A template keeps the ids of the host, of which the sandboxes that are made from it take one each.
 pub(crate) fn map_identity(proc: &Path, plan: &Plan) -> io::Result<()> {
     let template = matches!(plan.program, Program::Template { .. });
     let map = |id: u32| match (plan.identity, template) {
@@ -50,20 +51,24 @@ pub(crate) fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
     let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
     numbered
         .map(|(number, tree)| {
-            let mapped = map_tree(plan, tree, base + std::process::id());
-            let name = || format!("map the owner of {}", tree.source.display());
-            mapped
-                .map(|opened| (number, opened))
-                .map_err(|error| Failure::new(name(), &error))
+            let name = format!("map the owner of {}", tree.source.display());
+            let opened = step(name, map_tree(plan, tree, base + std::process::id()))?;
+            Ok((number, opened))
         })
         .collect()
 }
 
 fn map_tree(plan: &Plan, tree: &Tree, id: u32) -> io::Result<OwnedFd> {
     let opened = clone_tree(plan, tree)?;
-    let (uid, gid) = file::owner(opened.as_fd())?;
-    mount::map_ids(opened.as_fd(), id_mapping(uid, gid, id)?.as_fd())?;
+    mount::make_private(opened.as_fd())?;
+    map_owner(&opened, id)?;
     Ok(opened)
+}
+
+/// Shows what is its owner's in a detached tree as `id`'s.
+pub(crate) fn map_owner(tree: &OwnedFd, id: u32) -> io::Result<()> {
+    let (uid, gid) = file::owner(tree.as_fd())?;
+    mount::map_ids(tree.as_fd(), id_mapping(uid, gid, id)?.as_fd())
 }
 
 /// A user namespace that shows `uid` and `gid` of the disk as `id`. It is held by a process that does nothing else.

@@ -1,27 +1,28 @@
-//! Pid 1 of a sandbox: raises the walls, waits for the claim, starts the program, buries orphans, and reports the program's end in the
-//! kernel's words. When it ends, the kernel ends everything in the sandbox. Without a pid namespace (tier `landlock`)
-//! it is the process to which orphans return, and the supervisor ends them.
+//! Pid 1 of a sandbox: raises the walls, waits for the claim, starts the program, reaps orphans, and reports the
+//! program's end in the kernel's words. When it ends, the kernel ends everything in the sandbox. Without a pid
+//! namespace (tier `landlock`) it is the process to which orphans return, and the supervisor ends them.
 
 use crate::{
     Claim, Plan, Program, Run,
     cgroup::Entrance,
-    enter::{self, Entered, Handed, step},
-    helper::Workers,
+    enter::{self, Entered, Handed},
+    failure::step,
     plan::Identity,
     seccomp,
-    wire::{self, Door, Failure, InitEvent, InitOrder, ProgramEnd},
-    worker,
+    wire::{self, Failure, Handle, Imported, InitEvent, InitOrder, ProgramEnd},
+    worker::{self, Workers},
 };
 use ringfence_sys::{
     channel, file, identity,
     landlock::{self, Rules},
-    process::{self, Fork, Kill},
+    process::{self, ABANDON_BIT, Fork, Kill, WAKE_BIT},
     wait::{self, Child},
 };
-use ringfence_types::Tier;
+use ringfence_types::{Tier, WorkspaceMode};
 use std::{
     fs::File,
-    io::{self, PipeWriter, Write},
+    io::{self, PipeWriter, Read, Write},
+    mem,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{fs::FileExt, process::ExitStatusExt},
@@ -79,46 +80,54 @@ impl Init<'_> {
         entrance: Option<Entrance>,
         pipes: Option<Pipes>,
     ) -> Result<i32, Failure> {
-        let Entered { rules, code, doors } = self.prepare(&handed, entrance)?;
+        let Entered {
+            rules,
+            code,
+            descriptors,
+        } = self.prepare(&handed, entrance)?;
         let children = step("child events", process::child_events())?;
-        let mut doors = doors.named();
+        let mut descriptors = descriptors.by_kind();
         let mut ahead = None;
         let mut later = None;
+        let mut of_fork = None;
         match (&self.plan.program, pipes) {
             (Program::Ahead { argv, environment }, Some(pipes)) => {
                 let (started, descriptor) = self.start_ahead(argv, environment, rules, pipes)?;
-                doors.push((Door::Program, descriptor));
+                descriptors.extend(descriptor.map(|descriptor| (Handle::Program, descriptor)));
                 ahead = Some(started);
             }
             (Program::Template { argv, environment }, Some(pipes)) => {
                 let control = self.start_template(argv, environment, rules, pipes)?;
-                doors.push((Door::Control, control));
-                doors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
+                descriptors.push((Handle::Control, control));
+                descriptors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
             }
             (Program::Forked, _) => {
-                let (waits, go) = step("pipe for the claim", io::pipe())?;
-                doors.push((Door::Waits, waits.into()));
-                ahead = Some(Ahead { program: 0, go });
-                let rules = rules
-                    .into_descriptor()
-                    .ok_or_else(|| nothing("landlock", "no rules"))?;
-                doors.push((Door::Rules, rules));
-                doors.extend(namespaces(&handed, &OF_A_SANDBOX)?);
-                enter::filter(self.plan)?;
+                let (forked, shared) = self.make_ready_for_fork(&handed, rules, &mut descriptors)?;
+                ahead = Some(forked);
+                of_fork = Some(shared);
             }
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
             (_, None) => return Err(nothing("start the program", "it has no pipes")),
         }
         if self.plan.is_bound_late() && self.plan.program != Program::Forked {
-            doors.extend(namespaces(&handed, &OF_A_CLAIM)?);
+            descriptors.extend(namespaces(&handed, &OF_A_CLAIM)?);
         }
         let supervisor = handed.supervisor;
         drop(handed);
-        self.park(doors)?;
+        let imported = ahead.as_mut().map(|ahead| mem::take(&mut ahead.imported));
+        self.park(descriptors, imported.unwrap_or_default())?;
         let (claim, payload) = self.wait_for_claim(children.as_fd())?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
         let program = match (ahead, later) {
             (Some(ahead), _) => {
+                if let Some(rules) = of_fork {
+                    drop(enter::admit(rules, self.plan, &claim)?);
+                }
+                if self.plan.tier == Tier::Landlock {
+                    // The supervisor may be another user, and then it may not.
+                    enter::limit(ahead.program, self.plan, &claim, supervisor)?;
+                    enter::filter(self.plan)?;
+                }
                 self.tell(&InitEvent::Running, &[])?;
                 let program = ahead.go(&claim, &payload)?;
                 drop(code); // which takes the kernel a while
@@ -126,14 +135,17 @@ impl Init<'_> {
             }
             (None, Some((rules, pipes))) => {
                 drop(code);
-                enter::limit(0, self.plan, &claim, supervisor)?;
-                let program =
-                    self.fork_program(Some(rules), pipes, Vec::new(), |init| init.execute(&claim))?;
+                let walls = Walls {
+                    rules: Some(enter::admit(rules, self.plan, &claim)?),
+                    shared: claim.workspace.as_ref().map(|workspace| workspace.mode),
+                    limits: Some((&claim, supervisor)),
+                };
+                let program = self.fork_program(walls, pipes, Vec::new(), |init| init.execute(&claim))?;
                 enter::filter(self.plan)?;
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
-            (None, None) => return Err(nothing("start the program", "there is none")),
+            (None, None) => return Err(nothing("start the program", "the claim names no program")),
         };
         Ok(program)
     }
@@ -150,6 +162,8 @@ impl Init<'_> {
         if self.plan.program == Program::Forked {
             enter::map_self(self.plan, handed)?;
         }
+        // Here once, for the program as well, and before there is a claim.
+        step("seccomp filters", seccomp::programs(self.plan.seccomp))?;
         match self.hear()? {
             (InitOrder::Go, _) => {
                 let entered = enter::enter(self.plan, handed)?;
@@ -161,28 +175,39 @@ impl Init<'_> {
         }
     }
 
-    /// The interpreter comes up behind all walls, hangs up descriptor 5, and reads descriptor 4.
+    /// The interpreter comes up behind all walls, says what it has imported by descriptor 5, hangs that up, and reads
+    /// descriptor 4. The supervisor limits it by its process, or else pid 1 does when it has the claim.
     fn start_ahead(
         &self,
         argv: &[String],
         environment: &[(String, String)],
         rules: Rules,
         pipes: Pipes,
-    ) -> Result<(Ahead, OwnedFd), Failure> {
+    ) -> Result<(Ahead, Option<OwnedFd>), Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
         let (up, comes_up) = step("pipe of the start", io::pipe())?;
-        let program = self.fork_program(Some(rules), pipes, vec![waits.into(), comes_up.into()], |_| {
+        let walls = Walls::ahead(Some(rules));
+        let program = self.fork_program(walls, pipes, vec![waits.into(), comes_up.into()], |_| {
             exec(argv, environment)
         })?;
-        // Before the filter, which refuses it.
-        let descriptor = step("descriptor of the program", process::descriptor_of(program))?;
-        enter::filter(self.plan)?;
-        // One that ends instead is noticed by whoever waits for the claim.
-        step(
-            "wait for the interpreter",
-            wait::readable([Some(up.as_fd())], None),
-        )?;
-        Ok((Ahead { program, go }, descriptor))
+        let mut descriptor = None;
+        if self.plan.tier == Tier::Full {
+            // Before the filter, which refuses it.
+            let process = process::descriptor_of(program);
+            descriptor = Some(step("descriptor of the program", process)?);
+            enter::filter(self.plan)?;
+        }
+        // If it ends instead, the wait for the claim notices.
+        let mut said = Vec::new();
+        let read = up.take(IMPORTED_BYTES_MAX).read_to_end(&mut said);
+        step("wait for the interpreter", read)?;
+        let imported = serde_json::from_slice(&said).unwrap_or_default();
+        let ahead = Ahead {
+            program,
+            go,
+            imported,
+        };
+        Ok((ahead, descriptor))
     }
 
     /// The interpreter that will be forked. It has no Landlock, whose rules would bind its forks to its own root.
@@ -196,16 +221,49 @@ impl Init<'_> {
         drop(rules);
         let (control, theirs) = step("control connection", channel::pair())?;
         let filters = step("filters of the forks", write_filters())?;
-        self.fork_program(None, pipes, vec![theirs, filters], |_| exec(argv, environment))?;
+        let walls = Walls::ahead(None);
+        self.fork_program(walls, pipes, vec![theirs, filters], |_| exec(argv, environment))?;
         step("capabilities", identity::drop_all_capabilities())?;
         enter::filter(self.plan)?;
         Ok(control)
     }
 
-    fn park(&self, doors: Vec<(Door, OwnedFd)>) -> Result<(), Failure> {
-        let names = doors.iter().map(|(name, _)| *name).collect();
-        let descriptors: Vec<BorrowedFd<'_>> = doors.iter().map(|(_, door)| door.as_fd()).collect();
-        self.tell(&InitEvent::Parked { doors: names }, &descriptors)
+    /// What a template's child needs to come here. It puts the rules in force when its claim has come, with what is
+    /// added to the copy until then.
+    fn make_ready_for_fork(
+        &self,
+        handed: &Handed,
+        rules: Rules,
+        descriptors: &mut Vec<(Handle, OwnedFd)>,
+    ) -> Result<(Ahead, Rules), Failure> {
+        let (waits, go) = step("pipe for the claim", io::pipe())?;
+        let shared = step("landlock", rules.share())?;
+        let rules = rules.into_descriptor();
+        let rules = rules.ok_or_else(|| nothing("landlock", "no rules"))?;
+        descriptors.extend([(Handle::Waits, waits.into()), (Handle::Rules, rules)]);
+        descriptors.extend(namespaces(handed, &OF_A_SANDBOX)?);
+        enter::filter(self.plan)?;
+        let ahead = Ahead {
+            program: 0,
+            go,
+            imported: Imported::default(),
+        };
+        Ok((ahead, shared))
+    }
+
+    fn park(&self, descriptors: Vec<(Handle, OwnedFd)>, imported: Imported) -> Result<(), Failure> {
+        let kinds = descriptors.iter().map(|(name, _)| *name).collect();
+        let handed: Vec<BorrowedFd<'_>> = descriptors
+            .iter()
+            .map(|(_, descriptor)| descriptor.as_fd())
+            .collect();
+        self.tell(
+            &InitEvent::Parked {
+                descriptors: kinds,
+                imported,
+            },
+            &handed,
+        )
     }
 
     fn wait_for_claim(&self, children: BorrowedFd<'_>) -> Result<(Claim, File), Failure> {
@@ -233,18 +291,18 @@ impl Init<'_> {
         Ok((claim, payload))
     }
 
-    /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the program's and nobody else's
-    /// end.
+    /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the end of the
+    /// program alone.
     fn fork_program(
         &self,
-        rules: Option<Rules>,
+        walls: Walls<'_>,
         pipes: Pipes,
         more: Vec<OwnedFd>,
         act: impl FnOnce(&Self) -> Failure,
     ) -> Result<i32, Failure> {
         match step("fork the program", process::fork())? {
             Fork::Child => {
-                let failure = match self.become_program(rules, pipes, more) {
+                let failure = match self.become_program(walls, pipes, more) {
                     Ok(()) => act(self),
                     Err(failure) => failure,
                 };
@@ -256,13 +314,18 @@ impl Init<'_> {
     }
 
     /// The last steps but one, in the program's own process.
-    fn become_program(&self, rules: Option<Rules>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
-        // First, because the rules are a descriptor whose number may be wanted.
-        if let Some(rules) = rules {
+    fn become_program(&self, walls: Walls<'_>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
+        // Not in pid 1, whose fork would fail where the user's other processes have become more since they were
+        // counted.
+        if let Some((claim, supervisor)) = walls.limits {
+            enter::limit(0, self.plan, claim, supervisor)?;
+        }
+        // Before the pipes, because the rules are a descriptor whose number may be wanted.
+        if let Some(rules) = walls.rules {
             step("landlock", landlock::confine(rules))?;
         }
         step("descriptors", self.place(pipes, more))?;
-        enter::filter(self.plan)
+        enter::filter_program(self.plan, walls.shared)
     }
 
     /// The pipes at 0 to 3, and more from 4.
@@ -325,48 +388,81 @@ impl Init<'_> {
     }
 }
 
-/// The namespaces by which places are made from a template.
-const OF_A_TEMPLATE: [(Door, &str); 3] = [(Door::User, "user"), (Door::Pid, "pid"), (Door::Mount, "mnt")];
+/// What a program raises around itself.
+struct Walls<'a> {
+    /// None: a template has no Landlock.
+    rules: Option<Rules>,
+    /// How its claim shares a directory of the host.
+    shared: Option<WorkspaceMode>,
+    /// The claim with its limits, where there is one already, and the supervisor.
+    limits: Option<(&'a Claim, u32)>,
+}
 
-/// Those in which a layer is attached, and a way out opened.
-const OF_A_CLAIM: [(Door, &str); 3] = [(Door::User, "user"), (Door::Mount, "mnt"), (Door::Net, "net")];
+impl Walls<'_> {
+    /// Of a program that is started before its claim.
+    fn ahead(rules: Option<Rules>) -> Self {
+        Self {
+            rules,
+            shared: None,
+            limits: None,
+        }
+    }
+}
+
+/// The namespaces that sandboxes are made from a template with.
+const OF_A_TEMPLATE: [(Handle, &str); 3] = [
+    (Handle::User, "user"),
+    (Handle::Pid, "pid"),
+    (Handle::Mount, "mnt"),
+];
+
+/// Those in which a layer is attached and ports of the egress are opened.
+const OF_A_CLAIM: [(Handle, &str); 3] = [
+    (Handle::User, "user"),
+    (Handle::Mount, "mnt"),
+    (Handle::Net, "net"),
+];
 
 /// Those that a fork has to join.
-const OF_A_SANDBOX: [(Door, &str); 8] = [
-    (Door::User, "user"),
-    (Door::Mount, "mnt"),
-    (Door::Net, "net"),
-    (Door::Ipc, "ipc"),
-    (Door::Uts, "uts"),
-    (Door::Cgroup, "cgroup"),
-    (Door::Pid, "pid"),
-    (Door::Time, "time_for_children"),
+const OF_A_SANDBOX: [(Handle, &str); 8] = [
+    (Handle::User, "user"),
+    (Handle::Mount, "mnt"),
+    (Handle::Net, "net"),
+    (Handle::Ipc, "ipc"),
+    (Handle::Uts, "uts"),
+    (Handle::Cgroup, "cgroup"),
+    (Handle::Pid, "pid"),
+    (Handle::Time, "time_for_children"),
 ];
 
 /// This process's own; a kernel without one of them has no such file, which only time namespaces may lack.
-fn namespaces(handed: &Handed, names: &[(Door, &str)]) -> Result<Vec<(Door, OwnedFd)>, Failure> {
+fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, OwnedFd)>, Failure> {
     let mut opened = Vec::new();
-    for (door, name) in names {
+    for (kind, name) in names {
         let path = Path::new("self/ns").join(name);
         match file::open_namespace(handed.proc.as_fd(), &path) {
-            Ok(namespace) => opened.push((*door, namespace)),
-            Err(error) if *door == Door::Time && error.kind() == io::ErrorKind::NotFound => {}
+            Ok(namespace) => opened.push((*kind, namespace)),
+            Err(error) if *kind == Handle::Time && error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Failure::new(format!("open namespace {name}"), &error)),
         }
     }
     Ok(opened)
 }
 
-/// The filters as a template reads them: for each the number of its instructions, and these.
+/// The filters as a template reads them: for each the number of its instructions, and these. The first is every fork's;
+/// the others are for those that see a directory of the host, the last for those that may only read it.
 fn write_filters() -> io::Result<OwnedFd> {
-    let filter = seccomp::of_forks()?;
-    let instructions = filter.instructions();
     let mut bytes = Vec::new();
-    bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
-    for (code, if_true, if_false, operand) in instructions {
-        bytes.extend(code.to_ne_bytes());
-        bytes.extend([if_true, if_false]);
-        bytes.extend(operand.to_ne_bytes());
+    for filter in
+        std::iter::once(seccomp::of_forks()?).chain(seccomp::of_host_directories(Some(WorkspaceMode::Ro))?)
+    {
+        let instructions = filter.instructions();
+        bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
+        for (code, if_true, if_false, operand) in instructions {
+            bytes.extend(code.to_ne_bytes());
+            bytes.extend([if_true, if_false]);
+            bytes.extend(operand.to_ne_bytes());
+        }
     }
     let mut file = file::memory_file("ringfence-filters")?;
     file.write_all(&bytes)?;
@@ -378,7 +474,11 @@ fn write_filters() -> io::Result<OwnedFd> {
 struct Ahead {
     program: i32,
     go: PipeWriter,
+    imported: Imported,
 }
+
+/// Of what an interpreter says of its imports.
+const IMPORTED_BYTES_MAX: u64 = 64 << 10;
 
 impl Ahead {
     /// Gives it what it waits for. That it has ended is told by its end, not here.
@@ -438,12 +538,39 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
         if ordered {
             match wire::receive::<InitOrder>(link) {
                 Ok(Some((InitOrder::Terminate, _))) => terminate(program, tier),
-                // It leads a group of its own; one that has ended is told by its end.
-                Ok(Some((InitOrder::Interrupt, _))) => drop(process::kill_group(program, Kill::Interrupt)),
+                Ok(Some((InitOrder::Interrupt, _))) => interrupt(program),
                 _ => process::exit_now(1), // the supervisor is gone: so is the sandbox
             }
         }
         drain(&children);
+    }
+}
+
+/// As Ctrl-C does: the program leads a group of its own. One that has ended is told by its end.
+///
+/// bash forgets an interrupt where what it waits for ends by itself, and hangs where one comes as it begins to wait
+/// (docs/adr/0004). A shell that catches another signal for this is told by that; the interrupt is for what it waits
+/// for, and comes while it sleeps. Node.js has the interrupt for code that runs and another signal for code that waits.
+fn interrupt(program: i32) {
+    let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    let caught = field("SigCgt:")
+        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+        .unwrap_or(0);
+    let abandons = caught & ABANDON_BIT != 0;
+    if abandons {
+        drop(process::kill(program, Kill::Abandon));
+    }
+    if caught & WAKE_BIT != 0 {
+        drop(process::kill(program, Kill::Wake));
+    }
+    if !abandons || field("State:").is_some_and(|state| state.starts_with('S')) {
+        drop(process::kill_group(program, Kill::Interrupt));
     }
 }
 

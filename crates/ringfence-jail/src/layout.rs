@@ -1,4 +1,4 @@
-//! Where things are, as the program sees them.
+//! The directories of a sandbox as the program sees them.
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

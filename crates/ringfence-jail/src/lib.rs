@@ -6,12 +6,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod attach;
 mod birth;
 pub mod cgroup;
 pub mod client;
 mod deadline;
 pub mod doctor;
+mod egress;
 mod enter;
+mod export_directory;
+mod failure;
 mod forked;
 pub mod harvest;
 pub mod helper;
@@ -20,10 +24,11 @@ mod identity_map;
 mod init;
 mod layer;
 mod layout;
-mod outlet;
 mod pinned;
 pub mod plan;
+mod probe;
 mod quota;
+mod refused;
 mod sample;
 pub mod seccomp;
 mod spec;
@@ -31,20 +36,20 @@ mod supervise;
 mod sweep;
 mod tree;
 mod visit;
-mod way_out;
 pub mod wire;
 pub mod worker;
 
+pub use egress::{EgressSockets, EgressSpec, GATEWAY, PORTS_MAX, PORTS_READY, PROXY_PORT, SYNTHETIC};
+pub use export_directory::ExportDirectory;
 pub use host::Host;
 pub use layer::{LayerName, PACKAGES};
 pub use layout::Layout;
-pub use outlet::Outlet;
 pub use pinned::Pinned;
-pub use plan::{Claim, Plan, PlanError, root::files_max};
-pub use quota::Quota;
+pub use plan::{Claim, Plan, PlanError};
+pub use quota::{Count, Known, Quota, Space, files_max};
+pub use refused::Refused;
 pub use spec::{ClaimSpec, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};
-pub use way_out::{GATEWAY, Opening, PORTS_MAX, PROXY_PORT, SYNTHETIC, WayOut, WayOutSockets};
 
 /// Threads of this process. With more than one it cannot be a helper.
 pub fn thread_count() -> std::io::Result<usize> {

@@ -1,6 +1,6 @@
-//! The directory of the host's behind a workspace. Whoever may write above it can put a link or another directory in its
-//! place between two looks at its path. So the server opens it once, following no link, and whoever comes to it by its path
-//! afterwards makes sure of having found the same.
+//! The host's directory behind a workspace. A process that may write above it can replace it by a link or another
+//! directory between two uses of its path. So the server opens it once, following no link, and each later use of the
+//! path checks that it leads to the same directory.
 
 use ringfence_sys::file;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
-//! The limit of a directory of the host's that a program may write. No file system counts it there, so it is looked at from
-//! outside: all of it now and then, and at once when the file system below has filled by about as much as is left. A program
-//! writes on for as long as a look takes; what it has written by then is the window that SECURITY.md names.
+//! The limit of a host directory that a program may write. No file system enforces it there, so it is measured from
+//! outside: all of it now and then, and at once when the file system below has filled by about as much as is left. A
+//! program writes on while it is being measured; what it has written by then is the window that SECURITY.md names. In a
+//! directory that several share, only the programs that write are ended, at twice the limit.
 
 use crate::{sample, tree};
 use ringfence_sys::{
@@ -30,6 +31,11 @@ pub enum Quota {
     Growth,
 }
 
+/// So few entries are counted whenever that is of use; more are taken to be what they were, while the file system below
+/// shows that the limit is far away.
+const FEW_ENTRIES: u64 = 256;
+/// A directory that grows past its limit and has one tree alone at work in it, whose writes are not counted.
+const STRIKES_MAX: u8 = 2;
 /// The longest without a look at the whole directory, while anything happens.
 const WALK_MAX: Duration = Duration::from_secs(1);
 /// The same, while the file system stays as full as it was and the tree has used no processor time.
@@ -45,41 +51,127 @@ const FILL_BYTES_PER_MS: u64 = 2_000_000;
 const ENTRIES_MAX: u64 = 1 << 20;
 /// What a name costs that has no bytes.
 const ENTRY_BYTES: u64 = 1 << 10;
-/// What a file system may still find that it needs for what was written before.
-const SLACK_BYTES: u64 = 1 << 20;
 /// Directories inside each other that are open at once.
 const LEVELS_OPEN_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 100_000;
 const MAPS_BYTES_MAX: u64 = 8 << 20;
+const IO_BYTES_MAX: u64 = 4 << 10;
 /// How long the server may be writing before what is too much is the program's all the same.
 const EXCUSED_MAX: Duration = Duration::from_secs(60);
 
-/// What lies in a directory.
+/// How many files a disk of this size may hold.
+pub fn files_max(disk_bytes: u64) -> u64 {
+    (disk_bytes / 4096).clamp(4096, 1 << 20)
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct Contents {
     pub(crate) bytes: u64,
     entries: u64,
     /// Directories that could not be listed, and what was left out past the most.
     hidden: u64,
 }
 
-impl Usage {
+impl Contents {
     fn is_more_than(self, allowed: Self) -> bool {
         self.bytes > allowed.bytes || self.entries > allowed.entries || self.hidden > allowed.hidden
     }
+}
+
+/// What a workspace held when it was counted, and how full the file system was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    bytes: u64,
+    entries: u64,
+    filled: (u64, u64),
+}
+
+/// What is known of a workspace, and of the file system on which it lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// What the workspace held.
+    pub count: Option<Count>,
+    /// The most bytes that the file system may be filled with, by whomever; then those who write are ended.
+    pub filled_max: Option<u64>,
+}
+
+impl Count {
+    /// Counts a directory.
+    pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
+        let filled = resource::space_used(directory)?;
+        let Contents { bytes, entries, .. } = usage(directory, Unlistable::Counted);
+        Ok(Self {
+            bytes,
+            entries,
+            filled,
+        })
+    }
+
+    /// Bytes, then.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The most that there can be when the file system is as full as this.
+    pub fn bytes_at_most(self, space: Space) -> u64 {
+        self.since(space.used, self.filled.1).bytes
+    }
+
+    /// The most that there can be by now, as long as nothing else has made room.
+    fn since(self, bytes: u64, entries: u64) -> Contents {
+        Contents {
+            bytes: self.bytes.saturating_add(bytes.saturating_sub(self.filled.0)),
+            entries: self.entries.saturating_add(entries.saturating_sub(self.filled.1)),
+            hidden: 0,
+        }
+    }
+}
+
+/// How full a file system is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// By everybody.
+    pub used: u64,
+    /// For those who are not root.
+    pub free: u64,
+}
+
+impl Space {
+    /// Of the file system of a directory.
+    pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self {
+            used: resource::space_used(directory)?.0,
+            free: resource::space_free(directory)?,
+        })
+    }
+}
+
+/// What a tree has done by some look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    /// Bytes that it has written to disks, where that is counted.
+    written: Option<u64>,
+    processor: Duration,
+    /// Somebody is at it now, which processor time shows in hundredths of a second alone.
+    is_running: bool,
 }
 
 /// Looks after one directory during one run.
 pub(crate) struct Watch {
     directory: OwnedFd,
     quota: Quota,
-    before: Usage,
-    allowed: Usage,
-    now: Usage,
+    before: Contents,
+    allowed: Contents,
+    now: Contents,
     /// Of the whole file system, when the directory was looked at last.
     filled: (u64, u64),
     /// What the tree had used of the processors by then, where that is known.
     used: Option<Duration>,
+    /// What it had done by the last look.
+    work: Work,
+    strikes: u8,
+    /// See [`Known::filled_max`].
+    filled_max: u64,
     walked: Instant,
     walk_took: Duration,
     /// When it was last asked whether the tree is still.
@@ -98,33 +190,37 @@ pub(crate) struct Holders<'a> {
 }
 
 impl Watch {
-    /// `None`: there is more in it than a run may begin with.
     pub(crate) fn begin(
         directory: &OwnedFd,
         quota: Quota,
         limits: &Limits,
         writing: Option<&Path>,
-    ) -> io::Result<Option<Self>> {
-        // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let each
-        // run add what it gets away with.
+        known: Known,
+    ) -> io::Result<Self> {
+        // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let
+        // each run add what it gets away with.
         let begun = Instant::now();
-        let (bytes, entries) = (limits.disk_bytes, crate::plan::root::files_max(limits.disk_bytes));
+        let (bytes, entries) = (limits.disk_bytes, files_max(limits.disk_bytes));
         let (before, allowed) = match quota {
             Quota::Total => {
-                let before = usage(directory.as_fd(), Unlistable::Opened);
-                if before.bytes / 2 > bytes || before.entries / 2 > entries || before.hidden > 0 {
-                    return Ok(None);
-                }
-                let allowed = Usage {
-                    bytes: bytes.max(before.bytes + SLACK_BYTES),
-                    entries: entries.max(before.entries),
+                let filled = resource::space_used(directory.as_fd())?;
+                let count = known
+                    .count
+                    .map(|known| known.since(filled.0, filled.1))
+                    .filter(|known| {
+                        known.entries > FEW_ENTRIES && known.bytes <= bytes && known.entries <= entries
+                    });
+                let before = count.unwrap_or_else(|| usage(directory.as_fd(), Unlistable::Opened));
+                let allowed = Contents {
+                    bytes: bytes.saturating_mul(2),
+                    entries: entries.saturating_mul(2),
                     hidden: 0,
                 };
                 (before, allowed)
             }
             Quota::Growth => {
                 let before = usage(directory.as_fd(), Unlistable::Counted);
-                let allowed = Usage {
+                let allowed = Contents {
                     bytes: before.bytes.saturating_add(bytes),
                     entries: before.entries.saturating_add(entries),
                     hidden: before.hidden,
@@ -133,7 +229,7 @@ impl Watch {
             }
         };
         let now = Instant::now();
-        Ok(Some(Self {
+        Ok(Self {
             directory: directory.try_clone()?,
             quota,
             before,
@@ -141,16 +237,23 @@ impl Watch {
             now: before,
             filled: resource::space_used(directory.as_fd())?,
             used: None,
+            work: Work::default(),
+            strikes: 0,
+            filled_max: known.filled_max.unwrap_or(u64::MAX),
             walked: now,
             asked: now,
             writing: writing.map(File::open).transpose()?,
             excused: None,
             walk_took: begun.elapsed(),
             next: now + LOOK_MIN,
-        }))
+        })
     }
 
-    /// When to look again.
+    /// Whether a run may begin: there is not more in it than it may have at its end.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.before.is_more_than(self.allowed)
+    }
+
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
@@ -165,7 +268,9 @@ impl Watch {
         let came = bytes.saturating_sub(self.filled.0);
         let room = self.allowed.bytes.saturating_sub(self.now.bytes);
         let room_for_files = self.allowed.entries.saturating_sub(self.now.entries);
-        let is_filling = came > room / 2 || files.saturating_sub(self.filled.1) > room_for_files / 2;
+        let is_filling = bytes > self.filled_max
+            || came > room / 2
+            || files.saturating_sub(self.filled.1) > room_for_files / 2;
         let since = now.duration_since(self.walked);
         let rested = since > self.walk_took * WALK_SHARE;
         if rested && (is_filling || now.duration_since(self.asked) > WALK_MAX) {
@@ -186,24 +291,67 @@ impl Watch {
 
     /// The same, at once and whatever it costs: for the end of a run.
     pub(crate) fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), self.now);
         // Before the walk: what comes meanwhile is seen by the next.
         self.filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         self.now = usage(self.directory.as_fd(), Unlistable::Counted);
-        let nameless = holders.map_or(0, |holders| holders.nameless_bytes());
+        let nameless = holders.as_ref().map_or(0, Holders::nameless_bytes);
         self.now.bytes += nameless;
-        let is_passed = self.now.is_more_than(self.allowed) && !self.is_excused(nameless);
+        let is_over = self.filled.0 > self.filled_max;
+        let is_passed = is_over || (self.now.is_more_than(self.allowed) && !self.is_excused(nameless));
         if !self.now.is_more_than(self.allowed) {
             self.excused = None;
         }
+        let is_at_work = holders.is_none_or(|holders| self.is_at_work(before, holders.work()));
         self.walked = Instant::now();
         self.walk_took = begun.elapsed();
         self.next = self.walked + LOOK_MIN;
-        is_passed
+        is_passed && is_at_work
     }
 
-    /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a while.
-    /// It may have ended since the look: then another, during which it waits, decides.
+    /// Others may share the directory: that it is full is this tree's doing if it has written since the last look, or
+    /// is at work while the directory grows again and again.
+    fn is_at_work(&mut self, before: Contents, work: Work) -> bool {
+        let last = std::mem::replace(&mut self.work, work);
+        let has_written = last.written.is_some() && work.written > last.written;
+        let is_full = self.filled.0 > self.filled_max || self.now.is_more_than(self.allowed);
+        let is_growing = is_full && self.now.is_more_than(before);
+        self.strikes += u8::from(is_growing && (work.is_running || work.processor > last.processor));
+        has_written || self.strikes >= STRIKES_MAX
+    }
+
+    /// The same for the end of a run, which leaves nothing to be stopped: a look only where it tells more than is
+    /// known. Is a limit passed that is the run's own.
+    pub(crate) fn end(&mut self) -> bool {
+        if self.quota == Quota::Growth {
+            return self.walk(None);
+        }
+        let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
+        let most = self.count().since(filled.0, filled.1);
+        let is_far = most.bytes <= self.allowed.bytes / 2 && most.entries <= self.allowed.entries / 2;
+        if self.now.entries > FEW_ENTRIES && is_far {
+            self.now = Contents {
+                hidden: self.now.hidden,
+                ..most
+            };
+            self.filled = filled;
+        } else {
+            self.walk(None);
+        }
+        false
+    }
+
+    /// At the last look.
+    pub(crate) fn count(&self) -> Count {
+        Count {
+            bytes: self.now.bytes,
+            entries: self.now.entries,
+            filled: self.filled,
+        }
+    }
+
+    /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a
+    /// while. It may have ended since the look: then another, during which it waits, decides.
     fn is_excused(&mut self, nameless: u64) -> bool {
         let Some(writing) = &self.writing else {
             return false;
@@ -218,7 +366,7 @@ impl Watch {
             }
             Err(TryLockError::WouldBlock) => {
                 let since = *self.excused.get_or_insert_with(Instant::now);
-                let twice = Usage {
+                let twice = Contents {
                     bytes: self.allowed.bytes.saturating_mul(2),
                     entries: self.allowed.entries.saturating_mul(2),
                     hidden: self.allowed.hidden,
@@ -248,11 +396,15 @@ enum Unlistable {
 }
 
 /// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes.
-fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Usage {
-    let mut usage = Usage::default();
+fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
+    let mut usage = Contents::default();
     let mut levels = Vec::new();
     match Level::open(directory, Path::new("."), unlistable) {
-        Ok(top) => levels.push(usage.enter(top, (0, 0))),
+        Ok(top) => levels.push(Level {
+            below: usage.count(top.as_fd()),
+            open: Some(top),
+            identity: (0, 0),
+        }),
         Err(_) => usage.hidden += 1,
     }
     while let Some(level) = levels.last_mut() {
@@ -275,7 +427,11 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Usage {
                 {
                     level.open = None;
                 }
-                levels.push(usage.enter(below, identity));
+                levels.push(Level {
+                    below: usage.count(below.as_fd()),
+                    open: Some(below),
+                    identity,
+                });
             }
             // One that has gone meanwhile has nothing in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -285,11 +441,11 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Usage {
     usage
 }
 
-impl Usage {
-    /// Counts what lies in a directory.
-    fn enter(&mut self, open: OwnedFd, identity: (u64, u64)) -> Level {
+impl Contents {
+    /// Counts what lies in a directory, and names the directories in it.
+    fn count(&mut self, directory: BorrowedFd<'_>) -> Vec<(PathBuf, (u64, u64))> {
         let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
-        let (entries, more) = file::list(open.as_fd(), left).unwrap_or((Vec::new(), true));
+        let (entries, more) = file::list(directory, left).unwrap_or((Vec::new(), true));
         self.hidden += u64::from(more);
         self.entries += entries.len() as u64;
         self.bytes += entries
@@ -297,12 +453,7 @@ impl Usage {
             .map(|entry| ENTRY_BYTES + entry.allocated)
             .sum::<u64>();
         let directories = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
-        let below = directories.map(|entry| (entry.name, entry.identity));
-        Level {
-            open: Some(open),
-            identity,
-            below: below.collect(),
-        }
+        directories.map(|entry| (entry.name, entry.identity)).collect()
     }
 }
 
@@ -348,10 +499,7 @@ impl Level {
 impl<'a> Holders<'a> {
     /// The processes of a sandbox, by its own `/proc` or, where it has none, by the host's.
     pub(crate) fn of(proc: &'a OwnedFd, tier: Tier) -> Option<Self> {
-        let pids = match tier {
-            Tier::Full => sample::pids(proc),
-            Tier::Landlock => sample::named(&tree::descendants()),
-        };
+        let pids = tree::processes(proc, tier);
         Some(Self { proc, pids })
     }
 
@@ -359,6 +507,20 @@ impl<'a> Holders<'a> {
     fn processor_time(&self) -> Duration {
         let (user, system) = sample::cpu(self.proc, &self.pids);
         user + system
+    }
+
+    fn work(&self) -> Work {
+        let written = self.pids.iter().map(|pid| {
+            let text = file::read_small(self.proc.as_fd(), &pid.join("io"), IO_BYTES_MAX).ok()?;
+            // proc_pid_io(5); of children that were waited for, too.
+            let field = text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?;
+            field.trim().parse::<u64>().ok()
+        });
+        Work {
+            written: written.flatten().reduce(|sum, bytes| sum + bytes),
+            processor: self.processor_time(),
+            is_running: sample::is_running(self.proc, &self.pids),
+        }
     }
 
     /// Files that were deleted while somebody held them open or had them mapped: no walk finds them.
@@ -426,23 +588,19 @@ mod tests {
         let scratch = Scratch::new("both");
         fs::write(scratch.0.join("old"), vec![7; 3 << 20]).unwrap();
         let open = scratch.open();
-        let begin = |quota| {
-            Watch::begin(&open, quota, &limits(2 << 20), None)
-                .unwrap()
-                .unwrap()
-        };
+        let begin = |quota| Watch::begin(&open, quota, &limits(2 << 20), None, Known::default()).unwrap();
         let (mut growth, mut total) = (begin(Quota::Growth), begin(Quota::Total));
         assert!(!growth.walk(None) && !total.walk(None), "nothing has come");
         assert!(growth.bytes() == 0 && total.bytes() >= 3 << 20);
-        fs::write(scratch.0.join("new"), vec![7; 1 << 20]).unwrap();
+        fs::write(scratch.0.join("new"), vec![7; 512 << 10]).unwrap();
         assert!(!growth.walk(None));
-        assert!(total.walk(None), "it was too full, and grew");
+        assert!(!total.walk(None), "it is past its limit, and not twice");
         fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
-        assert!(growth.walk(None));
+        assert!(growth.walk(None) && total.walk(None));
         assert!(
-            Watch::begin(&open, Quota::Total, &limits(2 << 20), None)
+            !Watch::begin(&open, Quota::Total, &limits(2 << 20), None, Known::default())
                 .unwrap()
-                .is_none(),
+                .has_room(),
             "three times the limit is no beginning"
         );
     }
@@ -454,15 +612,21 @@ mod tests {
         let path = held.0.join("lock");
         let lock = File::create(&path).unwrap();
         let open = scratch.open();
-        let begun = Watch::begin(&open, Quota::Total, &limits(2 << 20), Some(&path));
-        let mut watch = begun.unwrap().unwrap();
-        fs::write(scratch.0.join("draft"), vec![7; 3 << 20]).unwrap();
+        let begun = Watch::begin(
+            &open,
+            Quota::Total,
+            &limits(2 << 20),
+            Some(&path),
+            Known::default(),
+        );
+        let mut watch = begun.unwrap();
+        fs::write(scratch.0.join("draft"), vec![7; 5 << 20]).unwrap();
         lock.lock().unwrap();
         assert!(!watch.walk(None), "it is being written");
         watch.excused = Some(Instant::now().checked_sub(EXCUSED_MAX).unwrap());
         assert!(watch.walk(None), "for too long");
         watch.excused = None;
-        fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
+        fs::write(scratch.0.join("more"), vec![7; 4 << 20]).unwrap();
         assert!(watch.walk(None), "more than anything that is written");
         fs::remove_file(scratch.0.join("more")).unwrap();
         assert!(!watch.walk(None));
@@ -473,6 +637,116 @@ mod tests {
         fs::remove_file(scratch.0.join("draft")).unwrap();
         assert!(!watch.walk(None));
         assert_eq!(watch.excused, None);
+    }
+
+    #[test]
+    fn a_full_directory_is_the_doing_of_those_who_write_there() {
+        let scratch = Scratch::new("writers");
+        let proc: OwnedFd = File::open("/proc").unwrap().into();
+        let begin = || {
+            Watch::begin(
+                &scratch.open(),
+                Quota::Total,
+                &limits(1 << 20),
+                None,
+                Known::default(),
+            )
+            .unwrap()
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a process that holds nothing of the workspace"
+        )]
+        let idle = std::process::Command::new("sleep").arg("1000").spawn();
+        let mut idle = idle.unwrap();
+        let holders = |pid: u32| {
+            Some(Holders {
+                proc: &proc,
+                pids: vec![pid.to_string().into()],
+            })
+        };
+        let (mut own, mut others) = (begin(), begin());
+        assert!(!own.walk(holders(std::process::id())) && !others.walk(holders(idle.id())));
+        for number in 0..2 * STRIKES_MAX {
+            fs::write(scratch.0.join(number.to_string()), vec![7; 3 << 20]).unwrap();
+            assert!(own.walk(holders(std::process::id())), "it has written");
+            assert!(!others.walk(holders(idle.id())), "it has not");
+        }
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_many_files_is_counted_once_while_it_is_far_from_its_limit() {
+        let scratch = Scratch::new("known");
+        for number in 0..=FEW_ENTRIES {
+            fs::write(scratch.0.join(number.to_string()), "").unwrap();
+        }
+        let begin = |known| {
+            Watch::begin(
+                &scratch.open(),
+                Quota::Total,
+                &limits(64 << 20),
+                None,
+                known_to_be(known),
+            )
+            .unwrap()
+        };
+        let mut first = begin(None);
+        assert!(!first.end());
+        let known = Count {
+            bytes: 7,
+            ..first.count()
+        };
+        assert!(
+            begin(Some(known)).bytes() < first.bytes(),
+            "it was not counted again"
+        );
+        let near = Count {
+            bytes: 65 << 20,
+            ..known
+        };
+        assert_eq!(begin(Some(near)).bytes(), first.bytes(), "near the limit it is");
+        let grown = Count {
+            filled: (known.filled.0.saturating_sub(80 << 20), known.filled.1),
+            ..known
+        };
+        assert_eq!(
+            begin(Some(grown)).bytes(),
+            first.bytes(),
+            "and where the disk has filled"
+        );
+    }
+
+    fn known_to_be(count: Option<Count>) -> Known {
+        Known {
+            count,
+            filled_max: None,
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_is_as_full_as_it_may_be_ends_those_who_write() {
+        let scratch = Scratch::new("floor");
+        let proc: OwnedFd = File::open("/proc").unwrap().into();
+        let known = Known {
+            count: None,
+            filled_max: Some(0),
+        };
+        let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(64 << 20), None, known);
+        let mut watch = begun.unwrap();
+        let mut walk = || {
+            watch.walk(Some(Holders {
+                proc: &proc,
+                pids: vec![std::process::id().to_string().into()],
+            }))
+        };
+        walk();
+        fs::write(scratch.0.join("more"), vec![7; 1 << 20]).unwrap();
+        assert!(walk());
+        let space = Space::of(scratch.open().as_fd()).unwrap();
+        assert!(space.used > 0 && space.free > 0);
+        assert!(Count::of(scratch.open().as_fd()).unwrap().bytes_at_most(space) >= 1 << 20);
     }
 
     #[test]
@@ -505,9 +779,15 @@ mod tests {
         nest(&scratch, 300);
         let found = usage(scratch.open().as_fd(), Unlistable::Opened);
         assert_eq!((found.entries, found.hidden), (2 * 300 + 1, 0));
-        let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20), None);
+        let begun = Watch::begin(
+            &scratch.open(),
+            Quota::Total,
+            &limits(2 << 20),
+            None,
+            Known::default(),
+        );
         assert!(
-            begun.unwrap().is_some(),
+            begun.unwrap().has_room(),
             "it is no hiding place, and may be used again"
         );
     }
@@ -522,9 +802,14 @@ mod tests {
                 pids: pids.iter().map(PathBuf::from).collect(),
             })
         };
-        let mut watch = Watch::begin(&scratch.open(), Quota::Total, &limits(2 << 20), None)
-            .unwrap()
-            .unwrap();
+        let mut watch = Watch::begin(
+            &scratch.open(),
+            Quota::Total,
+            &limits(2 << 20),
+            None,
+            Known::default(),
+        )
+        .unwrap();
         // Whether it was looked at, so long after the last time; the file system is as full as it is by now.
         let mut looks_after = |seconds, pids: &[&str]| {
             let past = Instant::now() - Duration::from_secs(seconds);

@@ -1,6 +1,6 @@
-//! Memory of a tree where no cgroup counts it. Each look adds up what the processes hold alone, what they share, their
-//! page tables and kernel buffers, and the private disk. The next look comes as soon as the rest of the limit could be
-//! filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
+//! Memory of a tree where no cgroup counts it. Each sample adds up what the processes hold alone, what they share,
+//! their page tables and kernel buffers, and the private disk. The next sample is due as soon as the rest of the limit
+//! could be filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
 
 use ringfence_sys::{file, resource};
 use std::{
@@ -18,12 +18,12 @@ const INTERVAL_MS_MAX: u64 = 200;
 /// What 65,530 mappings (vm.max_map_count) with short names come to. A longer list hides something, and counts as more
 /// than any limit.
 const MAPS_BYTES_MAX: u64 = 8 << 20;
-/// How long one look may take of a processor; a tree that cannot be counted in that time hides something, too. On a busy
-/// machine it waits for its turn as well, but not for ever.
+/// How long one look may take of a processor; a tree that cannot be counted in that time hides something, too. On a
+/// busy machine it waits for its turn as well, but not for ever.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 const LOOK_WITH_WAITS_MAX: Duration = Duration::from_secs(5);
-/// Kernel memory that an open socket can pin in both directions (twice net.core.wmem_max and rmem_max, as socket(7) says),
-/// a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
+/// Kernel memory that an open socket can pin in both directions (twice net.core.wmem_max and rmem_max, as socket(7)
+/// says), a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
 const SOCKET_BYTES: u64 = 851_968;
 const PIPE_BYTES: u64 = 65_536;
 const EPOLL_BYTES: u64 = 200 << 10;
@@ -36,19 +36,15 @@ const FILES_MAX: u64 = 1 << 20;
 /// What `/proc` counts time in, whatever the kernel's own clock (USER_HZ).
 const TICK_MS: u64 = 10;
 
-/// One look at a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Memory.
     pub(crate) memory_bytes: u64,
-    /// Processes and threads.
     pub(crate) processes: u64,
     /// Something could not be counted.
     pub(crate) hidden: bool,
 }
 
 impl Sample {
-    /// When to look again.
     pub(crate) fn next_look(self, limit_bytes: u64, processors: usize) -> Duration {
         let room = limit_bytes.saturating_sub(self.memory_bytes);
         let speed = FILL_BYTES_PER_MS * u64::try_from(processors).unwrap_or(1).max(1);
@@ -59,12 +55,21 @@ impl Sample {
 /// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
 /// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
 pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
-    add_up(proc, &pids(proc), disk, limit_bytes, until)
+    add_up(
+        proc,
+        &pids(proc),
+        OwnMemory {
+            disk,
+            sockets: sockets(proc),
+        },
+        limit_bytes,
+        until,
+    )
 }
 
 /// The same for processes of the host, given by pid.
 pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Instant) -> Sample {
-    add_up(proc, &named(pids), None, limit_bytes, until)
+    add_up(proc, &named(pids), OwnMemory::default(), limit_bytes, until)
 }
 
 /// Their names in `/proc`.
@@ -90,8 +95,8 @@ pub(crate) fn threads_of(uid: u32) -> u64 {
     processes.filter_map(threads).sum()
 }
 
-/// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5), fields 14 to
-/// 17), to a hundredth of a second.
+/// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5),
+/// fields 14 to 17), to a hundredth of a second.
 pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     let (mut user, mut system) = (0, 0);
     for pid in pids {
@@ -115,6 +120,15 @@ pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     )
 }
 
+/// Does one of them run, or wait for a disk.
+pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
+    pids.iter().any(|pid| {
+        let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
+        let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        after.starts_with(['R', 'D'])
+    })
+}
+
 /// Bytes of all files below a directory, links not followed, as far as they can be seen.
 pub(crate) fn directory_bytes(directory: &Path) -> u64 {
     let mut waiting = vec![directory.to_owned()];
@@ -132,11 +146,18 @@ pub(crate) fn directory_bytes(directory: &Path) -> u64 {
     bytes
 }
 
+/// What the whole sandbox has of its own, where it has its own.
+#[derive(Default)]
+struct OwnMemory<'a> {
+    disk: Option<&'a OwnedFd>,
+    sockets: u64,
+}
+
 /// `until`: when the look is over, whatever it has seen, because the deadline of the run is due.
 fn add_up(
     proc: &OwnedFd,
     pids: &[PathBuf],
-    disk: Option<&OwnedFd>,
+    OwnMemory { disk, sockets }: OwnMemory<'_>,
     limit_bytes: u64,
     until: Instant,
 ) -> Sample {
@@ -150,7 +171,7 @@ fn add_up(
         .and_then(|disk| resource::space_used(disk.as_fd()).ok())
         .map_or(0, |(bytes, files)| bytes + files * INODE_BYTES);
     let mut sample = Sample::default();
-    let (mut private, mut shared_resident) = (0, 0);
+    let (mut private, mut kernel, mut shared_resident) = (0, 0, 0);
     for pid in pids {
         if Instant::now() >= until {
             return sample;
@@ -160,21 +181,25 @@ fn add_up(
         };
         let threads = field(&status, "Threads:");
         sample.processes += threads;
-        private += 1024 * (field(&status, "RssAnon:") + field(&status, "VmPTE:") + field(&status, "VmSwap:"));
-        private += threads * THREAD_BYTES;
+        private += 1024 * (field(&status, "RssAnon:") + field(&status, "VmSwap:"));
+        kernel += 1024 * field(&status, "VmPTE:") + threads * THREAD_BYTES;
         shared_resident = shared_resident.max(1024 * field(&status, "RssShmem:"));
         let maps = read(proc, &task, "maps", MAPS_BYTES_MAX).unwrap_or_default();
-        private += maps.lines().count() as u64 * MAPPING_BYTES;
+        kernel += maps.bytes().filter(|byte| *byte == b'\n').count() as u64 * MAPPING_BYTES;
         shared_mappings(&maps, &mut shared);
         buffers.add(proc, &task);
         if maps.len() as u64 >= MAPS_BYTES_MAX || spent() {
             sample.hidden = true;
+        }
+        // What the kernel holds for a process, unlike its pages, no other process shares: nothing can make this less.
+        if sample.hidden || kernel > limit_bytes {
             break;
         }
     }
-    common += shared.values().sum::<u64>().max(shared_resident) + buffers.bytes();
+    common += shared.values().sum::<u64>().max(shared_resident) + buffers.bytes(sockets) + kernel;
     sample.memory_bytes = common + private;
-    if sample.memory_bytes > limit_bytes && pids.len() > 1 && Instant::now() < until {
+    let is_over = sample.hidden || kernel > limit_bytes;
+    if sample.memory_bytes > limit_bytes && !is_over && pids.len() > 1 && Instant::now() < until {
         sample.memory_bytes = common
             + in_time(pids, until)
                 .map(|pid| proportional(proc, pid))
@@ -188,8 +213,8 @@ fn in_time(pids: &[PathBuf], until: Instant) -> impl Iterator<Item = &PathBuf> {
     pids.iter().take_while(move |_| Instant::now() < until)
 }
 
-/// A task of the process that still has its memory and descriptors, which a leader that has ended before its threads has
-/// not, and its status. All threads of a process share both ([`crate::seccomp`] sees to it).
+/// A task of the process that still has its memory and descriptors, which a leader that has ended before its threads
+/// has not, and its status. All threads of a process share both ([`crate::seccomp`] sees to it).
 fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
     let status = read(proc, pid, "status", 8 << 10)?;
     if status.contains("\nRssAnon:") {
@@ -204,13 +229,19 @@ fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
-/// Memory of all processes that no other process has a part in.
-pub(crate) fn unique_bytes(proc: &OwnedFd) -> u64 {
-    let of_one = |pid: &PathBuf| {
-        let rollup = read(proc, pid, "smaps_rollup", 8 << 10).unwrap_or_default();
-        1024 * (field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:"))
+/// Memory of these processes that no other process has a part in.
+pub(crate) fn unique_bytes(proc: &OwnedFd, pids: &[PathBuf]) -> u64 {
+    let of_one = |pid: &PathBuf| match read(proc, pid, "smaps_rollup", 8 << 10) {
+        Some(rollup) => 1024 * (field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:")),
+        // Of another user's, or of one that refuses dumps, only a debugger may know more.
+        None => {
+            1024 * field(
+                &read(proc, pid, "status", 8 << 10).unwrap_or_default(),
+                "RssAnon:",
+            )
+        }
     };
-    pids(proc).iter().map(of_one).sum()
+    pids.iter().map(of_one).sum()
 }
 
 /// Has a process memory that its forks could write to together with it. The list of what it has mapped is its own word
@@ -251,13 +282,18 @@ fn field(status: &str, label: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Shared anonymous memory counts by its size, once for all who map it: its pages stay when nobody has them mapped in,
-/// where no process's resident set shows them. A piece of it counts as the largest whole that seccomp lets a program
-/// make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
+/// Shared anonymous memory counts by its size, once for all who map it: its pages stay when no process has them mapped
+/// in, where no process's resident set shows them. A piece of it counts as the largest whole that seccomp lets a
+/// program make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
 fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
-    for line in maps.lines() {
+    // A mapping of one's own is not shared: `rwxp` follows the range.
+    let may_be_shared = |line: &&str| {
+        line.split_once(' ')
+            .is_some_and(|(_, rest)| rest.as_bytes().get(3) == Some(&b's'))
+    };
+    for line in maps.lines().filter(may_be_shared) {
         let mut words = line.split_whitespace();
-        let (Some(range), Some(access), _, Some(device), Some(inode)) = (
+        let (Some(range), _, _, Some(device), Some(inode)) = (
             words.next(),
             words.next(),
             words.next(),
@@ -270,7 +306,7 @@ fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
         let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "[anon_shmem:"]
             .iter()
             .any(|kind| name.starts_with(kind));
-        if !access.ends_with('s') || !anonymous {
+        if !anonymous {
             continue;
         }
         let Some((from, to)) = range.split_once('-') else {
@@ -304,14 +340,20 @@ pub(crate) fn deleted_mappings(maps: &str, seen: &mut BTreeSet<u64>) -> u64 {
         .sum()
 }
 
-/// Private memory with shared pages divided among their holders, page tables included.
+/// Private memory with shared pages divided among their holders.
 fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
-    let Some((task, status)) = living_task(proc, pid) else {
+    let Some((task, _)) = living_task(proc, pid) else {
         return 0;
     };
     let rollup = read(proc, &task, "smaps_rollup", 8 << 10).unwrap_or_default();
-    1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:") + field(&status, "VmPTE:"))
-        + field(&status, "Threads:") * THREAD_BYTES
+    1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:"))
+}
+
+/// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
+/// way in a message (`SCM_RIGHTS`).
+fn sockets(proc: &OwnedFd) -> u64 {
+    let counts = read(proc, Path::new("1/net"), "sockstat", 4 << 10).unwrap_or_default();
+    field(&counts, "sockets: used")
 }
 
 /// Sockets and pipes of the tree, each once.
@@ -341,8 +383,9 @@ impl Buffers {
         }
     }
 
-    fn bytes(&self) -> u64 {
-        self.sockets.len() as u64 * SOCKET_BYTES
+    /// `sockets`: so many at least.
+    fn bytes(&self, sockets: u64) -> u64 {
+        sockets.max(self.sockets.len() as u64) * SOCKET_BYTES
             + self.pipes.len() as u64 * PIPE_BYTES
             + self.epolls * EPOLL_BYTES
     }

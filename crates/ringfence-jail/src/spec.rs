@@ -1,7 +1,7 @@
-//! What the engine asks of the jail: a place, which knows nothing of any request, and the claim by which one request
-//! takes it. A place is made for the claim, or ahead of it.
+//! What the engine asks of the jail: a sandbox, which knows nothing of any request, and the claim of one request on it.
+//! A sandbox is made for the claim, or ahead of it.
 
-use crate::{LayerName, Layout, Pinned, Quota, WayOut};
+use crate::{EgressSpec, Known, LayerName, Layout, Pinned, Quota};
 use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ pub struct JailSpec {
     pub links: Vec<(PathBuf, String)>,
     /// What will run.
     pub program: Program,
-    /// A directory of the host's behind the workspace.
+    /// A directory of the host's behind the workspace that has to be there when the sandbox is made: below an overlay,
+    /// and where there is no root of its own. Any other comes with the claim.
     pub host_workspace: Option<HostWorkspace>,
     /// The directory of the host's in which the layers of packages lie; a claim may name one of them (tier `full`).
     pub layers: Option<PathBuf>,
@@ -30,7 +31,8 @@ pub struct JailSpec {
 }
 
 /// A directory of the host's behind the workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostWorkspace {
     /// Which, as the server has opened it.
     pub directory: Pinned,
@@ -40,6 +42,15 @@ pub struct HostWorkspace {
     pub quota: Quota,
     /// A file that is locked while the server writes there: what is half written is not the program's.
     pub writing: Option<PathBuf>,
+    /// What is known of what lies there.
+    pub known: Known,
+}
+
+impl HostWorkspace {
+    /// Of what may be written only.
+    pub(crate) fn quota(&self) -> Option<Quota> {
+        (self.mode == WorkspaceMode::Rw).then_some(self.quota)
+    }
 }
 
 /// What may be done with files that were written inside.
@@ -57,23 +68,24 @@ pub enum Program {
     /// An executable that the claim names.
     Claimed,
     /// An executable that is started at once and waits for its part of the claim: what [`Run::Go`] names can be read
-    /// from its descriptor 4, to the end. `argv[0]` is also its path; descriptor 3 is the report pipe.
+    /// from its descriptor 4, to the end. `argv[0]` is also its path; descriptor 3 is the report pipe. It hangs up
+    /// descriptor 5 when it is ready, and may tell what it has [imported](crate::wire::Imported) before.
     Ahead {
         /// Words.
         argv: Vec<String>,
         /// Its environment, complete.
         environment: Vec<(String, String)>,
     },
-    /// Executed at once, and kept as a template: an interpreter that forks a child into each [`Program::Forked`] place
-    /// that is made from it. It finds its control connection at descriptor 4 and, at 5, the filters that a child
-    /// installs.
+    /// Executed at once, and kept as a template: an interpreter that forks a child into each [`Program::Forked`]
+    /// sandbox that is made from it. It finds its control connection at descriptor 4 and, at 5, the filters that a
+    /// child installs.
     Template {
         /// Words.
         argv: Vec<String>,
         /// Its environment, complete.
         environment: Vec<(String, String)>,
     },
-    /// A fork of the template that the place is made from. It reads its part of the claim as [`Program::Ahead`] does.
+    /// A fork of the template that the sandbox is made from. It reads its part of the claim as [`Program::Ahead`] does.
     Forked,
     /// A function of this binary, by name: standard input in, standard output out.
     Worker {
@@ -85,24 +97,26 @@ pub enum Program {
 /// What one request brings. [`crate::plan::claim`] turns it into a claim.
 #[derive(Clone, Debug)]
 pub struct ClaimSpec {
-    /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes in the
-    /// payload.
+    /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes
+    /// in the payload.
     pub code: Vec<(String, Part)>,
     /// Files to write into the workspace.
     pub files: Vec<(WorkspacePath, Part)>,
-    /// What to do with the place's program.
+    /// What to do with the sandbox's program.
     pub run: Run,
+    /// A directory of the host's that becomes the workspace (tier `full`), to be read or to be written.
+    pub workspace: Option<HostWorkspace>,
     /// The packages that the program finds at [`crate::PACKAGES`].
     pub layer: Option<LayerName>,
-    /// The way out that it has.
-    pub way_out: Option<WayOut>,
+    /// What it adds to the egress of every sandbox.
+    pub egress: Option<EgressSpec>,
     /// What it may use.
     pub limits: Limits,
     /// Between the polite and the final signal, in milliseconds.
     pub grace_ms: u64,
 }
 
-/// A claim's word for the program of its place.
+/// What a claim says to the program of its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Run {
     /// To [`Program::Claimed`]: what to execute. `argv[0]` is also its path. `report`: it gets the report pipe as

@@ -3,33 +3,35 @@
 //! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
 
 mod orders;
+mod usage;
 
 use crate::{
-    Claim, Plan, birth,
+    Claim, Plan,
+    attach::{egress::EgressTarget, layer::LayerTarget, workspace::WorkspaceTarget},
+    birth,
     cgroup::{Cgroup, Counted},
     client::Template,
     deadline::{Deadline, Passed},
+    egress,
     enter::{self, Handed},
+    failure::step,
     forked::Forked,
-    helper::Workers,
     identity_map::{map_identity, map_trees},
     init::{Init, Pipes},
-    layer::Shelf,
-    plan::{Identity, root},
-    quota::{Holders, Watch},
+    plan::Identity,
+    quota::{Holders, Watch, files_max},
     sample,
     sweep::RunDirectory,
     tree,
-    way_out::{self, Gate},
     wire::{
-        self, Cause, Door, Ending, Event, Failure, ForkEvent, Imported, InitEvent, InitOrder, Order,
-        ProgramEnd, Usage,
+        self, Cause, Ending, Event, Failure, ForkEvent, Handle, Imported, InitEvent, InitOrder, Order,
+        ProgramEnd,
     },
+    worker::Workers,
 };
 use ringfence_sys::{
     channel, file, mount,
     process::{self, Fork, Kill},
-    resource,
     wait::{self, Child},
 };
 use ringfence_types::{Limits, Tier};
@@ -62,36 +64,24 @@ pub(crate) struct Started {
 
 /// The supervisor's whole life. Does not return.
 pub(crate) fn live(started: Started, workers: Workers) -> ! {
-    let Started {
-        server,
-        plan,
-        plan_bytes,
-        pipes,
-        template,
-    } = started;
-    let told = match wire::read_head(&plan, plan_bytes) {
-        Ok(plan) => supervise(&plan, &server, pipes, template, workers),
+    let told = match wire::read_head(&started.plan, started.plan_bytes) {
+        Ok(plan) => supervise(&plan, started, workers),
         Err(error) => {
             let failure = Failure::new("read plan", &error);
-            wire::send(server.as_fd(), &Event::Failed(failure), &[])
+            wire::send(started.server.as_fd(), &Event::Failed(failure), &[])
         }
     };
     process::exit_now(i32::from(told.is_err()))
 }
 
-fn supervise(
-    plan: &Plan,
-    server: &OwnedFd,
-    pipes: Pipes,
-    template: Option<Template>,
-    workers: Workers,
-) -> io::Result<()> {
+fn supervise(plan: &Plan, started: Started, workers: Workers) -> io::Result<()> {
+    let server = started.server;
     let directory = match prepare(plan) {
         Ok(directory) => directory,
         Err(failure) => return wire::send(server.as_fd(), &Event::Failed(failure), &[]),
     };
     let tell = |event| wire::send(server.as_fd(), &event, &[]);
-    let told = match Sandbox::start(plan, pipes, template, workers) {
+    let told = match Sandbox::start(plan, started.pipes, started.template, workers) {
         Err(failure) => tell(Event::Failed(failure)),
         Ok(mut sandbox) => {
             let told = match sandbox.serve(server.as_fd()) {
@@ -101,8 +91,8 @@ fn supervise(
                     tell(Event::Failed(failure))
                 }
             };
-            // The server hangs up when it has read the files that were left, and has given its answer. Nobody waits
-            // for what follows: namespaces, mounts and the cgroup take their time.
+            // The server hangs up when it has read the files that were left, and has given its answer. No request
+            // waits for what follows: namespaces, mounts and the cgroup take their time.
             while let Ok(Some(_)) = wire::receive::<Order>(server.as_fd()) {}
             sandbox.kill();
             told
@@ -114,16 +104,15 @@ fn supervise(
 
 fn prepare(plan: &Plan) -> Result<Option<RunDirectory>, Failure> {
     let own = std::process::id();
-    let name = |error: io::Error| Failure::new("prepare the supervisor", &error);
-    process::set_name("ringfence-super").map_err(name)?;
+    step("prepare the supervisor", process::set_name("ringfence-super"))?;
     if plan.tier == Tier::Landlock {
-        process::adopt_orphans().map_err(name)?;
+        step("prepare the supervisor", process::adopt_orphans())?;
     }
     let owner = match plan.identity {
         Identity::Own { base } => Some(base + own),
         Identity::Server { .. } => None,
     };
-    RunDirectory::create(&plan.layout, owner).map_err(|error| Failure::new("directory of the run", &error))
+    step("directory of the run", RunDirectory::create(&plan.layout, owner))
 }
 
 /// A started tree, seen from outside.
@@ -132,16 +121,16 @@ struct Sandbox<'a> {
     init: i32,
     link: OwnedFd,
     cgroup: Option<Cgroup>,
-    doors: HashMap<Door, OwnedFd>,
+    descriptors: HashMap<Handle, OwnedFd>,
     /// By which, and with which pipes, a program is to be forked.
     to_fork: Option<(Template, Pipes)>,
     forked: Option<Forked>,
-    /// Where its packages come from.
-    shelf: Option<Shelf>,
-    /// Through which its way out is opened.
-    gate: Option<Gate>,
+    layer_target: Option<LayerTarget>,
+    workspace_target: Option<WorkspaceTarget>,
+    /// Through which ports of its egress are opened.
+    egress_target: Option<EgressTarget>,
     /// The sockets of that, until the server has them.
-    way_out: Vec<OwnedFd>,
+    sockets: Vec<OwnedFd>,
     /// What the cgroup has counted when the program ended.
     counted: Option<Counted>,
     status: Option<i32>,
@@ -202,12 +191,13 @@ impl<'a> Sandbox<'a> {
                     init,
                     link,
                     cgroup,
-                    doors: HashMap::new(),
+                    descriptors: HashMap::new(),
                     to_fork,
                     forked: None,
-                    shelf: None,
-                    gate: None,
-                    way_out: Vec::new(),
+                    layer_target: None,
+                    workspace_target: None,
+                    egress_target: None,
+                    sockets: Vec::new(),
                     counted: None,
                     status: None,
                     quota: None,
@@ -232,11 +222,10 @@ impl<'a> Sandbox<'a> {
         if self.to_fork.is_none() {
             let proc = Path::new("/proc").join(self.init.to_string());
             if self.plan.tier == Tier::Full {
-                map_identity(&proc, self.plan).map_err(|error| Failure::new("identity map", &error))?;
+                step("identity map", map_identity(&proc, self.plan))?;
             }
             // The host's memory runs out on the sandbox first.
-            fs::write(proc.join("oom_score_adj"), "1000")
-                .map_err(|error| Failure::new("oom score", &error))?;
+            step("oom score", fs::write(proc.join("oom_score_adj"), "1000"))?;
         }
         self.order(&InitOrder::Go, &[])
     }
@@ -247,8 +236,7 @@ impl<'a> Sandbox<'a> {
             Parked::Claimed(order) => order,
             Parked::Left => return Ok(self.finish(Cause::Cancelled)),
         };
-        let claim = wire::read_head::<Claim>(&payload, claim_bytes);
-        let mut claim = claim.map_err(|e| Failure::new("read the claim", &e))?;
+        let mut claim: Claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
         self.bind(&claim)?;
         if !self.watch_quota(&claim)? {
             return Ok(self.finish(Cause::Disk));
@@ -257,10 +245,21 @@ impl<'a> Sandbox<'a> {
         claim.forget_environment();
         drop(payload);
         let cause = self.watch(&claim, server)?;
+        if cause != Cause::Program {
+            self.hear_late(server);
+        }
         Ok(self.finish(cause))
     }
 
-    /// Until the walls are up and a request takes the place, in whichever order that comes.
+    /// What pid 1 said before the end, where the end was noticed first, as on a busy machine: that the program runs,
+    /// and where its files are. The end has its cause already.
+    fn hear_late(&mut self, server: BorrowedFd<'_>) {
+        if let Ok([true]) = wait::readable([Some(self.link.as_fd())], Some(Duration::ZERO)) {
+            drop(self.hear(server));
+        }
+    }
+
+    /// Until the walls are up and a request claims the sandbox, in whichever order.
     fn park(&mut self, server: BorrowedFd<'_>) -> Result<Parked, Failure> {
         let by = Instant::now() + SETUP_PATIENCE;
         let mut claimed = None;
@@ -270,16 +269,16 @@ impl<'a> Sandbox<'a> {
             // One order is enough; what comes after it is read once the program runs.
             let orders = claimed.is_none().then_some(server);
             let fork = self.forked.as_ref().and_then(Forked::process);
-            let [ordered, linked, died] = wait::readable([orders, Some(self.link.as_fd()), fork], patience)
-                .map_err(|error| Failure::new("wait", &error))?;
+            let waited_for = [orders, Some(self.link.as_fd()), fork];
+            let [ordered, linked, died] = step("wait", wait::readable(waited_for, patience))?;
             if died {
                 let error = io::Error::other("the program that was forked ahead has ended");
                 return Err(Failure::new("wait for a claim", &error));
             }
             if linked {
-                self.hear_parked()?;
+                let said = self.hear_parked()?;
                 up = true;
-                let imported = self.wait_for_imports(server)?;
+                let imported = self.wait_for_imports(server)?.unwrap_or(said);
                 let template = self.template().unwrap_or_default();
                 // A server that is gone shows when it is listened to.
                 drop(wire::send(server, &Event::Parked(imported), &template));
@@ -293,7 +292,9 @@ impl<'a> Sandbox<'a> {
                         claimed = Some((claim_bytes, File::from(payload)));
                     }
                     Ok(Some((Order::Measure, _))) => {
-                        let bytes = self.doors.get(&Door::Proc).map_or(0, sample::unique_bytes);
+                        let bytes = self.descriptors.get(&Handle::Proc).map_or(0, |proc| {
+                            sample::unique_bytes(proc, &tree::processes(proc, self.plan.tier))
+                        });
                         drop(wire::send(server, &Event::Measured(bytes), &[]));
                     }
                     Ok(_) | Err(_) => return Ok(Parked::Left),
@@ -311,13 +312,21 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    fn hear_parked(&mut self) -> Result<(), Failure> {
+    fn hear_parked(&mut self) -> Result<Imported, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
-            Ok(Some((InitEvent::Parked { doors }, descriptors))) => {
-                self.doors = doors.into_iter().zip(descriptors).collect();
-                self.shelf = Shelf::of(&mut self.doors)?;
-                self.gate = Gate::of(&self.doors)?;
-                self.ask_for_fork()
+            Ok(Some((
+                InitEvent::Parked {
+                    descriptors: kinds,
+                    imported,
+                },
+                descriptors,
+            ))) => {
+                self.descriptors = kinds.into_iter().zip(descriptors).collect();
+                self.layer_target = LayerTarget::of(&mut self.descriptors)?;
+                self.workspace_target = WorkspaceTarget::of(&self.descriptors)?;
+                self.egress_target = EgressTarget::of(&self.descriptors)?;
+                self.ask_for_fork()?;
+                Ok(imported)
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
             Ok(Some((event, _))) => {
@@ -332,17 +341,18 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// By which other places are made from this one, where it is a template.
+    /// What other sandboxes are made from this one with, if it is a template.
     fn template(&self) -> Option<Vec<BorrowedFd<'_>>> {
-        self.doors.get(&Door::Control)?;
-        let doors = [Door::User, Door::Pid, Door::Mount, Door::Control].map(|door| self.doors.get(&door));
-        Some(doors.into_iter().flatten().map(AsFd::as_fd).collect())
+        self.descriptors.get(&Handle::Control)?;
+        let handed = [Handle::User, Handle::Pid, Handle::Mount, Handle::Control]
+            .map(|kind| self.descriptors.get(&kind));
+        Some(handed.into_iter().flatten().map(AsFd::as_fd).collect())
     }
 
     /// A template says when it may be asked for forks. Until then it imports, for as long as that takes on a slow disk.
-    fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Imported, Failure> {
-        let Some(control) = self.doors.get(&Door::Control) else {
-            return Ok(Imported::default());
+    fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Option<Imported>, Failure> {
+        let Some(control) = self.descriptors.get(&Handle::Control) else {
+            return Ok(None);
         };
         let failed = |error: io::Error| Failure::new("wait for the template's imports", &error);
         let waited_for = [Some(control.as_fd()), Some(server), Some(self.link.as_fd())];
@@ -352,12 +362,16 @@ impl<'a> Sandbox<'a> {
             let gone = || io::Error::other("it has ended, or is wanted no more");
             return Err(failed(if left || ended { gone() } else { timed_out }));
         }
-        if self.doors.get(&Door::Proc).is_some_and(sample::shares_memory) {
+        if self
+            .descriptors
+            .get(&Handle::Proc)
+            .is_some_and(sample::shares_memory)
+        {
             let shares = "a module has made memory that its forks would share";
             return Err(failed(io::Error::other(shares)));
         }
         match wire::receive::<Imported>(control.as_fd()).map_err(failed)? {
-            Some((told, _)) => Ok(told),
+            Some((told, _)) => Ok(Some(told)),
             None => Err(failed(io::Error::other("it has ended"))),
         }
     }
@@ -367,10 +381,8 @@ impl<'a> Sandbox<'a> {
             return Ok(());
         };
         let cgroups = self.cgroup.as_ref().map(Cgroup::side_entrance).transpose();
-        let cgroups = cgroups
-            .map_err(|error| Failure::new("open cgroup", &error))?
-            .unwrap_or_default();
-        let forked = Forked::ask(self.plan, &template, pipes, &mut self.doors, &cgroups)?;
+        let cgroups = step("open cgroup", cgroups)?.unwrap_or_default();
+        let forked = Forked::ask(self.plan, &template, pipes, &mut self.descriptors, &cgroups)?;
         self.forked = Some(forked);
         Ok(())
     }
@@ -379,25 +391,31 @@ impl<'a> Sandbox<'a> {
     fn bind(&mut self, claim: &Claim) -> Result<(), Failure> {
         self.limits = claim.limits.clone();
         if let Some(cgroup) = &self.cgroup {
-            cgroup
-                .adjust(&self.plan.limits, &claim.limits)
-                .map_err(|error| Failure::new("adjust cgroup", &error))?;
+            step("adjust cgroup", cgroup.adjust(&self.plan.limits, &claim.limits))?;
         }
-        if let Some(disk) = self.doors.get(&Door::Disk)
-            && claim.limits.disk_bytes != self.plan.limits.disk_bytes
+        if let Some(disk) = self.descriptors.get(&Handle::Disk)
+            && claim.limits.private_disk_bytes() != self.plan.limits.private_disk_bytes()
         {
-            let bytes = claim.limits.disk_bytes;
-            let (size, files) = (bytes.to_string(), root::files_max(bytes).to_string());
-            mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)])
-                .map_err(|error| Failure::new("size the disk", &error))?;
+            let bytes = claim.limits.private_disk_bytes();
+            let (size, files) = (bytes.to_string(), files_max(bytes).to_string());
+            let sized = mount::reconfigure(disk.as_fd(), &[("size", &size), ("nr_inodes", &files)]);
+            step("size the disk", sized)?;
+        }
+        if let Some(workspace) = &claim.workspace {
+            let root = WorkspaceTarget::attach(self.workspace_target.as_ref(), self.plan, workspace)?;
+            self.descriptors.insert(Handle::Changes, root);
         }
         if let Some(layer) = &claim.layer {
-            Shelf::attach(self.shelf.as_ref(), layer)?;
+            LayerTarget::attach(self.layer_target.as_ref(), layer)?;
         }
-        if let Some(way) = &claim.way_out {
-            self.way_out = Gate::open(self.gate.as_ref(), way)?;
+        if let Some(spec) = &claim.egress {
+            let ready = (0..egress::SOCKETS_READY)
+                .filter_map(|number| self.descriptors.remove(&Handle::Socket(number)));
+            self.sockets = ready.collect();
+            self.sockets
+                .extend(EgressTarget::open(self.egress_target.as_ref(), spec)?);
         }
-        let program = self.doors.get(&Door::Program).map(AsFd::as_fd);
+        let program = self.descriptors.get(&Handle::Program).map(AsFd::as_fd);
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
         // By its descriptor: a number may be another process by now.
         match ahead.map(process::pid_of).transpose() {
@@ -409,12 +427,18 @@ impl<'a> Sandbox<'a> {
 
     /// False: there is no room at all.
     fn watch_quota(&mut self, claim: &Claim) -> Result<bool, Failure> {
-        let Some((quota, directory)) = self.plan.quota.zip(self.doors.get(&Door::Changes)) else {
-            return Ok(true);
+        let (quota, writing, known) = match &claim.workspace {
+            Some(claimed) => (claimed.quota(), &claimed.writing, claimed.known),
+            None => (self.plan.quota, &self.plan.writing, self.plan.known),
         };
-        let watch = Watch::begin(directory, quota, &claim.limits, self.plan.writing.as_deref());
-        self.quota = watch.map_err(|error| Failure::new("look into the workspace", &error))?;
-        Ok(self.quota.is_some())
+        if let Some((quota, directory)) = quota.zip(self.descriptors.get(&Handle::Changes)) {
+            let watch = Watch::begin(directory, quota, &claim.limits, writing.as_deref(), known);
+            return Ok(self
+                .quota
+                .insert(step("look into the workspace", watch)?)
+                .has_room());
+        }
+        Ok(true)
     }
 
     fn order(&self, order: &InitOrder, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
@@ -440,7 +464,7 @@ impl<'a> Sandbox<'a> {
             {
                 return Ok(cause);
             }
-            let (tier, proc) = (self.plan.tier, self.doors.get(&Door::Proc));
+            let (tier, proc) = (self.plan.tier, self.descriptors.get(&Handle::Proc));
             if let Some(watch) = &mut self.quota
                 && watch.is_passed(|| Holders::of(proc?, tier))
             {
@@ -462,8 +486,8 @@ impl<'a> Sandbox<'a> {
             let dying = self.forked.as_ref().and_then(Forked::process);
             let dying = dying.filter(|_| self.cgroup.is_some() && self.counted.is_none());
             let waited_for = [Some(server), Some(self.link.as_fd()), alarm, fork, dying];
-            let [ordered, linked, alarmed, ended, died] =
-                wait::readable(waited_for, Some(until)).map_err(|error| Failure::new("wait", &error))?;
+            let readable = wait::readable(waited_for, Some(until));
+            let [ordered, linked, alarmed, ended, died] = step("wait", readable)?;
             if died {
                 // While its parent buries it. What it has left behind may add to this, and then it is counted again.
                 self.counted = self.cgroup.as_ref().map(Cgroup::counted);
@@ -486,72 +510,18 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// What the tree has used so far, by the cgroup, or by what can be seen of it.
-    fn used(&mut self) -> Usage {
-        let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
-        if counted.cpu.is_none()
-            && let Some(proc) = self.doors.get(&Door::Proc)
-        {
-            let (user, system) = match self.plan.tier {
-                Tier::Full => sample::cpu(proc, &sample::pids(proc)),
-                Tier::Landlock => sample::cpu(proc, &sample::named(&tree::descendants())),
-            };
-            // Of processes that have ended and that nobody waited for, nothing is known any more.
-            self.usage.user = self.usage.user.max(user);
-            self.usage.system = self.usage.system.max(system);
-        }
-        self.count_unrouted();
-        self.usage_of(counted)
-    }
-
-    /// While pid 1 lives, in whose network namespace the kernel counts them.
-    fn count_unrouted(&mut self) {
-        if let Some(proc) = self.doors.get(&Door::Proc).filter(|_| self.plan.is_bound_late()) {
-            self.unrouted = self.unrouted.max(way_out::unrouted(proc));
-        }
-    }
-
-    /// The highest of what was counted and what was seen.
-    fn usage_of(&self, counted: Counted) -> Usage {
-        let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
-        let disk = match &self.plan.layout.host_directory {
-            Some(files) => sample::directory_bytes(files),
-            None => self
-                .doors
-                .get(&Door::Output)
-                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
-                .map_or(0, |used| used.0),
-        };
-        Usage {
-            cpu_user,
-            cpu_system,
-            memory_peak_bytes: counted
-                .memory_peak_bytes
-                .max(self.peak.memory_bytes)
-                .max(self.usage.max_rss_bytes),
-            processes_peak: counted
-                .processes_peak
-                .or((self.peak.processes > 0).then_some(self.peak.processes)),
-            disk_bytes: disk + self.quota.as_ref().map_or(0, Watch::bytes),
-            unrouted: self.unrouted,
-        }
-    }
-
-    /// One message of pid 1.
     fn hear(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Running, _))) => {
-                let lent = [Door::Changes, Door::Output].map(|door| self.doors.get(&door));
-                let way_out = std::mem::take(&mut self.way_out);
-                let lent: Vec<BorrowedFd<'_>> = lent
+                let handed = [Handle::Changes, Handle::Output].map(|kind| self.descriptors.get(&kind));
+                let sockets = std::mem::take(&mut self.sockets);
+                let handed: Vec<BorrowedFd<'_>> = handed
                     .into_iter()
                     .flatten()
-                    .chain(&way_out)
+                    .chain(&sockets)
                     .map(AsFd::as_fd)
                     .collect();
-                wire::send(server, &Event::Running, &lent)
-                    .map_err(|error| Failure::new("tell the server", &error))?;
-                Ok(None)
+                step("tell the server", wire::send(server, &Event::Running, &handed)).map(|()| None)
             }
             Ok(Some((InitEvent::Ended(end), _))) => {
                 self.ended(&end);
@@ -572,7 +542,7 @@ impl<'a> Sandbox<'a> {
         Ok(Some(Cause::Program))
     }
 
-    /// The end of a tree that nobody has told: the kernel took it for memory, or it ended with its template.
+    /// The end of a tree without a report: the kernel took it for memory, or it ended with its template.
     fn torn_down(&self) -> Result<Cause, Failure> {
         let for_memory = || {
             self.cgroup
@@ -598,14 +568,20 @@ impl<'a> Sandbox<'a> {
 
     /// Must this process look at the tree itself.
     fn samples(&self) -> bool {
-        self.doors.contains_key(&Door::Proc) && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
+        self.descriptors.contains_key(&Handle::Proc)
+            && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
     fn look(&mut self, claim: &Claim, until: Instant, next_look: &mut Instant) -> Option<Cause> {
-        let proc = self.doors.get(&Door::Proc).filter(|_| self.samples())?;
+        let proc = self.descriptors.get(&Handle::Proc).filter(|_| self.samples())?;
         let limits = &claim.limits;
         let seen = if self.plan.tier == Tier::Full {
-            sample::look(proc, self.doors.get(&Door::Output), limits.memory_bytes, until)
+            sample::look(
+                proc,
+                self.descriptors.get(&Handle::Output),
+                limits.memory_bytes,
+                until,
+            )
         } else {
             sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until)
         };
@@ -619,19 +595,26 @@ impl<'a> Sandbox<'a> {
         (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
-    /// Is pid 1 the only process of the sandbox; then nobody is there who could start another.
+    /// Is pid 1 the only process of the sandbox; then no other can be started.
     fn is_alone(&self) -> bool {
         let proc = self
-            .doors
-            .get(&Door::Proc)
+            .descriptors
+            .get(&Handle::Proc)
             .filter(|_| self.plan.tier == Tier::Full);
         proc.is_some_and(|proc| sample::pids(proc) == [Path::new("1")])
     }
 
-    /// Ends the tree. When this returns, every process of it is gone.
-    fn kill(&mut self) {
+    /// Ends the tree. When this returns true, every process of it is gone. Pid 1 cannot end before all others have, and
+    /// one of those may be stuck in the kernel, or be a child that a process of the host does not wait for.
+    fn kill(&mut self) -> bool {
+        let process = process::descriptor_of(self.init);
         // Already gone is what we want.
         drop(process::kill(self.init, Kill::Kill));
+        if let Ok(process) = &process
+            && let Ok([false]) = wait::readable([Some(process.as_fd())], Some(DEATH_PATIENCE))
+        {
+            return false;
+        }
         if let Ok(Some(ended)) = wait::wait(Child::Pid(self.init)) {
             // Those that pid 1 has buried, where the program's end was not told before.
             self.usage = wait::Usage {
@@ -640,15 +623,16 @@ impl<'a> Sandbox<'a> {
                 max_rss_bytes: self.usage.max_rss_bytes.max(ended.usage.max_rss_bytes),
             };
         }
-        tree::kill_descendants(DEATH_PATIENCE);
+        tree::kill_descendants(DEATH_PATIENCE)
     }
 
     /// The end, once nothing of the request is alive. Where the program has ended and pid 1 is all that is left, it is
     /// taken down later; before the program pid 1 has its pipes, whose end the server waits for.
     fn finish(&mut self, cause: Cause) -> Ending {
         self.count_unrouted();
+        let mut is_stuck = false;
         if cause != Cause::Program || !self.is_alone() {
-            self.kill();
+            is_stuck = !self.kill();
             self.counted = None;
         }
         let counted = self
@@ -657,11 +641,10 @@ impl<'a> Sandbox<'a> {
             .or_else(|| self.cgroup.as_ref().map(Cgroup::counted));
         let counted = counted.unwrap_or_default();
         // What it has written since the last look counts, too.
-        let filled = self.quota.as_mut().is_some_and(|watch| watch.walk(None));
-        let cause = if filled && cause == Cause::Program {
-            Cause::Disk
-        } else {
-            cause
+        let filled = self.quota.as_mut().is_some_and(Watch::end);
+        let cause = match cause {
+            Cause::Program if filled => Cause::Disk,
+            other => other,
         };
         let out_of_memory = counted.out_of_memory && matches!(cause, Cause::Program | Cause::Killed);
         let status = self.status.filter(|_| cause == Cause::Program);
@@ -674,11 +657,12 @@ impl<'a> Sandbox<'a> {
             },
             status,
             usage: self.usage_of(counted),
+            is_stuck,
         }
     }
 }
 
-/// How a place stops waiting.
+/// How a sandbox stops waiting for its claim.
 enum Parked {
     /// A request takes it: the claim's length, and its payload.
     Claimed((u64, File)),

@@ -1,4 +1,4 @@
-//! What is left behind when supervisors are killed, with their helper or with the whole server: empty cgroups, and
+//! Removes what is left when supervisors are killed, with their helper or with the whole server: empty cgroups, and
 //! directories of the `landlock` tier. A living supervisor holds a lock on its directory.
 
 use crate::cgroup::Parent;
@@ -19,8 +19,8 @@ pub struct Swept {
     pub cgroups: usize,
     /// Directories that went.
     pub directories: usize,
-    /// What nobody owns, and could not go yet: cgroups that still hold a process, directories that may be too new to be
-    /// locked.
+    /// What has no owner, and could not be removed yet: cgroups that still hold a process, directories that may be too
+    /// new to be locked.
     pub held: usize,
 }
 
@@ -43,7 +43,7 @@ pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
     swept
 }
 
-/// Was a directory nobody's.
+/// Had a directory no owner.
 enum Abandoned {
     No,
     New,

@@ -1,12 +1,16 @@
 //! Ending every process below this one where no pid namespace does it (tier `landlock`). Orphans come back to a
-//! subreaper, so killing all children until there is none reaches everything, however it hid.
+//! subreaper, so killing children until no child is left reaches every process, however it hid.
 
+use crate::sample;
 use ringfence_sys::{
     process::{self, Kill},
     wait::{self, Child},
 };
+use ringfence_types::Tier;
 use std::{
-    fs,
+    fs, io,
+    os::fd::OwnedFd,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -38,6 +42,25 @@ pub(crate) fn descendants() -> Vec<i32> {
         next += 1;
     }
     found
+}
+
+/// The processes of a sandbox by their names in its `/proc`, which without a root of its own is the host's.
+pub(crate) fn processes(proc: &OwnedFd, tier: Tier) -> Vec<PathBuf> {
+    match tier {
+        Tier::Full => sample::pids(proc),
+        Tier::Landlock => sample::named(&descendants()),
+    }
+}
+
+/// The threads of a process; 0: this one, which has one.
+pub(crate) fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    if pid == 0 {
+        return Ok(vec![0]);
+    }
+    let names = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    Ok(names
+        .filter_map(|task| task.file_name().to_str()?.parse().ok())
+        .collect())
 }
 
 /// Children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).

@@ -1,7 +1,7 @@
-//! Somebody who is sent into a sandbox's namespaces by its supervisor, does one thing there, and does not come back.
+//! A child of the supervisor that enters a sandbox's namespaces, does one thing there, and exits.
 
 use ringfence_sys::{
-    process::{self, Fork},
+    process::{self, Fork, NamespaceKind},
     wait::{self, Child},
 };
 use std::{
@@ -14,12 +14,26 @@ use std::{
 
 /// Has `work` done by a child of this process in these namespaces, which it joins in this order.
 pub(crate) fn send_in(namespaces: [&OwnedFd; 2], work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    match process::fork()? {
+    finish(process::fork()?, || {
+        for namespace in namespaces {
+            process::join_namespace(namespace.as_fd())?;
+        }
+        work()
+    })
+}
+
+/// Has `work` done by a child of this process in a user and a mount namespace of its own, in which it may open trees.
+pub(crate) fn send_apart(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    finish(
+        process::fork_into(&[NamespaceKind::User, NamespaceKind::Mount])?,
+        work,
+    )
+}
+
+fn finish(fork: Fork, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match fork {
         Fork::Child => {
-            let joined = namespaces
-                .into_iter()
-                .try_for_each(|namespace| process::join_namespace(namespace.as_fd()));
-            let errno = match joined.and_then(|()| work()) {
+            let errno = match work() {
                 Ok(()) => 0,
                 Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
             };

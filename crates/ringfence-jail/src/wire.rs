@@ -1,10 +1,11 @@
 //! The messages between server, helper, supervisor and pid 1. Each is one datagram of JSON on a `SOCK_SEQPACKET`
-//! socket, at most [`MESSAGE_BYTES_MAX`]; descriptors travel beside it. Whoever reads one treats it as a stranger's.
+//! socket, at most [`MESSAGE_BYTES_MAX`]; descriptors travel beside it. The reader of a message trusts nothing in it.
 
-use crate::{LayerName, Opening, WayOut};
+pub use crate::failure::Failure;
+
+use crate::{EgressSpec, LayerName};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
-    fmt,
     fs::File,
     io,
     os::{
@@ -26,7 +27,7 @@ pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 pub struct Start {
     /// Length of the plan.
     pub plan_bytes: u64,
-    /// The place is made from a template. Four more descriptors: its user, pid and mount namespaces, and its control
+    /// The sandbox is made from a template. Four more descriptors: its user, pid and mount namespaces, and its control
     /// connection.
     pub from_template: bool,
 }
@@ -35,16 +36,16 @@ pub struct Start {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Order {
-    /// A request takes the place; it is waited for until the place is ready. Descriptor: the payload.
+    /// A request claims the sandbox; the claim waits until the sandbox is ready. Descriptor: the payload.
     Claim {
         /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
     /// Show the program these packages in the place of those that it had; it may be running.
     Layer(LayerName),
-    /// Open a way out of the running sandbox, or more of it.
-    WayOut(Opening, WayOut),
-    /// Say what the place, which nobody has claimed, takes of the host's memory.
+    /// Open more ports of the running sandbox's egress.
+    Egress(EgressSpec),
+    /// Say what the sandbox, which is not claimed yet, takes of the host's memory.
     Measure,
     /// Interrupt the program that runs, and whatever it runs in its process group, as Ctrl-C does.
     Interrupt,
@@ -65,21 +66,21 @@ pub enum Order {
 pub enum Event {
     /// The walls are up; from now on a claim takes effect at once. Descriptors, of a template: see [`Start`].
     Parked(Imported),
-    /// So many bytes of memory that nobody else has a part in.
+    /// So many bytes of memory that are not shared with other sandboxes.
     Measured(u64),
     /// What the tree has used so far.
     Account(u64, Usage),
-    /// The claim is bound and the program runs. Descriptors: workspace, output directory, the sockets of the claim's way
-    /// out.
+    /// The claim is bound and the program runs. Descriptors: workspace, output directory, the sockets of the claim's
+    /// egress.
     Running,
     /// The packages are there.
     Layered,
     /// They are not; the program goes on without them.
     NotLayered(Failure),
-    /// It is open. Descriptors: its sockets.
-    WayOut,
-    /// It is not; the program goes on without.
-    NoWayOut(Failure),
+    /// The ports of the egress are open. Descriptors: the sockets.
+    EgressOpened,
+    /// They are not; the program goes on without them.
+    EgressNotOpened(Failure),
     /// The tree is dead.
     Ended(Ending),
     /// No program ran.
@@ -105,7 +106,7 @@ pub enum InitOrder {
 
 /// What a descriptor of pid 1 leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Door {
+pub enum Handle {
     /// The program's changes: the workspace, or an upper layer.
     Changes,
     /// `$RINGFENCE_OUTPUT_DIR`.
@@ -118,6 +119,8 @@ pub enum Door {
     Layers,
     /// The process of a program that was started ahead.
     Program,
+    /// A socket of its egress, by its place in the order of [`crate::EgressSockets`].
+    Socket(u8),
     /// From which a fork will read what it waits for.
     Waits,
     /// The control connection of a template.
@@ -154,7 +157,8 @@ pub struct Fork {
     pub times: usize,
 }
 
-/// Template to the supervisor of its own place, once: it may be asked for forks. Of other places nothing is said here.
+/// Template to the supervisor of its own sandbox, once: it may be asked for forks. It says nothing of other sandboxes.
+/// Also an interpreter that was started ahead, to pid 1.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Imported {
@@ -172,7 +176,7 @@ pub enum ForkEvent {
     Forked,
     /// It is behind all walls.
     Ready,
-    /// There is none, or it could not raise a wall.
+    /// The fork failed, or the child could not raise a wall.
     Failed(String),
     /// It has ended.
     Ended(ProgramEnd),
@@ -196,10 +200,12 @@ pub struct ProgramEnd {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitEvent {
-    /// The walls are up. Descriptors: these doors.
+    /// The walls are up. Descriptors: these.
     Parked {
         /// Which they are.
-        doors: Vec<Door>,
+        descriptors: Vec<Handle>,
+        /// By an interpreter that was started ahead.
+        imported: Imported,
     },
     /// The program runs.
     Running,
@@ -212,35 +218,6 @@ pub enum InitEvent {
 /// The step of a [`Failure`] that says that a running program has ended with its template.
 pub const TEMPLATE_GONE: &str = "follow the program";
 
-/// A step of the set-up that the kernel refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Failure {
-    /// Which step.
-    pub step: String,
-    /// The error number; 0 when there is none.
-    pub errno: i32,
-    /// In words.
-    pub detail: String,
-}
-
-impl Failure {
-    /// From an error of a system call.
-    pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
-        Self {
-            step: step.into(),
-            errno: error.raw_os_error().unwrap_or(0),
-            detail: error.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.step, self.detail)
-    }
-}
-
 /// How a tree came to its end, and what it used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -251,6 +228,9 @@ pub struct Ending {
     pub status: Option<i32>,
     /// What it used.
     pub usage: Usage,
+    /// Processes of it are still there, though all have been killed: the kernel, or one of the host's, holds them.
+    #[serde(default)]
+    pub is_stuck: bool,
 }
 
 /// What a tree has used.
@@ -267,6 +247,8 @@ pub struct Usage {
     pub processes_peak: Option<u64>,
     /// Disk in use now.
     pub disk_bytes: u64,
+    /// What lies in a workspace of the host's that is counted.
+    pub workspace: Option<crate::quota::Count>,
     /// Packets to addresses that no route leads to.
     pub unrouted: u64,
 }

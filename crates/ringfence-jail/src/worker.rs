@@ -1,9 +1,10 @@
-//! Functions of this binary that read a stranger's bytes inside a jail. One kind reads its input to the end and is gone; the
-//! other is kept, and answers one question after the other, each in a fork of its own: the process that is kept never sees
-//! a byte of a question, and a fork can do nothing but compute, read what it was asked, and write one answer.
+//! Functions of this binary that read untrusted bytes inside a jail. One kind reads its input to the end and exits; the
+//! other is kept, and answers one question after the other, each in a fork of its own: the process that is kept never
+//! sees a byte of a question, and a fork can only compute, read its question, and write one answer.
 
 use crate::seccomp;
 use ringfence_sys::{
+    channel,
     process::{self, Fork},
     seccomp as filter,
     wait::{self, Child},
@@ -11,7 +12,7 @@ use ringfence_sys::{
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     panic,
 };
 
@@ -29,6 +30,9 @@ pub enum Work {
     },
 }
 
+/// The workers by name.
+pub type Workers = &'static [(&'static str, Work)];
+
 /// Of a question's head, and of its body, in bytes.
 pub const QUESTION_BYTES_MAX: u32 = 64 << 20;
 
@@ -38,8 +42,8 @@ const KEPT_NAME: &str = "ringfence-check";
 const NO_MORE: i32 = 3;
 const PANICKED: i32 = 101;
 
-/// A question as a kept worker reads it: the lengths of head and body, as 32-bit big-endian numbers, then both. An answer is
-/// one such length and the answer.
+/// A question as a kept worker reads it: the lengths of head and body, as 32-bit big-endian numbers, then both. An
+/// answer is one such length and the answer.
 pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
     let length = |part: &[u8]| {
         u32::try_from(part.len())
@@ -49,6 +53,12 @@ pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
     };
     let lengths = [length(head)?.to_be_bytes(), length(body)?.to_be_bytes()];
     Ok([lengths[0].as_slice(), &lengths[1], head, body].concat())
+}
+
+/// Whether no byte of the question in this pipe was read: a worker that has ended has not seen it, and another may be
+/// asked.
+pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
+    channel::unread(questions).is_ok_and(|bytes| bytes == question.len() as u64)
 }
 
 /// Its whole life; gives its exit status.
@@ -98,7 +108,7 @@ fn serve(answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
                 match ended.and_then(|ended| ended.status.code()) {
                     Some(0) => {}
                     Some(NO_MORE) => return Ok(0),
-                    // What it has left in the pipes belongs to nobody.
+                    // What it has left in the pipes belongs to no question.
                     _ => return Ok(1),
                 }
             }
@@ -106,7 +116,6 @@ fn serve(answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
     }
 }
 
-/// One question of one fork.
 fn one(questions: &mut File, answers: &mut File, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
     let mut lengths = [[0; 4]; 2];
     let begun = questions.read(lengths.as_flattened_mut())?;

@@ -7,7 +7,8 @@
 )]
 
 use ringfence_jail::{
-    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Part, Pinned, PlanError, Program, Quota, Run, Written,
+    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Part, Pinned, PlanError, Program, Quota, Refused, Run,
+    Written,
     cgroup::Parent,
     host::{Node, SystemPath},
     plan,
@@ -28,6 +29,7 @@ fn host(user: (u32, u32), cgroups: Parent) -> Host {
         user,
         own_uids: user == ROOT,
         landlock: 7,
+        refused: Refused::default(),
         time_namespaces: true,
         system: vec![
             tree("/usr", Node::Directory),
@@ -114,7 +116,8 @@ fn claim() -> ClaimSpec {
             report: true,
         },
         limits: limits(),
-        way_out: None,
+        egress: None,
+        workspace: None,
         layer: None,
         grace_ms: 500,
     }
@@ -162,6 +165,7 @@ fn plans_are_golden() {
                 mode,
                 quota: Quota::Growth,
                 writing: None,
+                known: ringfence_jail::Known::default(),
             }),
             ..spec(Tier::Full)
         };

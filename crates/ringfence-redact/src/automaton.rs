@@ -63,7 +63,7 @@ struct Edges {
 #[derive(Clone, Copy, Default)]
 struct Edge {
     from: u32,
-    /// The root, which is nobody's child, marks a free slot.
+    /// The root, which is not a child of any state, marks a free slot.
     to: u32,
     byte: u8,
 }

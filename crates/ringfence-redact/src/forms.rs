@@ -1,6 +1,7 @@
 //! The forms in which a secret may be written. Each becomes a needle: a byte string to look for.
 
 use crate::{Forms, wiped::Wiped};
+use zeroize::Zeroizing;
 
 /// Derived forms shorter than this would be found in ordinary base64 and hex.
 pub(crate) const SHORTEST_DERIVED: usize = 6;
@@ -19,10 +20,22 @@ const PERCENT_KEEPS: [&[u8]; 3] = [b"-._~", b"-._~/", b"-._~!*'()"];
 #[derive(Default)]
 pub(crate) struct Needles {
     bytes: Wiped,
-    /// Start and end of each.
-    spans: Vec<(u32, u32)>,
+    spans: Vec<Span>,
     /// Where those of the secret at hand begin.
     first: usize,
+}
+
+/// Where in the bytes one needle is.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start as usize..self.end as usize]
+    }
 }
 
 impl Needles {
@@ -53,16 +66,17 @@ impl Needles {
         }
         self.add_percent(secret.as_bytes());
         self.add_python(secret);
+        self.add_escaped(secret);
+        self.add_html(secret);
     }
 
     /// Each needle once, in the order of bytes.
     pub(crate) fn sorted(&mut self) -> impl Iterator<Item = &[u8]> + Clone {
         let bytes = self.bytes.as_slice();
         self.spans
-            .sort_unstable_by(|&one, &other| cut(bytes, one).cmp(cut(bytes, other)));
-        self.spans
-            .dedup_by(|one, other| cut(bytes, *one) == cut(bytes, *other));
-        self.spans.iter().map(move |&span| cut(bytes, span))
+            .sort_unstable_by(|one, other| one.of(bytes).cmp(other.of(bytes)));
+        self.spans.dedup_by(|one, other| one.of(bytes) == other.of(bytes));
+        self.spans.iter().map(move |span| span.of(bytes))
     }
 
     /// Adds one needle, unless it is too short or there already.
@@ -72,8 +86,9 @@ impl Needles {
         self.strip_breaks(start);
         let end = self.bytes.len();
         let span = u32::try_from(start).ok().zip(u32::try_from(end).ok());
+        let span = span.map(|(start, end)| Span { start, end });
         let bytes = self.bytes.as_slice();
-        let known = |other: &(u32, u32)| cut(bytes, *other) == &bytes[start..];
+        let known = |other: &Span| other.of(bytes) == &bytes[start..];
         match span {
             Some(span) if end - start >= shortest && !self.spans[self.first..].iter().any(known) => {
                 self.spans.push(span);
@@ -172,6 +187,58 @@ impl Needles {
         }
     }
 
+    /// Every character escaped, letters too: `\\uXXXX` of JSON and JavaScript, and `\\xXX` of its bytes.
+    fn add_escaped(&mut self, secret: &str) {
+        for digits in CASES {
+            self.add(SHORTEST_DERIVED, |out| {
+                for unit in secret.encode_utf16() {
+                    wide(out, b"\\u", &unit.to_be_bytes(), digits);
+                }
+            });
+            self.add(SHORTEST_DERIVED, |out| {
+                secret.bytes().for_each(|byte| hex(out, b"\\x", byte, digits));
+            });
+        }
+    }
+
+    /// In HTML and XML: only what has to be, with the quotes as they are, by name, or by number; every character by
+    /// number, decimal or hexadecimal.
+    fn add_html(&mut self, secret: &str) {
+        for quotes in [
+            ["\"", "'"],
+            ["&quot;", "'"],
+            ["&quot;", "&#39;"],
+            ["&quot;", "&#x27;"],
+            ["&#34;", "&#39;"],
+            ["&quot;", "&apos;"],
+        ] {
+            self.add(SHORTEST_DERIVED, |out| {
+                for char in secret.chars() {
+                    match char {
+                        '&' => out.extend(b"&amp;"),
+                        '<' => out.extend(b"&lt;"),
+                        '>' => out.extend(b"&gt;"),
+                        '"' => out.extend(quotes[0].as_bytes()),
+                        '\'' => out.extend(quotes[1].as_bytes()),
+                        _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
+                    }
+                }
+            });
+        }
+        let numbered: [fn(u32) -> String; 3] = [
+            |point| format!("&#{point};"),
+            |point| format!("&#x{point:x};"),
+            |point| format!("&#x{point:X};"),
+        ];
+        for entity in numbered {
+            self.add(SHORTEST_DERIVED, |out| {
+                for char in secret.chars() {
+                    out.extend(Zeroizing::new(entity(char.into())).as_bytes());
+                }
+            });
+        }
+    }
+
     /// As Python's `repr` writes it: a string, its bytes, and `ascii()`; the quote `'` escaped or not.
     fn add_python(&mut self, secret: &str) {
         for quote in [false, true] {
@@ -195,8 +262,8 @@ impl Needles {
     }
 }
 
-/// As Python sees it (`str.isprintable`): no separator but the blank, nothing that is control, format or unassigned. Rust's
-/// own escapes draw the same line, but for marks that combine, which it escapes at the beginning of a text only.
+/// As Python sees it (`str.isprintable`): no separator but the blank, nothing that is control, format or unassigned.
+/// Rust's own escapes draw the same line, but for marks that combine, which it escapes at the beginning of a text only.
 fn is_printable(char: char) -> bool {
     let text = ['a', char].iter().collect::<String>();
     text.escape_debug().count() == 2
@@ -236,8 +303,4 @@ fn wide(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {
         out.push(digits[usize::from(byte >> 4)]);
         out.push(digits[usize::from(byte & 15)]);
     }
-}
-
-fn cut(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
-    &bytes[start as usize..end as usize]
 }

@@ -1,8 +1,8 @@
 //! Finds secrets in a stream of bytes, however they are written, and takes them out.
 //!
-//! This is a courtesy to whoever reads the output, **not a wall**. A program that holds a secret and wants to get it
-//! out can: it needs only a form that is not listed here. What keeps a secret in is not to give it to the program, and
-//! to give the program no way out. Against what happens by accident (a log line, a stack trace, `env`, a dumped
+//! This is a courtesy to readers of the output, **not a wall**. A program that holds a secret and wants to get it
+//! out can: it needs only a form that is not listed here. To keep a secret in, do not give it to the program, and give
+//! the program no egress. Against what happens by accident (a log line, a stack trace, `env`, a dumped
 //! request) the following is exact and complete.
 //!
 //! # What is found
@@ -16,7 +16,10 @@
 //! - percent-encoded: the unreserved characters of RFC 3986 kept, or those of Python's `quote` or of JavaScript's
 //!   `encodeURIComponent`; a blank as `%20` or `+`; every byte as `%XX`; upper and lower case;
 //! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
-//! - as Python's `repr` and `ascii` write strings and bytes.
+//! - as Python's `repr` and `ascii` write strings and bytes;
+//! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
+//! - in HTML and XML: with the entities that have to be, quotes as they are, by name or by number; every character by
+//!   number, decimal or hexadecimal.
 //!
 //! [`Forms::Plain`] knows the secret as it is and in JSON strings. Derived forms of less than six bytes are not
 //! searched: they would be found in text that has nothing to do with the secret.
@@ -37,16 +40,16 @@
 //!
 //! Anything else: rot13, other bases, compression, encryption, hashes; one encoding inside another; other upper and
 //! lower case; UTF-16; other characters in between (`s-e-c-r-e-t`); parts of a secret; a secret that is computed or
-//! drawn. Base64 characters at the edges of a secret, which it decides together with its neighbours, stay: up to four bits
-//! of it at each end.
+//! drawn. Base64 characters at the edges of a secret, which it decides together with its neighbours, stay: up to four
+//! bits of it at each end.
 //!
 //! # Cost
 //!
-//! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at most
-//! [`LINE_BREAKS_MAX`] + 1 times the longest form. Tables take 128 KiB and nine bytes for each byte that forms do not
-//! share: 150 to 300 bytes for a byte of secret. They are made for up to 256 KiB of secrets in all, which take less than
-//! 100 MB and a second; whoever lets strangers choose secrets limits them. They are wiped when the last clone and the
-//! last stream are dropped.
+//! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at
+//! most [`LINE_BREAKS_MAX`] + 1 times the longest form. Tables take 128 KiB and nine bytes for each byte that forms do
+//! not share: 150 to 300 bytes for a byte of secret. They are made for up to 256 KiB of secrets in all, which take less
+//! than 100 MB and a second; a caller that lets strangers choose secrets limits them. They are wiped when the last
+//! clone and the last stream are dropped.
 #![forbid(unsafe_code)]
 
 mod automaton;
@@ -214,8 +217,8 @@ impl Redactor {
         Cow::Owned(out)
     }
 
-    /// The beginning of a text whose rest nobody has. Where a find may have begun at its end, that goes with it: half of
-    /// a secret is one, too.
+    /// The beginning of a text whose rest is lost. Where a find may have begun at its end, that goes with it: half
+    /// of a secret is one, too.
     #[must_use]
     pub fn cut_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.is_idle() {

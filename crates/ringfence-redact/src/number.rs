@@ -4,7 +4,7 @@ use std::ops::Range;
 
 const CARD_DIGITS: std::ops::RangeInclusive<usize> = 13..=19;
 
-/// E.164 allows 15; shorter than 8 is nobody's number with its country code.
+/// E.164 allows 15; with its country code, no number is shorter than 8.
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
 
 /// The next place where a number may start: where no digit stands before.

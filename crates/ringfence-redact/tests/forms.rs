@@ -8,7 +8,7 @@ use ringfence_redact::{Forms, Personal, REDACTED, Redactor};
 use std::fmt::Write;
 
 /// With what encoders treat specially: quotes, slashes, blanks, `+`, other scripts, a line break.
-const SECRETS: [&str; 7] = [
+const SECRETS: [&str; 8] = [
     "hunter22secret",
     "a b/c+d=e~f?g\"h'i\\j\tk",
     "pässwörd—鍵🔑€",
@@ -16,6 +16,7 @@ const SECRETS: [&str; 7] = [
     "\u{1}\u{1f}\u{7f}ctl\u{85}x",
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "sk-ant-api03-\u{e9}\r\nxyz",
+    "a<b>&c'd\"e&f",
 ];
 
 fn redactor(forms: Forms) -> Redactor {
@@ -71,6 +72,12 @@ fn python_bytes(text: &str) -> String {
     text.as_bytes().escape_ascii().to_string().replace("\\\"", "\"")
 }
 
+fn html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
 type Encoder = fn(&str) -> String;
 
 /// Name, encoder; the encoded secret stands alone.
@@ -106,6 +113,28 @@ const FORMS: &[(&str, Encoder)] = &[
         ascii_json(&json(s)).replace("\\\\", "\\").replace("\\\"", "\"")
     }),
     ("Python bytes", python_bytes),
+    ("\\u of every character", |s| {
+        s.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect()
+    }),
+    ("\\U of every character, upper case", |s| {
+        s.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect()
+    }),
+    ("\\x of every byte", |s| {
+        s.bytes().map(|byte| format!("\\x{byte:02x}")).collect()
+    }),
+    ("HTML, text", |s| html(s)),
+    ("HTML, attribute", |s| html(s).replace('"', "&quot;")),
+    ("HTML, Python's html.escape", |s| {
+        html(s).replace('"', "&quot;").replace('\'', "&#x27;")
+    }),
+    ("HTML, numbers", |s| {
+        s.chars().map(|char| format!("&#{};", u32::from(char))).collect()
+    }),
+    ("HTML, hexadecimal", |s| {
+        s.chars()
+            .map(|char| format!("&#x{:x};", u32::from(char)))
+            .collect()
+    }),
 ];
 
 /// claim: [SEC-2]

@@ -37,8 +37,8 @@ pub fn make_own_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for a directory that programs may change: whatever mode they gave it, it is closed to others again. It lies in
-/// one that no program reaches.
+/// The same for a directory that programs may change: whatever mode they gave it, it is closed to others again. It
+/// lies in one that no program reaches.
 pub fn take_back_own_directory(path: &Path) -> io::Result<()> {
     const CLOSED: u32 = 0o700;
     match fs::DirBuilder::new().mode(CLOSED).create(path) {
@@ -59,7 +59,7 @@ pub fn take_back_own_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whoever may write there could put another directory in this one's place.
+/// A user who may write there could put another directory in this one's place.
 fn check_parent(parent: &fs::Metadata) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o002;
     const STICKY: u32 = 0o1000;

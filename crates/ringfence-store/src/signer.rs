@@ -1,5 +1,6 @@
 //! The key that signs what this host records: Ed25519 (RFC 8032), kept in a file of mode 0600 that is made once.
 
+use crate::whole_file::{Directory, Taken};
 use ed25519_dalek::{
     Signature, SigningKey, VerifyingKey,
     pkcs8::{
@@ -9,7 +10,7 @@ use ed25519_dalek::{
 use rustix::fs::{Mode, OFlags};
 use std::{
     fmt, fs,
-    io::{self, Read, Write},
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -36,6 +37,15 @@ impl fmt::Display for SignerError {
     }
 }
 
+impl SignerError {
+    fn of(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            what: error.to_string(),
+        }
+    }
+}
+
 impl std::error::Error for SignerError {}
 
 impl fmt::Debug for Signer {
@@ -57,32 +67,21 @@ impl Signer {
     /// The key of this file (PKCS #8, PEM), which is made when there is none. Of two that make it at once, one wins and
     /// both have its key.
     pub fn load_or_create(path: &Path) -> Result<Self, SignerError> {
-        let failed = |what: String| SignerError {
-            path: path.to_owned(),
-            what,
-        };
-        match Self::load(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            loaded => return loaded.map_err(|error| failed(error.to_string())),
+        if let Some(existing) = Self::load_existing(path)? {
+            return Ok(existing);
         }
-        let made = Self::in_memory().map_err(|error| failed(error.to_string()))?;
-        match made.save(path) {
-            Ok(()) => Ok(made),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Self::load(path).map_err(|error| failed(error.to_string()))
-            }
-            Err(error) => Err(failed(error.to_string())),
-        }
+        let made = Self::in_memory().and_then(|made| match made.save(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            saved => saved.map(|()| made),
+        });
+        made.map_err(|error| SignerError::of(path, &error))
     }
 
     /// The same, where there is one already.
     pub fn load_existing(path: &Path) -> Result<Option<Self>, SignerError> {
         match Self::load(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            loaded => loaded.map(Some).map_err(|error| SignerError {
-                path: path.to_owned(),
-                what: error.to_string(),
-            }),
+            loaded => loaded.map(Some).map_err(|error| SignerError::of(path, &error)),
         }
     }
 
@@ -100,18 +99,11 @@ impl Signer {
         Ok(Self { key: key.into() })
     }
 
-    /// Written beside its place and linked there, so that nobody ever sees half of it.
     fn save(&self, path: &Path) -> io::Result<()> {
         let pem = self.key.to_pkcs8_pem(LineEnding::LF).map_err(io::Error::other)?;
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = fs::File::from(rustix::fs::open(&beside, flags, Mode::from_raw_mode(0o600))?);
-        let saved = file
-            .write_all(pem.as_bytes())
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::hard_link(&beside, path));
-        fs::remove_file(&beside)?;
-        saved
+        let saved = Directory::of_file(path)
+            .and_then(|(directory, name)| directory.write(&name, pem.as_bytes(), Taken::Refused));
+        saved.map(drop).map_err(|error| error.error)
     }
 
     /// A signature over these bytes.
@@ -120,7 +112,7 @@ impl Signer {
         self.key.sign(bytes).to_bytes()
     }
 
-    /// For whoever wants to check signatures.
+    /// Checks what it has signed.
     pub fn public_key(&self) -> [u8; 32] {
         self.key.verifying_key().to_bytes()
     }
@@ -134,10 +126,22 @@ impl Signer {
     }
 }
 
-/// The key that somebody noted with [`Signer::public_key_pem`]; none: this is no such text.
+/// The key of a text that [`Signer::public_key_pem`] gave. None: it is another text.
 pub fn public_key_of_pem(pem: &str) -> Option<[u8; 32]> {
     let key = VerifyingKey::from_public_key_pem(pem).ok()?;
     Some(key.to_bytes())
+}
+
+/// What is signed of several things: a label, which ends in a NUL, then each field as its length (8 bytes, big-endian)
+/// and its bytes.
+pub(crate) fn statement<F: AsRef<[u8]>>(label: &[u8], fields: impl IntoIterator<Item = F>) -> Vec<u8> {
+    let mut statement = label.to_vec();
+    for field in fields {
+        let field = field.as_ref();
+        statement.extend((field.len() as u64).to_be_bytes());
+        statement.extend(field);
+    }
+    statement
 }
 
 /// Is it this key's signature over these bytes.

@@ -1,8 +1,8 @@
 //! Message sockets that carry descriptors.
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -16,7 +16,7 @@ pub const DESCRIPTORS_MAX: usize = 24;
 /// Two ends of a connection that keeps message boundaries (`SOCK_SEQPACKET`), closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
-    Ok(rustix::net::socketpair(
+    Ok(net::socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
         flags,
@@ -35,7 +35,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     loop {
-        match rustix::net::sendmsg(
+        match net::sendmsg(
             socket,
             &[IoSlice::new(message)],
             &mut ancillary,
@@ -55,7 +55,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = loop {
         let mut slices = [IoSliceMut::new(buffer)];
-        match rustix::net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        match net::recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => break message,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -73,6 +73,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
         return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
     }
     Ok((message.bytes, descriptors))
+}
+
+/// Bytes of a pipe that are not read yet, by either end of it.
+pub fn unread(pipe: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::io::ioctl_fionread(pipe)?)
 }
 
 /// Makes operations on this descriptor return `EAGAIN` instead of waiting.

@@ -1,6 +1,6 @@
-//! Files by descriptor: nothing here follows a link that a stranger may have laid.
+//! Files by descriptor; no function here follows a link that a program may have made.
 
-use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use std::{
     fs::File,
     io::{self, Read},
@@ -13,12 +13,12 @@ use std::{
 
 /// A file in memory, closed on exec.
 pub fn memory_file(name: &str) -> io::Result<File> {
-    Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into())
+    Ok(fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
 /// The current directory, as a descriptor for the `*at` functions below.
 pub fn current_directory() -> BorrowedFd<'static> {
-    rustix::fs::CWD
+    fs::CWD
 }
 
 /// Takes over a descriptor that this process was started with. Each number can be taken once.
@@ -35,12 +35,12 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Puts the null device on those of the descriptors 0 to 2 that are closed, for as long as the process lives. What is opened
-/// after this has another number, so that nobody writes into it who means to print.
+/// Puts the null device on those of the descriptors 0 to 2 that are closed, for as long as the process lives. What is
+/// opened after this has another number, so that nothing printed is written into it.
 pub fn fill_standard_descriptors() -> io::Result<()> {
     loop {
         // The kernel gives the lowest number that is free.
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let null = fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         if null.as_raw_fd() > 2 {
             return Ok(());
         }
@@ -51,38 +51,32 @@ pub fn fill_standard_descriptors() -> io::Result<()> {
 /// Opens a directory as a handle only (`O_PATH`).
 pub fn open_directory(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(base, path, flags, Mode::empty())?)
+    Ok(fs::openat(base, path, flags, Mode::empty())?)
 }
 
 /// Opens a directory as a handle only, whatever links lead there.
 pub fn open_handle(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    Ok(fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens a directory for listing by a path of the host that has no link in it (`openat2`).
 pub fn open_listing_unlinked(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unlinked = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    Ok(rustix::fs::openat2(
-        rustix::fs::CWD,
-        path,
-        flags,
-        Mode::empty(),
-        unlinked,
-    )?)
+    Ok(fs::openat2(fs::CWD, path, flags, Mode::empty(), unlinked)?)
 }
 
 /// Device and inode of what is open.
 pub fn identity(open: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let stat = rustix::fs::fstat(open)?;
+    let stat = fs::fstat(open)?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Opens a directory for listing.
 pub fn open_listing(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(base, path, flags, Mode::empty())?)
+    Ok(fs::openat(base, path, flags, Mode::empty())?)
 }
 
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH
@@ -93,7 +87,7 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
 /// Opens a file for reading below `base`: no link, no `..`, no other mount (`openat2`). Does not wait on a FIFO.
 pub fn open_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?.into())
+    Ok(fs::openat2(base, path, flags, Mode::empty(), INSIDE)?.into())
 }
 
 /// Creates or replaces a file below `base`, under the same rules.
@@ -104,13 +98,13 @@ pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
         | OFlags::NOFOLLOW
         | OFlags::NONBLOCK
         | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
+    Ok(fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
 /// Creates a file below `base` that is not there yet, under the same rules.
 pub fn create_new_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
+    Ok(fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
 /// Removes a file directly in `base`.
@@ -118,7 +112,7 @@ pub fn remove_file_beneath(base: BorrowedFd<'_>, name: &Path) -> io::Result<()> 
     if name.components().count() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    Ok(rustix::fs::unlinkat(base, name, AtFlags::empty())?)
+    Ok(fs::unlinkat(base, name, AtFlags::empty())?)
 }
 
 /// Makes a directory below `base` under the same rules; one that is there already is fine.
@@ -130,12 +124,12 @@ pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<(
     let opened = match parent {
         Some(parent) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            Some(rustix::fs::openat2(base, parent, flags, Mode::empty(), INSIDE)?)
+            Some(fs::openat2(base, parent, flags, Mode::empty(), INSIDE)?)
         }
         None => None,
     };
     let directory = opened.as_ref().map_or(base, AsFd::as_fd);
-    match rustix::fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
+    match fs::mkdirat(directory, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -143,8 +137,8 @@ pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<(
 
 /// Makes a directory with this mode whatever the umask.
 pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<()> {
-    rustix::fs::mkdirat(base, path, Mode::from_raw_mode(mode))?;
-    Ok(rustix::fs::chmodat(
+    fs::mkdirat(base, path, Mode::from_raw_mode(mode))?;
+    Ok(fs::chmodat(
         base,
         path,
         Mode::from_raw_mode(mode),
@@ -154,13 +148,13 @@ pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Resul
 
 /// Makes a symbolic link.
 pub fn make_link(base: BorrowedFd<'_>, path: &Path, target: &str) -> io::Result<()> {
-    Ok(rustix::fs::symlinkat(target, base, path)?)
+    Ok(fs::symlinkat(target, base, path)?)
 }
 
 /// Makes a new file with this mode; it must not be there yet.
 pub fn make_file(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(base, path, flags, Mode::from_raw_mode(mode))?.into())
+    Ok(fs::openat(base, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
 /// The process's file mode mask.
@@ -205,7 +199,7 @@ pub struct Entry {
 /// The entries of a directory, at most `max`; `true` says that there were more.
 pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bool)> {
     let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
+    for entry in fs::Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
@@ -214,7 +208,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
         if entries.len() == max {
             return Ok((entries, true));
         }
-        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
@@ -229,7 +223,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
     clippy::unnecessary_cast,
     reason = "the fields are narrower on other machines"
 )]
-fn entry_of(name: PathBuf, stat: &rustix::fs::Stat) -> Entry {
+fn entry_of(name: PathBuf, stat: &fs::Stat) -> Entry {
     Entry {
         name,
         kind: kind_of(stat.st_mode, stat.st_rdev),
@@ -243,13 +237,13 @@ fn entry_of(name: PathBuf, stat: &rustix::fs::Stat) -> Entry {
 
 /// Makes an open file somebody's.
 pub fn hand_to(open: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
-    let (uid, gid) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-    Ok(rustix::fs::fchown(open, Some(uid), Some(gid))?)
+    let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
+    Ok(fs::fchown(open, Some(uid), Some(gid))?)
 }
 
 /// The open file behind a name in a listing of `/proc/[pid]/fd`, whether or not it has a name of its own any more.
 pub fn behind(listing: BorrowedFd<'_>, name: &Path) -> io::Result<Entry> {
-    let stat = rustix::fs::statat(listing, name, AtFlags::empty())?;
+    let stat = fs::statat(listing, name, AtFlags::empty())?;
     Ok(entry_of(name.to_owned(), &stat))
 }
 
@@ -265,7 +259,7 @@ fn kind_of(mode: u32, device: u64) -> Kind {
 
 /// Owner of what is open.
 pub fn owner(open: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
-    let stat = rustix::fs::fstat(open)?;
+    let stat = fs::fstat(open)?;
     Ok((stat.st_uid, stat.st_gid))
 }
 
@@ -277,20 +271,20 @@ pub fn give(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
 /// Opens a namespace by its file in `/proc`.
 pub fn open_namespace(proc: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(proc, path, flags, Mode::empty())?)
+    Ok(fs::openat(proc, path, flags, Mode::empty())?)
 }
 
 /// Writes a small file that is there already, such as one of `/proc`, in one call.
 pub fn write_small(base: BorrowedFd<'_>, path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write;
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    File::from(rustix::fs::openat(base, path, flags, Mode::empty())?).write_all(text.as_bytes())
+    File::from(fs::openat(base, path, flags, Mode::empty())?).write_all(text.as_bytes())
 }
 
 /// At most `max` bytes of a small file such as those of `/proc`, as text.
 pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file: File = rustix::fs::openat(base, path, flags, Mode::empty())?.into();
+    let file: File = fs::openat(base, path, flags, Mode::empty())?.into();
     // One call for most of what `/proc` tells, where it would begin with 32 bytes.
     let mut bytes = Vec::with_capacity(4096);
     file.take(max).read_to_end(&mut bytes)?;
@@ -299,7 +293,7 @@ pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<Str
 
 /// Where a symbolic link points, as text.
 pub fn read_link(base: BorrowedFd<'_>, path: &Path) -> io::Result<String> {
-    Ok(rustix::fs::readlinkat(base, path, Vec::new())?
+    Ok(fs::readlinkat(base, path, Vec::new())?
         .to_string_lossy()
         .into_owned())
 }
@@ -319,13 +313,7 @@ pub fn processors() -> usize {
 
 /// May this process write there, by the kernel's own answer (`EROFS` and user namespaces included).
 pub fn may_write(path: &Path) -> bool {
-    rustix::fs::accessat(
-        rustix::fs::CWD,
-        path,
-        rustix::fs::Access::WRITE_OK,
-        AtFlags::EACCESS,
-    )
-    .is_ok()
+    fs::accessat(fs::CWD, path, fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
 /// `read(2)`.
@@ -335,7 +323,7 @@ pub fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> 
 
 /// The names in a directory, at most `max`, without looking at what they are.
 pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathBuf>> {
-    let names = rustix::fs::Dir::read_from(directory)?.filter_map(Result::ok);
+    let names = fs::Dir::read_from(directory)?.filter_map(Result::ok);
     let shown = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
     Ok(shown
         .take(max)
@@ -346,7 +334,7 @@ pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathB
 /// Names in a directory and whether each is a directory, as its listing says (`d_type`); at most `max`.
 pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(PathBuf, Kind)>> {
     let mut entries = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
+    for entry in fs::Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") {
@@ -369,23 +357,23 @@ pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(Path
 /// Lets the owner of a directory below `base` list and enter it again, under the same rules.
 pub fn open_up_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?;
+    let directory = fs::openat2(base, path, flags, Mode::empty(), INSIDE)?;
     open_up(directory.as_fd())
 }
 
 /// The same for a directory that is held, unless it is open.
 pub fn open_up(directory: BorrowedFd<'_>) -> io::Result<()> {
     const OWNER: u32 = 0o700;
-    if rustix::fs::fstat(directory)?.st_mode & OWNER == OWNER {
+    if fs::fstat(directory)?.st_mode & OWNER == OWNER {
         return Ok(());
     }
     // An O_PATH descriptor is no file that fchmod(2) takes; this name of it cannot be exchanged.
     let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    Ok(rustix::fs::chmod(name, Mode::from_raw_mode(OWNER))?)
+    Ok(fs::chmod(name, Mode::from_raw_mode(OWNER))?)
 }
 
 /// Opens a directory below `base` for listing: no link, no `..`, no other mount.
 pub fn open_listing_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)?)
+    Ok(fs::openat2(base, path, flags, Mode::empty(), INSIDE)?)
 }

@@ -1,23 +1,23 @@
 //! Who a process is: ids, groups, capabilities, and the promise never to gain any.
 
-use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+use rustix::thread::{self, CapabilitySet, CapabilitySets, Gid, Uid};
 use std::io;
 
 /// Real, effective, saved and file-system uid and gid. Capabilities in the own user namespace are kept.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
-    rustix::thread::set_keep_capabilities(true)?;
+    thread::set_keep_capabilities(true)?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    thread::set_thread_res_gid(gid, gid, gid)?;
+    thread::set_thread_res_uid(uid, uid, uid)?;
     // The change of uid cleared the effective set; what is still permitted is raised again.
-    let mut sets = rustix::thread::capabilities(None)?;
+    let mut sets = thread::capabilities(None)?;
     sets.effective = sets.permitted;
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    Ok(thread::set_capabilities(None, sets)?)
 }
 
 /// No supplementary groups.
 pub fn leave_groups() -> io::Result<()> {
-    Ok(rustix::thread::set_thread_groups(&[])?)
+    Ok(thread::set_thread_groups(&[])?)
 }
 
 /// The effective uid and gid.
@@ -30,28 +30,30 @@ pub fn effective_ids() -> (u32, u32) {
 
 /// Is this capability (by number) in the effective set.
 pub fn has_capability(number: u32) -> bool {
-    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
+    thread::capabilities(None).is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
 }
 
+/// `CAP_SETFCAP`, which root needs to map itself into a user namespace (user_namespaces(7), since Linux 5.12).
+pub const CAP_SETFCAP: u32 = 31;
 /// `CAP_SYS_ADMIN`.
 pub const CAP_SYS_ADMIN: u32 = 21;
 
 /// Empties the bounding, ambient, inheritable, permitted and effective sets. The bounding set goes first, since that
 /// needs a capability; a process without `CAP_SETPCAP` keeps its bounding set, which `no_new_privs` makes harmless.
 pub fn drop_all_capabilities() -> io::Result<()> {
-    rustix::thread::clear_ambient_capability_set()?;
+    thread::clear_ambient_capability_set()?;
     if has_capability(8) {
         for number in 0..64_u64 {
             let one = CapabilitySet::from_bits_retain(1 << number);
-            match rustix::thread::capability_is_in_bounding_set(one) {
-                Ok(true) => rustix::thread::remove_capability_from_bounding_set(one)?,
+            match thread::capability_is_in_bounding_set(one) {
+                Ok(true) => thread::remove_capability_from_bounding_set(one)?,
                 Ok(false) => {}
                 Err(_) => break, // past the last capability of this kernel
             }
         }
     }
     let none = CapabilitySet::empty();
-    Ok(rustix::thread::set_capabilities(
+    Ok(thread::set_capabilities(
         None,
         CapabilitySets {
             effective: none,
@@ -64,7 +66,7 @@ pub fn drop_all_capabilities() -> io::Result<()> {
 /// Gives up every capability but this one, which the programs that this process executes have too.
 pub fn keep_one_capability(number: u32) -> io::Result<()> {
     let one = CapabilitySet::from_bits_retain(1 << number);
-    rustix::thread::set_capabilities(
+    thread::set_capabilities(
         None,
         CapabilitySets {
             effective: one,
@@ -72,12 +74,12 @@ pub fn keep_one_capability(number: u32) -> io::Result<()> {
             inheritable: one,
         },
     )?;
-    Ok(rustix::thread::configure_capability_in_ambient_set(one, true)?)
+    Ok(thread::configure_capability_in_ambient_set(one, true)?)
 }
 
 /// No exec may ever give this process or its children more than they have.
 pub fn refuse_new_privileges() -> io::Result<()> {
-    Ok(rustix::thread::set_no_new_privs(true)?)
+    Ok(thread::set_no_new_privs(true)?)
 }
 
 /// The host name of this uts namespace.

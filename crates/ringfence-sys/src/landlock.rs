@@ -5,7 +5,11 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use std::{io, os::fd::OwnedFd, path::PathBuf};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
 
 /// What may be done below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +24,9 @@ pub enum Right {
     Device,
 }
 
-/// The version of Landlock in this kernel; 0: none. (`landlock_create_ruleset` with the version flag.)
-pub fn version() -> i32 {
+/// The version of Landlock in force. `ENOSYS`: the kernel has none; `EOPNOTSUPP`: it was not enabled at boot.
+/// (`landlock_create_ruleset` with the version flag.)
+pub fn version() -> io::Result<i32> {
     const VERSION_FLAG: u32 = 1;
     // SAFETY: with the version flag the kernel wants a null attribute of size 0 and only returns a number.
     let version = unsafe {
@@ -32,7 +37,10 @@ pub fn version() -> i32 {
             VERSION_FLAG,
         )
     };
-    i32::try_from(version).unwrap_or(0).max(0)
+    match i32::try_from(version) {
+        Ok(version) if version > 0 => Ok(version),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Whether TCP sockets may bind and connect.
@@ -79,14 +87,30 @@ pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
         .create()
         .map_err(failed)?;
     for (path, right) in rules {
-        let opened = PathFd::new(path).map_err(|error| io::Error::other(error.to_string()))?;
-        let rule = PathBeneath::new(opened, narrowed(path, access(*right))?);
-        created = created.add_rule(rule).map_err(failed)?;
+        created = add_rule(created, path, *right)?;
     }
     Ok(Rules(created))
 }
 
+fn add_rule(rules: RulesetCreated, path: &Path, right: Right) -> io::Result<RulesetCreated> {
+    let opened = PathFd::new(path).map_err(|error| io::Error::other(error.to_string()))?;
+    let rule = PathBeneath::new(opened, narrowed(path, access(right))?);
+    rules
+        .add_rule(rule)
+        .map_err(|error| io::Error::other(error.to_string()))
+}
+
 impl Rules {
+    /// The same rules once more: what is added to one copy, the other has as well, until they are put in force.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// One more rule, about what is at `path` now.
+    pub fn add(self, path: &Path, right: Right) -> io::Result<Self> {
+        add_rule(self.0, path, right).map(Self)
+    }
+
     /// The descriptor by which another process can put them in force; `None`: this kernel has no Landlock.
     pub fn into_descriptor(self) -> Option<OwnedFd> {
         self.0.into()
@@ -106,7 +130,7 @@ pub fn confine(rules: Rules) -> io::Result<()> {
 }
 
 /// Directory rights on a plain file are an error of Landlock's; only those that fit it are kept.
-fn narrowed(path: &std::path::Path, access: BitFlags<AccessFs>) -> io::Result<BitFlags<AccessFs>> {
+fn narrowed(path: &Path, access: BitFlags<AccessFs>) -> io::Result<BitFlags<AccessFs>> {
     Ok(if std::fs::metadata(path)?.is_dir() {
         access
     } else {

@@ -1,5 +1,5 @@
-//! One safe function per system call that the jail needs; no policy. The only crate in which `unsafe` may stand.
-//! Each function checks what its system call would silently take on trust, so that callers stay safe.
+//! One safe function per system call that the jail needs; no policy. The only crate that may use `unsafe`. Each
+//! function checks the preconditions that its system call would silently trust, so that callers stay safe.
 #![expect(unsafe_code, reason = "this crate exists to hold it")]
 
 pub mod channel;
@@ -12,3 +12,12 @@ pub mod process;
 pub mod resource;
 pub mod seccomp;
 pub mod wait;
+
+/// The result of a system call that returns 0, or sets `errno`.
+fn done(result: impl Into<i64>) -> std::io::Result<()> {
+    if result.into() == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}

@@ -1,8 +1,9 @@
 //! Mounts as descriptors (the mount API of Linux 5.2 and later): a tree is opened, given its attributes, and only then
 //! attached, so that no half-protected mount is ever visible.
 
+use crate::done;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
+    self, FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
 };
 use std::{
@@ -54,14 +55,15 @@ impl Attributes {
     }
 }
 
-/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`); an empty path means `directory`
-/// itself. Recursive, because a non-recursive copy of a tree with locked mounts is refused in a user namespace.
+/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`); an empty path means
+/// `directory` itself. Recursive, because a non-recursive copy of a tree with locked mounts is refused in a user
+/// namespace.
 pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH;
-    Ok(rustix::mount::open_tree(directory, path, flags)?)
+    Ok(mount::open_tree(directory, path, flags)?)
 }
 
 /// A new, detached file system of this kind. `options` are `key=value`, or a bare flag. Never set-user-id.
@@ -70,19 +72,19 @@ pub fn new_filesystem(
     options: &[(&str, Option<&str>)],
     attributes: Attributes,
 ) -> io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let context = mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         match value {
-            Some(value) => rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?,
-            None => rustix::mount::fsconfig_set_flag(context.as_fd(), *key)?,
+            Some(value) => mount::fsconfig_set_string(context.as_fd(), *key, *value)?,
+            None => mount::fsconfig_set_flag(context.as_fd(), *key)?,
         }
     }
-    rustix::mount::fsconfig_create(context.as_fd())?;
+    mount::fsconfig_create(context.as_fd())?;
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
     flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, attributes.read_only);
     flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, attributes.no_devices);
     flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, attributes.no_exec);
-    Ok(rustix::mount::fsmount(
+    Ok(mount::fsmount(
         context.as_fd(),
         FsMountFlags::FSMOUNT_CLOEXEC,
         flags,
@@ -121,6 +123,15 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Res
     set_attributes(mount, &attributes, Reach::ThisMount)
 }
 
+/// Cuts a detached tree off from mount events of the tree that it was copied from, both ways.
+pub fn make_private(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = MountAttr {
+        propagation: libc::MS_PRIVATE,
+        ..MountAttr::default()
+    };
+    set_attributes(mount, &attributes, Reach::AllBelow)
+}
+
 fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -> io::Result<()> {
     let flags = match reach {
         Reach::ThisMount => libc::AT_EMPTY_PATH,
@@ -138,35 +149,31 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -
             size_of::<MountAttr>(),
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(result)
 }
 
 /// A handle by which the file system of the current directory can be given other options later.
 pub fn pick_current_directory() -> io::Result<OwnedFd> {
     let flags = FsPickFlags::FSPICK_CLOEXEC;
-    Ok(rustix::mount::fspick(rustix::fs::CWD, ".", flags)?)
+    Ok(mount::fspick(rustix::fs::CWD, ".", flags)?)
 }
 
 /// Gives a picked file system other options. The caller needs its capabilities over the file system's user namespace.
 pub fn reconfigure(picked: BorrowedFd<'_>, options: &[(&str, &str)]) -> io::Result<()> {
     for (key, value) in options {
-        rustix::mount::fsconfig_set_string(picked, *key, *value)?;
+        mount::fsconfig_set_string(picked, *key, *value)?;
     }
-    Ok(rustix::mount::fsconfig_reconfigure(picked)?)
+    Ok(mount::fsconfig_reconfigure(picked)?)
 }
 
 /// Shows what is at `source` at `target` too (a classic bind mount, in one call).
 pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
-    Ok(rustix::mount::mount_bind(source, target)?)
+    Ok(mount::mount_bind(source, target)?)
 }
 
 /// Attaches a detached mount at `path` below `directory`. No symlink at the end of `path` is followed.
 pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    Ok(rustix::mount::move_mount(
+    Ok(mount::move_mount(
         mount,
         "",
         directory,
@@ -178,17 +185,24 @@ pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> 
 /// Makes the current directory the root and lets go of the old one (`pivot_root(".", ".")`, see pivot_root(2)).
 pub fn pivot_to_current_directory() -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
-    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// The same where pivot_root(2) is refused and the current directory is the root of the mount upon `/`. The old root
+/// stays below it, where no path leads.
+pub fn change_root_to_current_directory() -> io::Result<()> {
+    rustix::process::chroot(".")?;
     Ok(rustix::process::chdir("/")?)
 }
 
 /// Takes a mount out of the tree; open descriptors below it stay valid.
 pub fn detach(path: &Path) -> io::Result<()> {
-    Ok(rustix::mount::unmount(path, UnmountFlags::DETACH)?)
+    Ok(mount::unmount(path, UnmountFlags::DETACH)?)
 }
 
 /// Cuts the tree at `/` off from mount events of the parent namespace, both ways.
 pub fn make_root_private() -> io::Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    Ok(rustix::mount::mount_change("/", flags)?)
+    Ok(mount::mount_change("/", flags)?)
 }

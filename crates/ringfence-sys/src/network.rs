@@ -1,10 +1,13 @@
-//! What is done to the network namespace that this process is in: its loopback, routes of the kind `local`, and sockets
-//! that are handed out of it.
+//! Set-up of the network namespace of this process: its loopback, routes of the kind `local`, and sockets that are
+//! handed out of it.
 
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use crate::done;
+use rustix::net::{
+    self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
+};
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
@@ -22,21 +25,89 @@ pub fn loopback_up() -> io::Result<()> {
     }
     // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is; the socket is live.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    done(result)
+}
+
+/// Delivers packets for these addresses to this machine itself: `ip route add local ADDRESS/PREFIX dev lo`. A route
+/// that is there already is no error.
+pub fn add_local_route(address: IpAddr, prefix: u8) -> io::Result<()> {
+    ask(&route_message(address, prefix))
+}
+
+/// Packets over IPv4 that a rule of routing is for; see ip-rule(8).
+#[derive(Clone, Copy, Debug)]
+pub enum Packets {
+    /// Those to a network, of every protocol.
+    To(Ipv4Addr, u8),
+    /// TCP to a network.
+    TcpTo(Ipv4Addr, u8),
+    /// TCP to a port.
+    TcpPort(u16),
+    /// TCP.
+    Tcp,
+}
+
+/// What a rule of routing does with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// They go where the local routes say; without such a route the next rule decides.
+    Local,
+    /// They have no route.
+    None,
+}
+
+/// Adds a rule of routing; lower priorities are asked first. False: this kernel has one list of routes, without rules.
+pub fn add_rule(priority: u32, packets: Packets, route: Route) -> io::Result<bool> {
+    match ask(&rule_message(priority, packets, route)) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        done => done.map(|()| true),
     }
 }
 
-/// Delivers packets for these addresses to this machine itself: `ip route add local ADDRESS/PREFIX dev lo`. A route that
-/// is there already is no error.
-pub fn add_local_route(address: IpAddr, prefix: u8) -> io::Result<()> {
+/// Removes the first rule that asks the local routes: the one that every network namespace begins with.
+pub fn remove_first_local_rule() -> io::Result<()> {
+    let body = rule_body(0, Route::Local);
+    ask(&message(libc::RTM_DELRULE, 0, &body, &[]))
+}
+
+/// An `RTM_NEWRULE` with its `fib_rule_hdr` (linux/fib_rules.h) and the attributes that say for which packets it is.
+fn rule_message(priority: u32, packets: Packets, route: Route) -> Vec<u8> {
+    // Their numbers in linux/fib_rules.h.
+    const DESTINATION: u16 = 1;
+    const PRIORITY: u16 = 6;
+    const PROTOCOL: u16 = 22;
+    const DESTINATION_PORTS: u16 = 24;
+    let tcp = (PROTOCOL, vec![6]);
+    let to = |address: Ipv4Addr| (DESTINATION, address.octets().to_vec());
+    let (prefix, mut attributes) = match packets {
+        Packets::To(address, prefix) => (prefix, vec![to(address)]),
+        Packets::TcpTo(address, prefix) => (prefix, vec![to(address), tcp]),
+        Packets::TcpPort(port) => {
+            let range = [port.to_ne_bytes(), port.to_ne_bytes()].concat();
+            (0, vec![tcp, (DESTINATION_PORTS, range)])
+        }
+        Packets::Tcp => (0, vec![tcp]),
+    };
+    attributes.push((PRIORITY, priority.to_ne_bytes().to_vec()));
+    message(libc::RTM_NEWRULE, NEW, &rule_body(prefix, route), &attributes)
+}
+
+fn rule_body(prefix: u8, route: Route) -> [u8; 12] {
+    let (table, action) = match route {
+        Route::Local => (libc::RT_TABLE_LOCAL, 1), // FR_ACT_TO_TBL
+        Route::None => (libc::RT_TABLE_UNSPEC, 7), // FR_ACT_UNREACHABLE
+    };
+    let family = u8::try_from(libc::AF_INET).unwrap_or(0);
+    [family, prefix, 0, 0, table, 0, 0, action, 0, 0, 0, 0]
+}
+
+/// One message to the kernel's routing, and its answer.
+fn ask(message: &[u8]) -> io::Result<()> {
     // Without a protocol it is NETLINK_ROUTE.
     let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-    rustix::net::send(&socket, &route_message(address, prefix), SendFlags::empty())?;
+    net::send(&socket, message, SendFlags::empty())?;
     let mut answer = [0; 256];
-    let (_, length) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    let (_, length) = net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
     // nlmsghdr (16 bytes), then nlmsgerr, which begins with the error number, negated; see netlink(7).
     let errno = answer
         .get(HEADER_BYTES..HEADER_BYTES + 4)
@@ -60,8 +131,7 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
         IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
     };
-    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    let mut body = vec![
+    let body = [
         u8::try_from(family).unwrap_or(0),
         prefix,
         0, // of the source: any
@@ -70,22 +140,34 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
         libc::RTPROT_STATIC,
         libc::RT_SCOPE_HOST,
         libc::RTN_LOCAL,
+        0, // flags, of four bytes
+        0,
+        0,
+        0,
     ];
-    body.extend(0_u32.to_ne_bytes());
-    for (kind, value) in [
-        (libc::RTA_DST, octets),
-        (libc::RTA_OIF, LOOPBACK_INDEX.to_ne_bytes().to_vec()),
-    ] {
-        body.extend(u16::try_from(value.len() + 4).unwrap_or(0).to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(value);
+    let device = (libc::RTA_OIF, LOOPBACK_INDEX.to_ne_bytes().to_vec());
+    message(libc::RTM_NEWROUTE, NEW, &body, &[(libc::RTA_DST, octets), device])
+}
+
+/// Flags of a message that makes something.
+const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+/// A message of rtnetlink(7): its header, its body, and attributes.
+fn message(kind: u16, flags: i32, body: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags;
+    let mut rest = body.to_vec();
+    for (kind, value) in attributes {
+        rest.extend(u16::try_from(value.len() + 4).unwrap_or(0).to_ne_bytes());
+        rest.extend(kind.to_ne_bytes());
+        rest.extend(value);
+        rest.resize(rest.len().next_multiple_of(4), 0);
     }
-    let length = u32::try_from(HEADER_BYTES + body.len()).unwrap_or(0);
+    let length = u32::try_from(HEADER_BYTES + rest.len()).unwrap_or(0);
     let mut message = length.to_ne_bytes().to_vec();
-    message.extend(libc::RTM_NEWROUTE.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend(u16::try_from(flags).unwrap_or(0).to_ne_bytes());
     message.extend([0; 8]); // sequence and port: one question, one answer
-    message.extend(body);
+    message.extend(rest);
     message
 }
 
@@ -93,31 +175,24 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
 pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<OwnedFd> {
     let listener = socket(family(address), SocketType::STREAM, None)?;
     sockopt::set_socket_reuseport(&listener, true)?;
-    rustix::net::bind(&listener, &address)?;
-    rustix::net::listen(&listener, i32::from(backlog))?;
+    net::bind(&listener, &address)?;
+    net::listen(&listener, i32::from(backlog))?;
     Ok(listener)
 }
 
 /// A socket that receives datagrams at this address.
 pub fn receive_at(address: SocketAddr) -> io::Result<OwnedFd> {
     let receiver = socket(family(address), SocketType::DGRAM, None)?;
-    rustix::net::bind(&receiver, &address)?;
+    net::bind(&receiver, &address)?;
     Ok(receiver)
 }
 
-/// A raw socket that is given the first segment of each TCP connection that anybody begins to an address of this
-/// namespace below `prefix` (of so many bits), but not to one of these ports. What does not fit into `buffer_bytes` is lost.
-pub fn observe_attempts(
-    network: (std::net::Ipv4Addr, u8),
-    but: &[u16],
-    buffer_bytes: usize,
-) -> io::Result<OwnedFd> {
+/// A raw socket that is given the first segment of each TCP connection over IPv4 that anybody in this namespace begins,
+/// except within 127.0.0.0/8, to `own`, and to these ports. What does not fit into `buffer_bytes` is lost.
+pub fn observe_attempts(own: Ipv4Addr, but: &[u16], buffer_bytes: usize) -> io::Result<OwnedFd> {
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP))?;
     sockopt::set_socket_recv_buffer_size(&raw, buffer_bytes)?;
-    attach_filter(raw.as_fd(), &attempts(network, but)?)?;
-    // What came between the two is not of the kind that was asked for.
-    let mut scratch = [0; 1];
-    while rustix::net::recv(&raw, &mut scratch[..], RecvFlags::DONTWAIT).is_ok() {}
+    attach_filter(raw.as_fd(), &attempts(own, but)?)?;
     Ok(raw)
 }
 
@@ -125,14 +200,13 @@ pub fn observe_attempts(
 const KEPT_BYTES: u32 = 64;
 
 /// Classic BPF over an IPv4 packet; see `Documentation/networking/filter.rst`.
-fn attempts((network, prefix): (std::net::Ipv4Addr, u8), but: &[u16]) -> io::Result<Vec<libc::sock_filter>> {
+fn attempts(own: Ipv4Addr, but: &[u16]) -> io::Result<Vec<libc::sock_filter>> {
     let too_many = || io::Error::from(io::ErrorKind::InvalidInput);
     // Jumps have one byte.
     let ports = u8::try_from(but.len())
         .ok()
         .filter(|count| *count < 200)
         .ok_or_else(too_many)?;
-    let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap_or(0),
         jt,
@@ -148,10 +222,13 @@ fn attempts((network, prefix): (std::net::Ipv4Addr, u8), but: &[u16]) -> io::Res
     const RETURN: u32 = 0x06;
     const SYN_AND_ACK: u32 = 0x12;
     const SYN: u32 = 0x02;
+    const NETWORK: u32 = 0xff00_0000;
+    const LOOPBACK: u32 = 127 << 24;
     let mut filter = vec![
         op(LOAD_WORD, 0, 0, 16), // destination
-        op(AND, 0, 0, mask),
-        op(IF_EQUAL, 0, ports + 6, u32::from(network) & mask),
+        op(IF_EQUAL, ports + 8, 0, own.to_bits()),
+        op(AND, 0, 0, NETWORK),
+        op(IF_EQUAL, ports + 6, 0, LOOPBACK),
         op(HEADER_TO_X, 0, 0, 0),
         op(LOAD_BYTE_AT_X, 0, 0, 13), // flags
         op(AND, 0, 0, SYN_AND_ACK),
@@ -182,11 +259,7 @@ fn attach_filter(socket: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> io::Re
             length,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(result)
 }
 
 fn family(address: SocketAddr) -> AddressFamily {
@@ -197,10 +270,5 @@ fn family(address: SocketAddr) -> AddressFamily {
 }
 
 fn socket(family: AddressFamily, kind: SocketType, protocol: Option<Protocol>) -> io::Result<OwnedFd> {
-    Ok(rustix::net::socket_with(
-        family,
-        kind,
-        SocketFlags::CLOEXEC,
-        protocol,
-    )?)
+    Ok(net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?)
 }

@@ -1,6 +1,7 @@
 //! Making processes, ending them, and replacing oneself.
 
-use rustix::process::{DumpableBehavior, Pid, Signal};
+use crate::done;
+use rustix::process::{self, DumpableBehavior, Pid, PidfdFlags, Signal};
 use std::{
     ffi::{CString, c_char},
     io,
@@ -42,10 +43,7 @@ pub enum NamespaceKind {
 /// A descriptor that stands for a process, and can be handed to another.
 pub fn descriptor_of(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(invalid)?;
-    Ok(rustix::process::pidfd_open(
-        pid,
-        rustix::process::PidfdFlags::empty(),
-    )?)
+    Ok(process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// The pid, in this pid namespace, of the process that a descriptor stands for.
@@ -75,7 +73,7 @@ fn refuse_threads() -> io::Result<()> {
     }
 }
 
-/// `fork(2)`. Refuses a process with several threads: the child would inherit locks that nobody will release.
+/// `fork(2)`. Refuses a process with several threads: the child would inherit locks that are never released.
 pub fn fork() -> io::Result<Fork> {
     refuse_threads()?;
     // SAFETY: the process has one thread (checked above), so no lock of another thread is copied in a held state.
@@ -104,28 +102,21 @@ pub fn fork_into_cgroup(namespaces: &[NamespaceKind], cgroup: BorrowedFd<'_>) ->
     forked(clone3(&arguments))
 }
 
-/// A fork whose child is in new namespaces and has this process's parent as its own. The caller learns its pid. Refuses a
-/// process with several threads.
+/// A fork whose child is in new namespaces and has this process's parent as its own. The caller learns its pid. Refuses
+/// a process with several threads.
 pub fn fork_sibling_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
     let flags = libc::SIGCHLD | libc::CLONE_PARENT | clone_flags(namespaces)?;
     // Not by /proc, which may be another's by now: the kernel refuses this to a process with several threads, and does
     // nothing else (unshare(2)).
     // SAFETY: unshare takes a number.
-    if unsafe { libc::unshare(libc::CLONE_THREAD) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::unshare(libc::CLONE_THREAD) })?;
     clone(flags)
 }
 
 /// Moves this process (for a pid or time namespace: its children to come) into the namespace of the descriptor.
 pub fn join_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns(2) takes a live descriptor (BorrowedFd) and a number; 0 means a namespace of any kind.
-    let result = unsafe { libc::setns(namespace.as_raw_fd(), 0) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(unsafe { libc::setns(namespace.as_raw_fd(), 0) })
 }
 
 /// Has the kernel clone3(2) for us. Container engines answer ENOSYS so that programs fall back to clone(2).
@@ -171,18 +162,10 @@ fn clone3(arguments: &CloneArguments) -> i64 {
 
 /// The callers have checked that this process has one thread.
 fn clone(flags: i32) -> io::Result<Fork> {
-    // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork; the
-    // process has one thread (see above). The other pointers are null and their flags unset.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_clone,
-            i64::from(flags),
-            0_usize,
-            0_usize,
-            0_usize,
-            0_usize,
-        )
-    };
+    let none = 0_usize;
+    // SAFETY: no CLONE_VM and a null stack, so the child continues here on its own copy of this stack, as after fork;
+    // the process has one thread (see above). The other pointers are null and their flags unset.
+    let result = unsafe { libc::syscall(libc::SYS_clone, i64::from(flags), none, none, none, none) };
     forked(result)
 }
 
@@ -208,12 +191,7 @@ fn forked(result: i64) -> io::Result<Fork> {
 pub fn unshare(namespaces: &[NamespaceKind]) -> io::Result<()> {
     let flags = namespaces.iter().fold(0, |flags, kind| flags | *kind as i32);
     // SAFETY: unshare(2) takes only flags; descriptor tables are not among those of `NamespaceKind`.
-    let result = unsafe { libc::unshare(flags) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(unsafe { libc::unshare(flags) })
 }
 
 /// Replaces this process. Returns only with an error.
@@ -264,6 +242,10 @@ pub enum Kill {
     Stop,
     /// What Ctrl-C sends.
     Interrupt,
+    /// What a shell of a session catches beside it (`SIGPWR`).
+    Abandon,
+    /// What Node.js in a session listens for beside it (`SIGSTKFLT`).
+    Wake,
 }
 
 impl Kill {
@@ -273,28 +255,35 @@ impl Kill {
             Self::Kill => Signal::KILL,
             Self::Stop => Signal::STOP,
             Self::Interrupt => Signal::INT,
+            Self::Abandon => Signal::POWER,
+            Self::Wake => Signal::STKFLT,
         }
     }
 }
 
 /// Signals one process. Refuses 0, 1 and negative numbers, which mean more than one process or init.
 pub fn kill(pid: i32, how: Kill) -> io::Result<()> {
-    match Pid::from_raw(pid) {
-        Some(target) if pid > 1 => Ok(rustix::process::kill_process(target, how.signal())?),
-        _ => Err(invalid()),
-    }
+    Ok(process::kill_process(target(pid)?, how.signal())?)
 }
+
+fn target(pid: i32) -> io::Result<Pid> {
+    Pid::from_raw(pid).filter(|_| pid > 1).ok_or_else(invalid)
+}
+
+/// The signal that a shell catches to be told of an interrupt, as a bit of `SigCgt` in `/proc/[pid]/status`.
+pub const ABANDON_BIT: u64 = 1 << (libc::SIGPWR - 1);
+
+/// [`Kill::Wake`] in the same masks.
+pub const WAKE_BIT: u64 = 1 << (libc::SIGSTKFLT - 1);
 
 /// Signals every process of a group. Refuses 0, 1 and negative numbers, as [`kill`] does.
 pub fn kill_group(leader: i32, how: Kill) -> io::Result<()> {
-    match Pid::from_raw(leader) {
-        Some(group) if leader > 1 => Ok(rustix::process::kill_process_group(group, how.signal())?),
-        _ => Err(invalid()),
-    }
+    Ok(process::kill_process_group(target(leader)?, how.signal())?)
 }
 
 /// Signals every process of the group that this process leads. The kernel does so by the descriptor since 6.9
-/// (`pidfd_send_signal(2)`); an older one by the number, which may have become another's where the process has been reaped.
+/// (`pidfd_send_signal(2)`); an older one by the number, which may have become another's where the process has been
+/// reaped.
 pub fn kill_group_of(leader: BorrowedFd<'_>, how: Kill) -> io::Result<()> {
     /// `PIDFD_SIGNAL_PROCESS_GROUP` of `linux/pidfd.h`.
     const PROCESS_GROUP: libc::c_uint = 1 << 2;
@@ -321,50 +310,37 @@ pub fn kill_all_others(how: Kill) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     // SAFETY: kill(2) takes no pointer; the caller is pid 1 (checked above), so -1 reaches its own namespace only.
-    let result = unsafe { libc::kill(-1, how.signal().as_raw()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(unsafe { libc::kill(-1, how.signal().as_raw()) })
 }
 
 /// Has the kernel kill this process when the thread that made it ends.
 pub fn die_with_parent() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(
-        Signal::KILL,
-    ))?)
+    Ok(process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
 /// Hides this process's memory, environment and descriptors from its equals, and forbids its core dumps.
 pub fn refuse_dumps() -> io::Result<()> {
-    Ok(rustix::process::set_dumpable_behavior(
-        DumpableBehavior::NotDumpable,
-    )?)
+    Ok(process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Lets its equals, and itself by way of `/proc`, look at this process again.
 pub fn allow_dumps() -> io::Result<()> {
-    Ok(rustix::process::set_dumpable_behavior(
-        DumpableBehavior::Dumpable,
-    )?)
+    Ok(process::set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
 /// Makes orphans below this process its children.
 pub fn adopt_orphans() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(
-        rustix::process::getpid(),
-    ))?)
+    Ok(process::set_child_subreaper(Some(process::getpid()))?)
 }
 
 /// Leads a new process group, which the terminal's signals do not reach, in the session where it is.
 pub fn new_group() -> io::Result<()> {
-    Ok(rustix::process::setpgid(None, None)?)
+    Ok(process::setpgid(None, None)?)
 }
 
 /// A session and process group of its own, without a terminal.
 pub fn new_session() -> io::Result<()> {
-    rustix::process::setsid()?;
+    process::setsid()?;
     Ok(())
 }
 
@@ -376,12 +352,12 @@ pub fn set_name(name: &str) -> io::Result<()> {
 
 /// The working directory.
 pub fn change_directory(path: &Path) -> io::Result<()> {
-    Ok(rustix::process::chdir(path)?)
+    Ok(process::chdir(path)?)
 }
 
 /// The working directory, by descriptor.
 pub fn change_directory_to(directory: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::process::fchdir(directory)?)
+    Ok(process::fchdir(directory)?)
 }
 
 /// The pid of the process that made this one (0: it is outside this pid namespace).
@@ -391,34 +367,28 @@ pub fn parent_id() -> u32 {
 
 /// Ignored children are reaped by the kernel (`SIGCHLD` set to ignore).
 pub fn ignore_children() -> io::Result<()> {
-    set_child_disposition(libc::SIG_IGN)
+    set_disposition(libc::SIGCHLD, libc::SIG_IGN)
 }
 
 /// Undoes [`ignore_children`].
 pub fn mind_children() -> io::Result<()> {
-    set_child_disposition(libc::SIG_DFL)
+    set_disposition(libc::SIGCHLD, libc::SIG_DFL)
 }
 
-fn set_child_disposition(disposition: libc::sighandler_t) -> io::Result<()> {
+fn set_disposition(signal: i32, disposition: libc::sighandler_t) -> io::Result<()> {
     // SAFETY: SIG_IGN and SIG_DFL (the only callers' values) install no handler code.
-    let old = unsafe { libc::signal(libc::SIGCHLD, disposition) };
-    if old == libc::SIG_ERR {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+    match unsafe { libc::signal(signal, disposition) } {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
 /// Gives every signal its default action and blocks none: a program must not inherit our choices.
 pub fn reset_signals() -> io::Result<()> {
     for signal in 1..=64 {
-        if signal == libc::SIGKILL || signal == libc::SIGSTOP || signal == 32 || signal == 33 {
-            continue; // cannot be changed; 32 and 33 belong to the C library
-        }
-        // SAFETY: SIG_DFL installs no handler code.
-        let old = unsafe { libc::signal(signal, libc::SIG_DFL) };
-        if old == libc::SIG_ERR {
-            return Err(io::Error::last_os_error());
+        // The first two cannot be changed; 32 and 33 belong to the C library.
+        if ![libc::SIGKILL, libc::SIGSTOP, 32, 33].contains(&signal) {
+            set_disposition(signal, libc::SIG_DFL)?;
         }
     }
     signal_mask(libc::SIG_SETMASK, &[])
@@ -427,12 +397,7 @@ pub fn reset_signals() -> io::Result<()> {
 fn signal_mask(how: i32, signals: &[i32]) -> io::Result<()> {
     let set = signal_set(signals);
     // SAFETY: `set` is an initialised sigset_t; a null old set is allowed.
-    let result = unsafe { libc::sigprocmask(how, &raw const set, std::ptr::null_mut()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(unsafe { libc::sigprocmask(how, &raw const set, std::ptr::null_mut()) })
 }
 
 fn signal_set(signals: &[i32]) -> libc::sigset_t {
@@ -456,7 +421,7 @@ pub fn child_events() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: signalfd just returned this descriptor; nobody else owns it.
+    // SAFETY: signalfd just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -485,15 +450,6 @@ pub fn duplicate_above(source: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> 
 
 /// Marks every descriptor from `first` upwards as closed on exec (`close_range`).
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
-    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
-}
-
-fn close_range(first: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: close_range(2) takes plain numbers; with CLOEXEC nothing is closed that somebody in this process owns.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    // SAFETY: close_range(2) takes plain numbers; with CLOEXEC no open descriptor of this process is closed.
+    done(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }

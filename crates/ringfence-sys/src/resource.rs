@@ -1,5 +1,11 @@
 //! Resource limits, processor affinity, usage and file-system space.
 
+use crate::done;
+use rustix::{
+    process::{self, Resource},
+    thread,
+    time::{ClockId, clock_gettime},
+};
 use std::{
     io,
     mem::MaybeUninit,
@@ -60,35 +66,26 @@ pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
         rlim_max: 0,
     };
     // SAFETY: prlimit fills the struct that it is given, and reads none.
-    if unsafe { libc::prlimit64(pid, limit.number(), std::ptr::null(), &raw mut present) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::prlimit64(pid, limit.number(), std::ptr::null(), &raw mut present) })?;
     let value = value.min(present.rlim_max);
     let wanted = libc::rlimit64 {
         rlim_cur: value,
         rlim_max: value,
     };
     // SAFETY: prlimit reads the struct that it is given, and fills none.
-    if unsafe { libc::prlimit64(pid, limit.number(), &raw const wanted, std::ptr::null_mut()) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    done(unsafe { libc::prlimit64(pid, limit.number(), &raw const wanted, std::ptr::null_mut()) })
 }
 
 /// Lets this process have as many open files as it may.
 pub fn raise_open_files() -> io::Result<()> {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let mut limit = process::getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    Ok(rustix::process::setrlimit(
-        rustix::process::Resource::Nofile,
-        limit,
-    )?)
+    Ok(process::setrlimit(Resource::Nofile, limit)?)
 }
 
 /// What this process has had of the processors.
 pub fn own_processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),
@@ -97,32 +94,23 @@ pub fn own_processor_time() -> Duration {
 
 /// Lets a process run on `count` processors only, the `first`th of those that this one may use and those after it.
 pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let usable: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
+    let allowed = thread::sched_getaffinity(None)?;
+    let usable: Vec<usize> = (0..thread::CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
         .collect();
     if usable.is_empty() || count == 0 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let mut chosen = rustix::thread::CpuSet::new();
+    let mut chosen = thread::CpuSet::new();
     for offset in 0..count.min(usable.len()) {
         chosen.set(usable[(first + offset) % usable.len()]);
     }
-    Ok(rustix::thread::sched_setaffinity(
-        rustix::thread::Pid::from_raw(pid),
-        &chosen,
-    )?)
+    Ok(thread::sched_setaffinity(thread::Pid::from_raw(pid), &chosen)?)
 }
 
 /// Bytes used and inodes used on the file system of this descriptor.
 pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let mut stat = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: fstatfs fills the struct when it returns 0; the descriptor is live.
-    if unsafe { libc::fstatfs(descriptor.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: filled by the call above.
-    let stat = unsafe { stat.assume_init() };
+    let stat = statfs(descriptor)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
     Ok((
         stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block),
@@ -130,11 +118,23 @@ pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     ))
 }
 
+/// Bytes that are free there for those who are not root.
+pub fn space_free(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
+    let stat = statfs(descriptor)?;
+    let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
+    Ok(stat.f_bavail.saturating_mul(block))
+}
+
+fn statfs(descriptor: BorrowedFd<'_>) -> io::Result<libc::statfs> {
+    let mut stat = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: fstatfs fills the struct when it returns 0; the descriptor is live.
+    done(unsafe { libc::fstatfs(descriptor.as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: filled by the call above.
+    Ok(unsafe { stat.assume_init() })
+}
+
 /// The monotonic and the boot-time clock, each as whole seconds since boot.
 pub fn clock_seconds() -> (i64, i64) {
-    let read = |clock| rustix::time::clock_gettime(clock).tv_sec;
-    (
-        read(rustix::time::ClockId::Monotonic),
-        read(rustix::time::ClockId::Boottime),
-    )
+    let read = |clock| clock_gettime(clock).tv_sec;
+    (read(ClockId::Monotonic), read(ClockId::Boottime))
 }

@@ -6,7 +6,7 @@ use seccompiler::{
 };
 use std::{collections::BTreeMap, io};
 
-pub use libc::{EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM};
+pub use libc::{EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 
 /// A compiled filter. Each kills a process that uses the system calls of another architecture.
 #[derive(Clone, Debug)]
@@ -166,8 +166,8 @@ fn architecture() -> io::Result<u32> {
 }
 
 /// Installs the filters in this order on the calling thread and on what it starts, for good. Among equally strict
-/// answers that of the filter installed last counts (seccomp(2)). `no_new_privs` is set by it, if it was not. An error is
-/// the kernel's own; filters installed before it stay.
+/// answers that of the filter installed last counts (seccomp(2)). `no_new_privs` is set by it, if it was not. An error
+/// is the kernel's own; filters installed before it stay.
 pub fn install(programs: &[Program]) -> io::Result<()> {
     programs.iter().try_for_each(|program| {
         seccompiler::apply_filter(&program.0).map_err(|error| match error {

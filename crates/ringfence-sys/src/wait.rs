@@ -40,7 +40,7 @@ pub enum Child {
     Any,
 }
 
-/// `wait4(2)`: blocks until the child ends; `None` when there is none. Interruptions are retried.
+/// `wait4(2)`: blocks until the child ends; `None` without a child. Interruptions are retried.
 pub fn wait(child: Child) -> io::Result<Option<Ended>> {
     wait4(child, 0)
 }

@@ -1,5 +1,5 @@
-//! What an address leads to, by the registries of what is not the public Internet. Whoever dials for a stranger asks
-//! here first, so that a name never leads into the operator's own network.
+//! The reach of an address: public, private or special, by the registries. It is checked before each dial for a
+//! sandbox, so that a name never leads into the operator's own network.
 //!
 //! Sources: the special-purpose address registries of IANA for IPv4 and IPv6 (RFC 6890), RFC 4291 for what IPv6
 //! reserves, and the documents of the clouds for their metadata services.

@@ -1,5 +1,6 @@
-//! What is asked about code and data before anything runs, and what is found.
+//! Checks of code and data before anything runs: what is asked, and what is found.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, str::FromStr};
 
@@ -7,7 +8,7 @@ use std::{collections::BTreeSet, str::FromStr};
 pub const ISSUES_MAX: usize = 1000;
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing; nothing is refused for it.
@@ -19,7 +20,7 @@ pub enum Severity {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issue {
     /// From 1.
@@ -41,7 +42,7 @@ pub struct Issue {
 }
 
 /// What became of code that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// No finding is an error.
@@ -53,7 +54,7 @@ pub enum Verdict {
 }
 
 /// What was found of code. Read without running it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
     /// The verdict is not `reject`.
@@ -99,7 +100,7 @@ impl Validation {
 pub const ERRORS_MAX: usize = 100;
 
 /// What rejects it, one line each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// Nothing rejects it.
@@ -111,7 +112,7 @@ pub struct Summary {
 }
 
 /// Counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Analysis {
     /// Lines.
@@ -133,7 +134,7 @@ pub struct Analysis {
 }
 
 /// By cyclomatic complexity: up to 10, up to 50, more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Complexity {
     /// At most 10.
@@ -289,7 +290,7 @@ impl Rules {
 }
 
 /// What was found of JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JsonReport {
     /// It is what the schema says.
@@ -303,7 +304,7 @@ pub struct JsonReport {
 }
 
 /// One place where JSON is not what its schema says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JsonError {
     /// JSON Pointer (RFC 6901) to the value; empty: the whole.
@@ -319,7 +320,7 @@ pub struct JsonError {
 }
 
 /// What was found of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvReport {
     /// Nothing is wrong.
@@ -339,7 +340,7 @@ pub struct CsvReport {
 }
 
 /// One field that is not what it should be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvError {
     /// Row from 1, without the header; 0 is the header.

@@ -1,5 +1,4 @@
-//! The hosts that a program asks for. What they mean is for the crate that holds rules to say; here they are texts with a
-//! bound.
+//! The hosts that a program asks for. Here they are texts with a limit; the egress crate gives them their meaning.
 
 use crate::RequestError;
 use std::collections::BTreeSet;
@@ -17,7 +16,7 @@ pub enum AllowedDomains {
     Granted,
     /// These of them.
     Only(BTreeSet<String>),
-    /// These, and nobody else is asked: named by the operator (never by a tool call).
+    /// These, without approval of others: named by the operator (never by a tool call).
     Operator(BTreeSet<String>),
 }
 

@@ -1,10 +1,11 @@
-//! How strong a sandbox is, in words that stand in every result.
+//! How strong a sandbox is, as every result says it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// The named strengths, from strong to weak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// Every layer: namespaces, own root, no network, Landlock, seccomp, no capabilities, limits.
@@ -41,7 +42,7 @@ impl FromStr for Tier {
 }
 
 /// One wall: is it up, and by what means.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerState {
     /// False only for a layer that this tier does without.
     pub active: bool,
@@ -49,11 +50,26 @@ pub struct LayerState {
     pub detail: String,
 }
 
-/// The tier of one run and each of its layers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The tier of one run and its layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
     /// Named strength.
     pub tier: Tier,
-    /// Layer name to state, every layer that exists.
+    /// Names of the layers that this run did without.
+    pub inactive: Vec<String>,
+    /// Layer name to state, every layer that exists. A front end may leave them out of what it tells.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, LayerState>,
+}
+
+impl Isolation {
+    /// Of the state of every layer.
+    pub fn new(tier: Tier, layers: BTreeMap<String, LayerState>) -> Self {
+        let inactive = layers.iter().filter(|(_, state)| !state.active);
+        Self {
+            tier,
+            inactive: inactive.map(|(name, _)| name.clone()).collect(),
+            layers,
+        }
+    }
 }

@@ -1,10 +1,11 @@
-//! The languages that a sandbox speaks, and the names that people use for them.
+//! The languages that a sandbox runs, and the names that people use for them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
 /// A guest language. TypeScript is Node with its types stripped first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
     /// CPython.
@@ -48,6 +49,15 @@ impl Language {
         match self {
             Self::Typescript => Self::Node,
             other => other,
+        }
+    }
+
+    /// The language whose packages its programs have: those of a shell script are the Python's that it calls.
+    #[must_use]
+    pub fn packaged_as(self) -> Self {
+        match self {
+            Self::Shell => Self::Python,
+            other => other.runs_as(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Plain words that cross a crate or process boundary: what a caller asks for, what a run gave back, and the
-//! errors in between. No policy, no I/O; every constructor that takes a stranger's text checks it.
+//! Plain types that cross a crate or process boundary: requests, results and errors. No policy, no I/O; every
+//! constructor that takes untrusted text checks it.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -15,6 +15,7 @@ mod request;
 mod result;
 mod session;
 mod words;
+mod workspace;
 
 pub use address::Reach;
 pub use check::{
@@ -28,12 +29,12 @@ pub use language::Language;
 pub use limits::{Limits, LimitsRequest, parse_size};
 pub use packages::{REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, requirements};
 pub use request::{
-    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile,
-    Priority, STDIN_BYTES_MAX, WorkspaceMode, WorkspaceSource,
+    CODE_BYTES_MAX, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile, Priority, STDIN_BYTES_MAX,
 };
 pub use result::{
     Artifact, Denial, Display, ExecutionResult, Exit, ExitKind, Lossy, Phases, ProgramError, ResourceUsage,
     Truncated,
 };
 pub use session::{Session, SessionEnd, SessionId, SessionRequest, SessionState};
-pub use words::{Namespace, ScriptName, WorkspaceName, WorkspacePath};
+pub use words::{Argument, EnvName, EnvValue, Namespace, ScriptName, WorkspaceName, WorkspacePath};
+pub use workspace::{WorkspaceMode, WorkspaceSource};

@@ -1,4 +1,4 @@
-//! What a run may use. `LimitsRequest` is a caller's wish; `Limits` is what the operator's policy made of it.
+//! What a run may use. `LimitsRequest` is what a caller asks for; `Limits` is what the operator's policy grants.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,15 @@ pub struct Limits {
     pub processes: u32,
     /// Kept bytes of each of stdout and stderr.
     pub output_bytes: u64,
-    /// Private disk (workspace, /tmp, home, /dev/shm together), in bytes.
+    /// Private disk (workspace, /tmp, home, /dev/shm together), in bytes; see [`Limits::private_disk_bytes`].
     pub disk_bytes: u64,
+}
+
+impl Limits {
+    /// A private disk lies in memory, of which it leaves half to programs.
+    pub fn private_disk_bytes(&self) -> u64 {
+        self.disk_bytes.min(self.memory_bytes / 2)
+    }
 }
 
 /// What a caller asked for; absent means the namespace's default.

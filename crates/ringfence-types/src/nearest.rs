@@ -14,7 +14,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|name| (distance(&word_lower, &name.to_ascii_lowercase()), name));
     let (distance, name) = scored.min_by_key(|(distance, _)| *distance)?;
     // A third of the letters may be wrong; more is another word.
-    (distance <= name.chars().count().div_ceil(3)).then_some(name)
+    (distance <= (name.chars().count() / 3).max(1)).then_some(name)
 }
 
 /// " Did you mean `x`?", or nothing.
@@ -51,6 +51,7 @@ mod tests {
         check("CODE", Some("code"));
         check("file", Some("files"));
         check("zebra", None);
+        check("nope", None);
         check("", None);
         check(&"x".repeat(1000), None);
     }

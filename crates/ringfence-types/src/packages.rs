@@ -1,7 +1,7 @@
-//! What packages a request asks for: names and versions, as Python (PEP 508) and npm write them, and nothing else that
-//! their installers understand. There is no way to write an option, an address, a path or another source here.
+//! The packages that a request asks for: names and versions, as Python (PEP 508) and npm write them. An option, an
+//! address, a path or another source cannot be written here.
 
-use crate::{ErrorCode, Language, RequestError};
+use crate::{Language, RequestError};
 use std::{collections::BTreeSet, fmt};
 
 /// The most requirements of one set.
@@ -27,7 +27,7 @@ pub enum RequirementError {
     Option,
     /// It names an address, a file or another source.
     Source,
-    /// The package's name is none.
+    /// The package's name is invalid.
     Name,
     /// What is in brackets.
     Extras,
@@ -70,7 +70,7 @@ impl Requirement {
         if text.starts_with('-') {
             return Err(RequirementError::Option);
         }
-        match language.runs_as() {
+        match language.packaged_as() {
             Language::Python => python(text),
             Language::Node => node(text),
             Language::Shell | Language::Typescript => Err(RequirementError::Name),
@@ -93,13 +93,6 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
     if texts.is_empty() {
         return Ok(BTreeSet::new());
     }
-    if language == Language::Shell {
-        return Err(RequestError::new(
-            ErrorCode::UnsupportedArgument,
-            "there are no packages for the language shell.",
-            "Ask for packages with the language python or node.",
-        ));
-    }
     if texts.len() > REQUIREMENTS_MAX {
         return Err(RequestError::invalid(
             format!("more than {REQUIREMENTS_MAX} packages."),
@@ -110,7 +103,7 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
         Requirement::parse(language, text).map_err(|error| {
             let shown: String = text.chars().take(64).collect();
             let is_npms = text.contains('@') && Requirement::parse(Language::Node, text).is_ok();
-            let hint = match language.runs_as() {
+            let hint = match language.packaged_as() {
                 Language::Python if is_npms => {
                     "That is how npm names packages: with it, give the language node."
                 }
@@ -298,7 +291,7 @@ fn any_of<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>, de
         if !one_of(words, depth) {
             return false;
         }
-        // `and` binds closer than `or`, which matters to whoever evaluates it and not here.
+        // `and` binds closer than `or`, which matters only where it is evaluated.
         if words.next_if(|word| matches!(*word, "and" | "or")).is_none() {
             return true;
         }
@@ -515,9 +508,16 @@ mod tests {
             requirements(Language::Python, &texts)
         };
         assert_eq!(set(&["b", "a", "A"]).unwrap(), set(&["a", "b"]).unwrap());
-        assert_eq!(set(&vec!["a"; 101]).unwrap_err().code, ErrorCode::InvalidArgument);
+        assert_eq!(
+            set(&vec!["a"; 101]).unwrap_err().code,
+            crate::ErrorCode::InvalidArgument
+        );
         assert!(set(&["a", "-r x"]).unwrap_err().message.contains("-r x"));
-        let shell = requirements(Language::Shell, &["a".to_owned()]).unwrap_err();
-        assert_eq!(shell.code, ErrorCode::UnsupportedArgument);
+        let shell = requirements(Language::Shell, &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(
+            shell.unwrap(),
+            set(&["a", "b"]).unwrap(),
+            "of the Python that it calls"
+        );
     }
 }

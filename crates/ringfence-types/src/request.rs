@@ -1,15 +1,12 @@
 //! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
 
 use crate::{
-    AllowedDomains, IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace, Profile, RequestError,
-    Requirement, ScriptName, SessionId, Validate, WorkspaceName, WorkspacePath, session,
+    AllowedDomains, Argument, EnvName, EnvValue, IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace,
+    Profile, RequestError, Requirement, ScriptName, SessionId, Validate, WorkspacePath, WorkspaceSource,
+    session,
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    str::FromStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest code, in bytes.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
@@ -22,7 +19,6 @@ pub const STDIN_BYTES_MAX: usize = 64 << 20;
 const ARGUMENTS_MAX: usize = 1000;
 const ENV_MAX: usize = 2000;
 const SECRETS_MAX: usize = 1000;
-const WORD_BYTES_MAX: usize = 128 << 10;
 
 /// What a caller wants to run. Construct with [`ExecuteRequest::new`] and fill in.
 #[derive(Clone, Debug)]
@@ -86,72 +82,6 @@ pub struct InputFile {
     pub path: WorkspacePath,
     /// Content.
     pub bytes: Vec<u8>,
-}
-
-/// The directory behind `/workspace`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum WorkspaceSource {
-    /// Empty, in memory, gone afterwards.
-    Private,
-    /// The directory that the server keeps for the namespace, read-write.
-    Namespace,
-    /// A directory of the host's that the operator has listed, by the name that it has in that list.
-    Listed(WorkspaceName),
-    /// A directory of the host's, named by the operator (never by a tool call).
-    Host {
-        /// Canonical path.
-        directory: PathBuf,
-        /// How it is mounted.
-        mode: WorkspaceMode,
-    },
-}
-
-/// How a host directory is seen inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkspaceMode {
-    /// Read-only.
-    Ro,
-    /// Read-write: the program changes the host's files.
-    Rw,
-    /// Reads the host's files, writes to a private layer that is gone afterwards.
-    Overlay,
-}
-
-impl WorkspaceMode {
-    /// The word, as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ro => "ro",
-            Self::Rw => "rw",
-            Self::Overlay => "overlay",
-        }
-    }
-}
-
-/// A command-line word: no NUL, at most 128 KiB.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Argument(String);
-
-/// `[A-Za-z_][A-Za-z0-9_]*`, at most 256 bytes, not one of ours (`RINGFENCE_*`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EnvName(String);
-
-/// No NUL, at most 128 KiB.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvValue(String);
-
-/// `private`, `namespace`, or the name of a directory that the operator has listed.
-impl FromStr for WorkspaceSource {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "private" => Ok(Self::Private),
-            "namespace" => Ok(Self::Namespace),
-            name => WorkspaceName::from_str(name).map(Self::Listed),
-        }
-    }
 }
 
 impl ExecuteRequest {
@@ -253,7 +183,10 @@ impl ExecuteRequest {
         }
         if let Some(name) = self.secrets.iter().find(|name| self.env.contains_key(name)) {
             return Err(RequestError::invalid(
-                format!("`{}` is given in `env` and asked for in `secrets`.", name.0),
+                format!(
+                    "`{}` is given in `env` and asked for in `secrets`.",
+                    name.as_str()
+                ),
                 "Leave it out of one of them.",
             ));
         }
@@ -301,7 +234,9 @@ impl ExecuteRequest {
         if self.stdin.len() > STDIN_BYTES_MAX {
             return refuse("stdin is larger than 64 MiB.", "Send it as a file.");
         }
-        if self.args.len() > ARGUMENTS_MAX || self.args.iter().map(|a| a.0.len()).sum::<usize>() > 1 << 20 {
+        if self.args.len() > ARGUMENTS_MAX
+            || self.args.iter().map(|a| a.as_str().len()).sum::<usize>() > 1 << 20
+        {
             return refuse(
                 "there are more than 1000 arguments or 1 MiB of them.",
                 "Send them as a file.",
@@ -310,7 +245,7 @@ impl ExecuteRequest {
         let env_bytes: usize = self
             .env
             .iter()
-            .map(|(name, value)| name.0.len() + value.0.len())
+            .map(|(name, value)| name.as_str().len() + value.as_str().len())
             .sum();
         if self.env.len() > ENV_MAX || env_bytes > 1 << 20 {
             return refuse(
@@ -326,64 +261,3 @@ impl ExecuteRequest {
         Ok(())
     }
 }
-
-impl TryFrom<String> for Argument {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        if text.contains('\0') {
-            return Err("an argument holds a NUL byte".to_owned());
-        }
-        if text.len() > WORD_BYTES_MAX {
-            Err("an argument is longer than 128 KiB".to_owned())
-        } else {
-            Ok(Self(text))
-        }
-    }
-}
-
-impl TryFrom<String> for EnvValue {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        if text.contains('\0') {
-            return Err("a variable's value holds a NUL byte".to_owned());
-        }
-        if text.len() > WORD_BYTES_MAX {
-            Err("a variable is longer than 128 KiB".to_owned())
-        } else {
-            Ok(Self(text))
-        }
-    }
-}
-
-impl TryFrom<String> for EnvName {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let mut chars = text.chars();
-        let starts_well = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-        if !starts_well || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') || text.len() > 256 {
-            return Err("a variable's name is letters, digits and `_`, at most 256 bytes".to_owned());
-        }
-        if text.starts_with("RINGFENCE_") {
-            return Err("variables named RINGFENCE_* are set by the sandbox itself".to_owned());
-        }
-        Ok(Self(text))
-    }
-}
-
-macro_rules! text_of {
-    ($($word:ident),*) => {$(
-        impl $word {
-            /// The checked text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-        impl FromStr for $word {
-            type Err = String;
-            fn from_str(text: &str) -> Result<Self, String> {
-                Self::try_from(text.to_owned())
-            }
-        }
-    )*};
-}
-text_of!(Argument, EnvName, EnvValue);

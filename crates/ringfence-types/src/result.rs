@@ -1,11 +1,12 @@
-//! What a run gave back, in the shape of the contract.
+//! The result of a run, with the fields of the contract.
 
 use crate::{Isolation, Language, Validation};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The result of one execution. A failing program is a result with `success: false`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionResult {
     /// Unique for this execution.
     pub execution_id: String,
@@ -15,7 +16,7 @@ pub struct ExecutionResult {
     pub namespace: String,
     /// The session that it ran in.
     pub session_id: Option<String>,
-    /// Why the session has ended with it; null: it lives, or there is none.
+    /// Why the session has ended with it; null while it lives, or without a session.
     pub session_ended: Option<String>,
     /// Language of the program.
     pub language: Language,
@@ -31,9 +32,9 @@ pub struct ExecutionResult {
     pub stdout: String,
     /// Kept output.
     pub stderr: String,
-    /// Bytes written by the program, kept or not.
+    /// Bytes written by the program, kept or not, counted after redaction.
     pub stdout_bytes: u64,
-    /// Bytes written by the program, kept or not.
+    /// Bytes written by the program, kept or not, counted after redaction.
     pub stderr_bytes: u64,
     /// Was output dropped past the limit.
     pub truncated: Truncated,
@@ -64,11 +65,12 @@ pub struct ExecutionResult {
     /// Events that a security team would want to see.
     pub security_events: Vec<Denial>,
     /// What was found of the code; null: it was not looked at.
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub validation: Option<Validation>,
 }
 
 /// How a program ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Exit {
     /// The manner.
     pub kind: ExitKind,
@@ -81,7 +83,7 @@ pub struct Exit {
 }
 
 /// The manner of an end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitKind {
     /// Ended by itself, with a status.
@@ -99,7 +101,7 @@ pub enum ExitKind {
 }
 
 /// Whether output was dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncated {
     /// Past the limit.
     pub stdout: bool,
@@ -108,7 +110,7 @@ pub struct Truncated {
 }
 
 /// Whether bytes that are not UTF-8 were replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lossy {
     /// Replaced by U+FFFD.
     pub stdout: bool,
@@ -117,7 +119,7 @@ pub struct Lossy {
 }
 
 /// An error of the language, as the program's runtime told it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramError {
     /// `ZeroDivisionError`, `TypeError`.
     #[serde(rename = "type")]
@@ -152,7 +154,7 @@ impl ProgramError {
 }
 
 /// Something to show. Its content is either here or in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Display {
     /// One of [`Display::MIMES`].
     pub mime: String,
@@ -178,7 +180,7 @@ impl Display {
 }
 
 /// A file that the program left in `/workspace` or in `$RINGFENCE_OUTPUT_DIR`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {
     /// Path below the directory it was found in; `output/...` for the output directory.
     pub name: String,
@@ -198,7 +200,7 @@ pub struct Artifact {
 }
 
 /// Milliseconds of each phase of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Phases {
     /// Waiting for a place.
     pub queued_ms: f64,
@@ -211,7 +213,7 @@ pub struct Phases {
 }
 
 /// What the whole tree used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceUsage {
     /// Processor time in user mode.
     pub cpu_user_ms: f64,
@@ -226,7 +228,7 @@ pub struct ResourceUsage {
 }
 
 /// Something refused: by which rule, in which layer, and the smallest change that would allow it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Denial {
     /// Rule id.
     pub rule: String,
@@ -236,4 +238,11 @@ pub struct Denial {
     pub what: String,
     /// The smallest change.
     pub hint: String,
+}
+
+impl Denial {
+    /// A limit was met.
+    pub fn is_limit(&self) -> bool {
+        self.rule.starts_with("limit.")
+    }
 }

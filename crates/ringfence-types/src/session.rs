@@ -1,9 +1,10 @@
-//! A session as it is asked for, and as it is told of.
+//! A session: the request for one, its state, and why it ends.
 
 use crate::{
     AllowedDomains, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, Requirement,
     WorkspaceSource,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,7 @@ use std::{
 };
 
 /// A session's name: a UUID, lower case, with its dashes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
 
@@ -27,7 +28,7 @@ impl TryFrom<String> for SessionId {
         if is_good {
             Ok(Self(text))
         } else {
-            Err("a session_id is what `create_session` gave: 36 characters".to_owned())
+            Err("a session's id is a UUID of 36 characters".to_owned())
         }
     }
 }
@@ -71,7 +72,7 @@ pub struct SessionRequest {
     pub secrets: BTreeSet<EnvName>,
     /// Memory, processes, processor share and disk of the session; time and output of each call that asks for none.
     pub limits: LimitsRequest,
-    /// It ends when nobody has used it for so long.
+    /// It ends after so long without use.
     pub idle_ms: Option<u64>,
     /// The directory behind `/workspace`.
     pub workspace: WorkspaceSource,
@@ -99,7 +100,7 @@ impl SessionRequest {
 }
 
 /// A session that lives.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Its name.
     pub session_id: SessionId,
@@ -113,7 +114,7 @@ pub struct Session {
     pub created_unix_ms: u64,
     /// Unix time of the last call's end, or of its creation.
     pub used_unix_ms: u64,
-    /// Unix time at which it ends if nobody uses it.
+    /// Unix time at which it ends without use.
     pub idle_until_unix_ms: u64,
     /// Unix time at which it ends in any case.
     pub ends_unix_ms: u64,
@@ -134,7 +135,7 @@ pub struct Session {
 }
 
 /// What a session does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// It waits for a call.
@@ -149,7 +150,7 @@ pub enum SessionState {
 pub enum SessionEnd {
     /// Somebody ended it.
     Terminated,
-    /// Nobody used it for too long.
+    /// It was not used for too long.
     Idle,
     /// It was as old as a session may become.
     Age,

@@ -1,4 +1,4 @@
-//! Names that a stranger gives, checked once: a value of these types is safe to use as what it says.
+//! Untrusted names and texts, checked once: a value of these types is safe to use as its type says.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -23,10 +23,27 @@ pub struct WorkspacePath(String);
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspaceName(String);
 
+/// A command-line word: no NUL, at most 128 KiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Argument(String);
+
+/// `[A-Za-z_][A-Za-z0-9_]*`, at most 256 bytes, not one of ours (`RINGFENCE_*`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct EnvName(String);
+
+/// No NUL, at most 128 KiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct EnvValue(String);
+
 /// The longest workspace path, in bytes (PATH_MAX less room for the prefix).
 const PATH_BYTES_MAX: usize = 1024;
 const PATH_PART_BYTES_MAX: usize = 255;
 const PATH_DEPTH_MAX: usize = 32;
+/// The longest argument and the longest value of a variable, in bytes.
+const WORD_BYTES_MAX: usize = 128 << 10;
 
 fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
@@ -112,7 +129,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-macro_rules! text_word {
+macro_rules! text_of {
     ($($word:ident),*) => {$(
         impl $word {
             /// The checked text.
@@ -120,15 +137,21 @@ macro_rules! text_word {
                 &self.0
             }
         }
-        impl From<$word> for String {
-            fn from(word: $word) -> String {
-                word.0
-            }
-        }
         impl FromStr for $word {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
                 Self::try_from(text.to_owned())
+            }
+        }
+    )*};
+}
+
+macro_rules! text_word {
+    ($($word:ident),*) => {$(
+        text_of!($word);
+        impl From<$word> for String {
+            fn from(word: $word) -> String {
+                word.0
             }
         }
         impl fmt::Display for $word {
@@ -139,6 +162,51 @@ macro_rules! text_word {
     )*};
 }
 text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
+
+impl TryFrom<String> for Argument {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.contains('\0') {
+            return Err("an argument holds a NUL byte".to_owned());
+        }
+        if text.len() > WORD_BYTES_MAX {
+            Err("an argument is longer than 128 KiB".to_owned())
+        } else {
+            Ok(Self(text))
+        }
+    }
+}
+
+impl TryFrom<String> for EnvValue {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.contains('\0') {
+            return Err("a variable's value holds a NUL byte".to_owned());
+        }
+        if text.len() > WORD_BYTES_MAX {
+            Err("a variable is longer than 128 KiB".to_owned())
+        } else {
+            Ok(Self(text))
+        }
+    }
+}
+
+impl TryFrom<String> for EnvName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut chars = text.chars();
+        let starts_well = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        if !starts_well || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') || text.len() > 256 {
+            return Err("a variable's name is letters, digits and `_`, at most 256 bytes".to_owned());
+        }
+        if text.starts_with("RINGFENCE_") {
+            return Err("variables named RINGFENCE_* are set by the sandbox itself".to_owned());
+        }
+        Ok(Self(text))
+    }
+}
+
+text_of!(Argument, EnvName, EnvValue);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! An interpreter that stays alive: what one program leaves is there for the next, and a ruined workspace is put back.
 #![expect(clippy::print_stdout, reason = "an example shows what it got")]
 
-use ringfence::{ExecuteRequest, Gift, Language, Namespace, Sandbox, Session, SessionRequest};
+use ringfence::{BridgedValue, ExecuteRequest, Language, Namespace, Sandbox, Session, SessionRequest};
 use std::error::Error;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
@@ -32,7 +32,7 @@ async fn session() -> Result<(), Box<dyn Error>> {
     print!("{}", run(&sandbox, &python, "print(len(rows), 'rows')").await?);
 
     // A variable goes from one language to another.
-    let rows = Gift::Variable {
+    let rows = BridgedValue::Variable {
         session: python.session_id.clone(),
         name: "rows".parse()?,
     };

@@ -1,4 +1,4 @@
-//! Signing and checking the files that programs left, without a sandbox: for whoever was handed one.
+//! Signing and checking the files that programs left, without a sandbox, for those who receive one.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ringfence_types::{Artifact, RequestError};
@@ -30,8 +30,8 @@ pub fn sign(
     })
 }
 
-/// Is this the content of that artifact, and did this key sign it as one of this execution. The media type and where it can
-/// be read are not signed; the [`Manifest`]'s signature covers the type.
+/// Is this the content of that artifact, and did this key sign it as one of this execution. The media type and where it
+/// can be read are not signed; the [`Manifest`]'s signature covers the type.
 pub fn verify(
     artifact: &Artifact,
     execution_id: &str,

@@ -38,8 +38,8 @@ static READINESS: OnceLock<Readiness> = OnceLock::new();
 
 /// To be called first in `main`, before any thread exists.
 ///
-/// Ringfence starts this executable once more, as the helper that makes sandboxes; there, this function does not return.
-/// In your own process it only notes that this is possible.
+/// Ringfence starts this executable once more, as the helper that makes sandboxes; there, this function does not
+/// return. In your own process it only notes that this is possible.
 ///
 /// A process with threads cannot be the helper, because the helper forks. `#[tokio::main]` starts threads before your
 /// first line; write
@@ -129,7 +129,7 @@ fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
 
 /// What `BINARY --version` says, if it says it in time.
 async fn version_of(binary: &Path) -> Option<String> {
-    let (mut asked, answer) = Asked::start(binary)
+    let (mut asked, answer) = VersionQuery::start(binary)
         .inspect_err(|error| tracing::debug!(binary = %binary.display(), %error, "asking for a version"))
         .ok()?;
     let mut text = String::new();
@@ -141,9 +141,9 @@ async fn version_of(binary: &Path) -> Option<String> {
 }
 
 /// A binary that is being asked. Dropped, it is ended.
-struct Asked(Child);
+struct VersionQuery(Child);
 
-impl Asked {
+impl VersionQuery {
     fn start(binary: &Path) -> io::Result<(Self, pipe::Receiver)> {
         #[expect(
             clippy::disallowed_methods,
@@ -172,7 +172,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for VersionQuery {
     fn drop(&mut self) {
         self.end();
     }

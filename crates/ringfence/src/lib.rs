@@ -1,4 +1,4 @@
-//! Runs code that nobody has read yet behind walls that the Linux kernel enforces.
+//! Runs untrusted code behind walls that the Linux kernel enforces.
 //!
 //! ```no_run
 //! use ringfence::{ExecuteRequest, Sandbox};
@@ -18,51 +18,53 @@
 //!
 //! - [`Sandbox::execute`] runs a program to its end; [`Sandbox::start`] gives its output as it comes, and a handle that
 //!   stops it. A program that fails is an [`ExecutionResult`]; a [`RequestError`] is a refusal, and says what to do.
-//! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a [`Namespace`] is a
-//!   tenant with a queue, secrets, limits and artifacts of its own.
-//! - [`Sandbox::validate_code`] looks at code, [`Sandbox::validate_json`] and [`Sandbox::validate_csv`] at data, without running
-//!   anything; [`ExecuteRequest::validate`] and [`ExecuteRequest::profile`] have code looked at on its way to a run.
-//! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] puts, gets and saves the
-//!   files that outlive a run, and [`Sandbox::snapshots`] puts them back; [`Sandbox::install`] brings packages.
-//! - [`Sandbox::secrets`] keeps what programs may use and nobody may print. [`Sandbox::artifacts`] and [`artifact`] give the
-//!   files that they left, signed. [`Sandbox::audit`] is the record of everything, [`Sandbox::events`] tells it as it happens.
+//! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a
+//!   [`Namespace`] is a tenant with a queue, secrets, limits and artifacts of its own.
+//! - [`Sandbox::validate_code`] looks at code, [`Sandbox::validate_json`] and [`Sandbox::validate_csv`] at data,
+//!   without running anything; [`ExecuteRequest::validate`] and [`ExecuteRequest::profile`] have code looked at on its
+//!   way to a run.
+//! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] puts, gets and
+//!   saves the files that outlive a run, and [`Sandbox::snapshots`] puts them back; [`Sandbox::install`] brings
+//!   packages.
+//! - [`Sandbox::secrets`] keeps secrets: programs may use them, and output is redacted. [`Sandbox::artifacts`] and
+//!   [`artifact`] give the files that they left, signed. [`Sandbox::audit`] is the record of everything,
+//!   [`Sandbox::events`] tells it as it happens.
 //! - [`Sandbox::warm_up`] keeps sandboxes ready, so that a run starts in about a millisecond.
-//! - Settings are those of the command line and the server: [`Sandbox::local`] has the defaults, [`Sandbox::from_env`] and
-//!   [`Sandbox::from_yaml`] read them, [`Sandbox::builder`] is told them. `docs/reference.md` has them all.
+//! - Settings are those of the command line and the server: [`Sandbox::local`] has the defaults, [`Sandbox::from_env`]
+//!   and [`Sandbox::from_yaml`] read them, [`Sandbox::builder`] is told them. `docs/reference.md` has them all.
 //!
 //! Every wall that a run had stands in its [`ExecutionResult::isolation`]. SECURITY.md says what is claimed.
 #![forbid(unsafe_code)]
 
+mod api;
 pub mod artifact;
-mod builder;
-mod callback;
 mod cli;
 mod control;
+mod embed;
 mod executable;
-mod footing;
-mod frames;
 #[cfg(test)]
 mod golden;
 mod log;
 mod mcp;
 mod metrics;
-mod moment;
+mod process_setup;
 #[cfg(test)]
 mod reference;
 mod reload;
-mod sandbox;
+mod render;
 mod sentence;
 mod settings;
-mod shown;
 mod telemetry;
 mod terminal;
+mod time;
 mod utf8;
 
-pub use builder::SandboxBuilder;
+pub use embed::SandboxBuilder;
+pub use embed::{Approvals, Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 pub use executable::init;
 pub use ringfence_engine::{
-    ApprovalFacts, Base, Bridged, Canceller, Changed, CodeWish, Counts, CsvQuestion, Difference,
-    DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts, Fixing, Gift, Hears,
+    ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeWish, Counts, CsvQuestion,
+    Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts, Fixing, Hears,
     Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts,
     Runtime, SandboxInfo, SchemaWish, SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber, Warm,
 };
@@ -74,7 +76,6 @@ pub use ringfence_types::{
     SessionId, SessionRequest, SessionState, Severity, Summary, Tier, Truncated, Validate, Validation,
     Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
 };
-pub use sandbox::{Approvals, Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 
 /// What a person is asked, and what they say.
 pub mod approval {

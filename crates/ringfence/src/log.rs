@@ -1,5 +1,5 @@
-//! The operator's log: JSON lines on stderr. Each line passes the vault's redactor as a whole before it is written, and so
-//! does what a panic says.
+//! The operator's log: JSON lines on stderr. Each line passes the vault's redactor as a whole before it is written, and
+//! so does what a panic says.
 
 use crate::settings::LogLevel;
 use jiff::Timestamp;
@@ -26,7 +26,6 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// Before the vault is open there is nothing to take out.
 static REDACTOR: OnceLock<LogRedactor> = OnceLock::new();
 
-/// The log of this process.
 pub(crate) struct Log {
     targets: reload::Handle<Targets, Registry>,
 }
@@ -104,7 +103,7 @@ impl Drop for Line {
     }
 }
 
-/// Nobody may be reading, and there is nobody else to tell.
+/// An error is ignored: there is no other place to report it.
 fn write_line(line: &[u8]) {
     let clean = clean(line, REDACTOR.get());
     drop(io::stderr().lock().write_all(&clean));

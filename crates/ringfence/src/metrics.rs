@@ -1,5 +1,5 @@
-//! Answers `GET /metrics` with what the engine counts, as OpenMetrics text. It names no namespace and no program, so it asks
-//! nobody who they are; where it is heard is the operator's choice.
+//! Answers `GET /metrics` with what the engine counts, as OpenMetrics text. It names no namespace and no program, so it
+//! needs no authentication; the operator chooses the address.
 
 use http_body_util::Full;
 use hyper::{
@@ -31,7 +31,7 @@ const RECOVERY: Duration = Duration::from_secs(1);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A socket that nobody is answered on yet.
+/// A socket that is not served yet.
 pub(crate) struct Listener {
     socket: TcpListener,
 }
@@ -48,13 +48,12 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<Listener, RequestError> 
     let address = socket.local_addr().unwrap_or(address);
     tracing::info!(%address, "metrics are answered");
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "metrics are answered to whoever reaches this address: it is not a loopback address");
+        tracing::warn!(%address, "metrics are readable by everyone who reaches this address: it is not a loopback address");
     }
     Ok(Listener { socket })
 }
 
 impl Listener {
-    /// Answers until it is dropped.
     pub(crate) async fn answer(self, engine: Engine) {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         while let Ok(seat) = seats.clone().acquire_owned().await {
@@ -69,7 +68,6 @@ impl Listener {
     }
 }
 
-/// One request, one answer.
 async fn converse(stream: TcpStream, engine: Engine, _seat: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request.method(), request.uri().path(), || engine.metrics());

@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again, with the flags and the environment of the start, and what can change while a
-//! server runs does. What cannot is named in the log. A configuration that cannot be read leaves everything as it is.
+//! SIGHUP: the configuration is read again, with the flags and the environment of the start, and what can change while
+//! a server runs does. What cannot is named in the log. A configuration that cannot be read leaves everything as it is.
 
 use crate::{log::Log, settings::Config};
 use ringfence_engine::{Caller, Engine, PolicySettings};
@@ -118,8 +118,8 @@ fn can_be_read_again(file: &Path) -> Result<(), RequestError> {
     }
 }
 
-/// A file in the usual place may be absent at the start. Afterwards its absence is more likely a mistake than the wish to go
-/// on without its limits.
+/// A file in the usual place may be absent at the start. Afterwards its absence is more likely a mistake than the wish
+/// to go on without its limits.
 fn still_of(file: Option<PathBuf>, next: Config) -> Result<Config, RequestError> {
     match file {
         Some(file) if next.file.is_none() => Err(refusal(

@@ -9,3 +9,9 @@ pub(crate) fn sentence(text: &str) -> String {
         format!("{text}.")
     }
 }
+
+/// `1 file`, `2 files`.
+pub(crate) fn counted<N: std::fmt::Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let end = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{end}")
+}

@@ -1,10 +1,9 @@
-//! OpenTelemetry: a span for each execution with its phases, and what was counted, to a collector that the operator names.
-//! It listens to the engine's events like anybody else, so that no run waits for it.
+//! OpenTelemetry: a span for each execution with its phases, and what was counted, to a collector that the operator
+//! names. It listens to the engine's events like anybody else, so that no run waits for it.
 
 mod collector;
 
-pub(crate) use collector::Address;
-
+use crate::settings::OtlpAddress;
 use collector::{Collector, Points, Spans};
 use opentelemetry::{
     Context, KeyValue,
@@ -59,7 +58,7 @@ struct Instruments {
 
 impl Telemetry {
     /// Sends from this runtime. Nothing is taken from the environment: every choice of the library is made here.
-    pub(crate) fn begin(address: Address) -> Arc<Self> {
+    pub(crate) fn begin(address: OtlpAddress) -> Arc<Self> {
         let collector = Collector::at(address);
         let resource = Resource::builder_empty()
             .with_service_name("ringfence")
@@ -249,7 +248,7 @@ fn execution(event: &Event, ended: &Ended, begun: SystemTime) -> SpanBuilder {
         .with_attributes(attributes)
 }
 
-/// Words of ours only; what a program or a caller said is nobody's business here.
+/// Our own words only, never those of a program or a caller.
 fn failure(event: &Event, ended: &Ended) -> Option<&'static str> {
     match (&event.kind, ended.exit) {
         (EventKind::ExecutionCompleted(_), _) => None,

@@ -1,4 +1,4 @@
-//! What the way out costs: a connection, many bytes, and a call that has one, on a network that is made for it.
+//! What egress costs: a connection, many bytes, and a call with rules, on a network that is made for it.
 
 use super::{Options, as_json, as_markdown, as_text, calls, cold, sessions, with_figures, write};
 use crate::{

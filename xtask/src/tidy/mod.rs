@@ -1,10 +1,16 @@
 //! The rules that no compiler holds: how a file begins and how long it may be, which names are not used, who may depend
 //! on whom, and that what the documents say is what the code and the tests say. All findings are printed.
 
+mod budgets;
 mod claims;
 mod dependencies;
+mod order;
+mod prose;
+mod ratchet;
 mod reference;
+mod signposts;
 mod source;
+mod structure;
 
 use crate::{
     command::capture,
@@ -45,9 +51,13 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     findings.extend(dependencies::check(&workspace.packages));
     findings.extend(claims::check(&files));
     findings.extend(reference::check(&files));
-    findings.extend(lock_files(workspace));
+    findings.extend(signposts::check(&files));
+    findings.extend(lock_file(workspace));
     findings.extend(strays(&workspace.paths()?, &files));
+    let broken = fences(&structure::measure(&files)?, &files);
+    findings.extend(ratchet::check(&broken, &allowed(&files)?));
     findings.sort();
+    findings.dedup();
     for finding in &findings {
         println!("{finding}");
     }
@@ -60,25 +70,47 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-/// The fuzz targets have a lock file of their own, which knows what our crates depend on and goes stale unseen.
-fn lock_files(workspace: &Workspace) -> Vec<Finding> {
-    let stale = |manifest: &&str| {
-        let words = [
-            "metadata",
-            "--locked",
-            "--format-version",
-            "1",
-            "--manifest-path",
-            manifest,
-        ];
-        capture(workspace.cargo(&words)).is_err()
-    };
-    let found = ["Cargo.toml", "fuzz/Cargo.toml"].into_iter().filter(stale);
-    let finding = |manifest: &str| {
-        let what = format!("is behind the manifests: `cargo update --workspace --manifest-path {manifest}`");
-        Finding::new(&manifest.replace(".toml", ".lock"), 1, "lock file", what)
-    };
-    found.map(finding).collect()
+/// Everything that breaks a fence which has a ratchet.
+fn fences(shapes: &[structure::Shape], files: &[TextFile]) -> Vec<Finding> {
+    let of_crates = shapes.iter().flat_map(|shape| shape.findings.clone());
+    of_crates
+        .chain(prose::check(files))
+        .chain(source::names(files))
+        .collect()
+}
+
+fn allowed(files: &[TextFile]) -> Result<ratchet::Counts, String> {
+    let text = text_of(files, ratchet::FILE).ok_or_else(|| format!("there is no {}", ratchet::FILE))?;
+    ratchet::read(text)
+}
+
+/// Prints the shape of each crate: lines against budgets, and what breaks a fence; then each of `fence`.
+pub fn report(workspace: &Workspace, fence: &str) -> Result<(), String> {
+    let files = workspace.text_files()?;
+    let shapes = structure::measure(&files)?;
+    let found = fences(&shapes, &files);
+    print!("{}", structure::report(&shapes, &found));
+    let of_fence = found.iter().filter(|finding| finding.rule == fence);
+    of_fence.for_each(|finding| println!("{finding}"));
+    Ok(())
+}
+
+/// Writes the ratchet's numbers as low as the tree is.
+pub fn bless(workspace: &Workspace) -> Result<(), String> {
+    let files = workspace.text_files()?;
+    let found = fences(&structure::measure(&files)?, &files);
+    let path = workspace.root.join(ratchet::FILE);
+    std::fs::write(&path, ratchet::lowered(&found, &allowed(&files)?))
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A lock file goes stale unseen until somebody builds with `--locked`.
+fn lock_file(workspace: &Workspace) -> Option<Finding> {
+    let words = ["metadata", "--locked", "--format-version", "1"];
+    let what = "is behind the manifests: `cargo update --workspace`";
+    capture(workspace.cargo(&words))
+        .is_err()
+        .then(|| Finding::new("Cargo.lock", 1, "lock file", what))
 }
 
 /// What may lie at the root.

@@ -1,6 +1,9 @@
 //! Rules about single files.
 
-use super::Finding;
+use super::{
+    Finding,
+    budgets::{EMPTY_WORDS, NAME_END, NAMES},
+};
 use crate::{
     scan::{code_only, words},
     workspace::TextFile,
@@ -9,11 +12,6 @@ use std::path::Path;
 
 /// Lines of a file, its tests not counted.
 const LINES_MAX: usize = 700;
-
-/// Words that name nothing of this domain.
-const BANNED: [&str; 8] = [
-    "Manager", "Service", "Helper", "Util", "Utils", "Common", "Misc", "Helpers",
-];
 
 /// The one process of the design that has the name of a banned word.
 const HELPER_CRATE: &str = "crates/ringfence-jail/src/";
@@ -86,7 +84,7 @@ fn file_name(file: &TextFile) -> Option<Finding> {
         .collect();
     let banned = stems
         .iter()
-        .find(|stem| BANNED.contains(&stem.as_str()) && !excused(&file.path, stem))?;
+        .find(|stem| EMPTY_WORDS.contains(&stem.as_str()) && !excused(&file.path, stem))?;
     let what = format!("`{}` names no idea of this domain", banned.to_lowercase());
     Some(Finding::new(&file.path, 1, "file name", what))
 }
@@ -100,17 +98,47 @@ fn capitalised(word: &str) -> String {
 
 fn type_names(file: &TextFile, code: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut before = "";
-    for (line, word) in words(code) {
-        let declares = matches!(before, "struct" | "enum" | "trait" | "type" | "union");
-        let banned = camel_words(word).find(|part| BANNED.contains(part) && !excused(&file.path, part));
-        if let Some(part) = banned.filter(|_| declares) {
-            let what = format!("`{word}`: {part} says nothing of what it is");
+    for (line, name) in declared_types(code) {
+        let is_empty = |part: &&str| EMPTY_WORDS.contains(part) && !excused(&file.path, part);
+        if let Some(part) = camel_words(name).find(is_empty) {
+            let what = format!("`{name}`: {part} says nothing of what it is");
             findings.push(Finding::new(&file.path, line, "type name", what));
         }
-        before = word;
     }
     findings
+}
+
+/// Types that have a name of our own where the field has one.
+pub const NAME: &str = "name";
+
+/// Every type of the crates that is called what no type is.
+pub fn names(files: &[TextFile]) -> Vec<Finding> {
+    let sources = files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"));
+    let mut findings = Vec::new();
+    for file in sources {
+        let code = code_only(&file.text);
+        let unusual = |name: &str| NAMES.contains(&name) || camel_words(name).last() == Some(NAME_END);
+        let declared = declared_types(&code).filter(|(_, name)| unusual(name));
+        findings.extend(declared.map(|(line, name)| {
+            Finding::new(
+                &file.path,
+                line,
+                NAME,
+                format!("`{name}`: the field has another word"),
+            )
+        }));
+    }
+    findings
+}
+
+/// Names of types in code, each with its line.
+fn declared_types(code: &str) -> impl Iterator<Item = (usize, &str)> {
+    let pairs = words(code).zip(words(code).skip(1));
+    pairs.filter_map(|((_, before), word)| {
+        matches!(before, "struct" | "enum" | "trait" | "type" | "union").then_some(word)
+    })
 }
 
 fn camel_words(name: &str) -> impl Iterator<Item = &str> {
@@ -234,12 +262,30 @@ mod tests {
                 "{line}"
             )
         };
-        check("struct PoolManager;", &["type name"]);
-        check("pub enum ServiceKind { A }", &["type name"]);
+        check("struct PoolUtils;", &["type name"]);
+        check("pub enum CommonKind { A }", &["type name"]);
         check("trait Helper {}", &["type name"]);
-        check("// struct PoolManager", &[]);
+        check("// struct PoolUtils", &[]);
+        check("struct PoolManager;", &[]);
         check("use rmcp::ServiceExt;", &[]);
         check("struct Commonwealth;", &[]);
+    }
+
+    #[test]
+    fn types_have_the_names_of_the_field() {
+        let found = |path: &str, text: &str| names(&[file(path, text)]).len();
+        assert_eq!(
+            found(
+                "crates/x/src/a.rs",
+                "pub struct House; enum LimitWish {} struct Greenhouse;"
+            ),
+            2
+        );
+        assert_eq!(
+            found("crates/x/src/a.rs", "// struct House\nfn f(house: House) {}"),
+            0
+        );
+        assert_eq!(found("xtask/src/a.rs", "struct House;"), 0);
     }
 
     #[test]

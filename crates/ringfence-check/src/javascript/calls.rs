@@ -2,136 +2,126 @@
 
 use super::{
     files,
-    known::Known,
-    look::{Look, executes},
+    look::{Arguments, Look, argument, executes, starts},
+    resolve::{DECODERS, Known},
     rules,
-    syntax::{Field, Id, Kind},
 };
 use crate::{
     domains, shell,
     unknown::{UNKNOWN, shown},
 };
-use ringfence_types::Severity::Info;
+use oxc_ast::ast::{Argument, Expression, MemberExpression};
+use oxc_span::{GetSpan, Span};
+use ringfence_types::Severity::{Error, Info};
 
 /// Base64 or digits that long are a program or data, not a name.
 const BLOB_BYTES_MIN: usize = 120;
+/// Places where something is decoded that are looked at for one text.
+const DECODERS_MAX: usize = 200;
 
-impl Look<'_, '_> {
-    pub(super) fn call(&mut self, id: Id) {
-        let Some(callee) = self.program.child(id, Field::Function) else {
-            return;
-        };
-        let arguments = self.program.arguments(id);
-        let known = self.knowledge.know(callee);
-        match known.path() {
-            Some(path) => {
-                let path = path.to_owned();
-                self.called(id, &path, Some(&arguments));
-            }
-            None => self.called_unknown(id, callee, &arguments),
+impl<'a> Look<'_, 'a> {
+    pub(super) fn call(&mut self, span: Span, callee: &'a Expression<'a>, arguments: &'a [Argument<'a>]) {
+        match self.resolver.know(callee).path() {
+            Some(path) => self.called(span, path, Some(arguments)),
+            None => self.called_unknown(span, callee, arguments),
         }
     }
 
     /// Things are called by `call`, `apply` and `Reflect`, too.
-    pub(super) fn called(&mut self, id: Id, path: &str, arguments: Option<&[Id]>) {
+    fn called(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         if let Some(target) = path.strip_suffix(".call").filter(|target| acts(target)) {
-            return self.called(id, target, arguments.map(|all| all.get(1..).unwrap_or_default()));
+            return self.called(
+                span,
+                target,
+                arguments.map(|all| all.get(1..).unwrap_or_default()),
+            );
         }
         if let Some(target) = path.strip_suffix(".apply").filter(|target| acts(target)) {
-            return self.called(id, target, None);
+            return self.called(span, target, None);
         }
-        if let ("Reflect.apply" | "Reflect.construct", Some([first, ..])) = (path, arguments) {
-            let target = self.knowledge.know(*first);
-            if let Some(path) = target.path().filter(|path| acts(path)) {
-                let path = path.to_owned();
-                self.called(id, &path, None);
+        if let ("Reflect.apply" | "Reflect.construct", Some(first)) = (path, argument(arguments, 0)) {
+            if let Some(path) = self.resolver.know(first).path().filter(|path| acts(path)) {
+                self.called(span, path, None);
             }
             return;
         }
-        if files::removal(self, id, path, arguments) {
+        if files::removal(self, span, path, arguments) {
             return;
         }
-        let first = arguments.and_then(|all| all.first().copied());
+        let first = argument(arguments, 0);
         match path {
-            "eval" | "Function" | "AsyncFunction" | "GeneratorFunction" => self.executed(id, path, arguments),
+            "eval" | "Function" | "AsyncFunction" | "GeneratorFunction" => {
+                self.executed(span, path, arguments)
+            }
+            path if executes(path) => self.executed(span, path.trim_start_matches("node:"), arguments),
+            path if path.ends_with("._compile") => self.executed(span, "_compile", arguments),
             "setTimeout" | "setInterval" | "setImmediate" => {
-                let known = first.map(|first| self.knowledge.know(first));
-                let is_text = first
-                    .is_some_and(|first| matches!(self.program.kind(first), Kind::Text | Kind::Template))
-                    || matches!(known, Some(Known::Text(_)));
+                let is_text = first.is_some_and(|first| {
+                    matches!(first, Expression::TemplateLiteral(_))
+                        || self.resolver.know(first).text().is_some()
+                });
                 if is_text {
-                    self.tell(id, &rules::DYNAMIC_EXECUTION, format!("`{path}` is given a text"));
+                    self.tell(
+                        span,
+                        &rules::DYNAMIC_EXECUTION,
+                        format!("`{path}` is given a text"),
+                    );
                 }
             }
-            "require" | "import" | "node:module._load" | "process.getBuiltinModule" => {
-                self.loaded(id, path, first)
-            }
+            "require" | "node:module._load" | "process.getBuiltinModule" => self.loaded(span, path, first),
             "process.exit" | "process.reallyExit" | "process.abort" => {
-                self.tell(id, &rules::EXIT, format!("`{path}` ends the program"))
+                self.tell(span, &rules::EXIT, format!("`{path}` ends the program"))
             }
-            "process.kill" => {
-                let target = first.map(|first| self.program.text(first).replace(' ', ""));
-                if matches!(target.as_deref(), Some("-1")) {
-                    self.tell(id, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
-                }
+            "process.kill"
+                if first.is_some_and(|first| self.written(first.span()).replace(' ', "") == "-1") =>
+            {
+                self.tell(span, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
             }
-            "fetch" | "WebSocket" | "EventSource" => self.speaks(id, path),
-            path if path.ends_with("._compile") => self.executed(id, "_compile", arguments),
-            path => self.called_of_module(id, path, arguments),
+            "fetch" | "WebSocket" | "EventSource" => self.speaks(span, path),
+            path if starts(path) => self.started(span, path, arguments),
+            path => self.called_of_module(span, path, arguments),
+        }
+        if DECODERS.contains(&path) {
+            self.decoders.push(span);
         }
     }
 
-    pub(super) fn called_of_module(&mut self, id: Id, path: &str, arguments: Option<&[Id]>) {
-        let (module, name) = path.split_once('.').unwrap_or((path, ""));
-        let first = arguments.and_then(|all| all.first().copied());
-        match (module, name) {
-            ("node:vm", name) if executes(path) => self.executed(id, &format!("vm.{name}"), arguments),
-            ("node:child_process", name) => self.started(id, name, arguments),
+    fn called_of_module(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
+        let first = argument(arguments, 0);
+        match path.split_once('.').unwrap_or((path, "")) {
             ("process", "binding" | "_linkedBinding" | "dlopen")
             | ("internalBinding", "")
             | ("node:v8", "setFlagsFromString") => {
+                let path = path.trim_start_matches("node:");
                 self.tell(
-                    id,
+                    span,
                     &rules::NATIVE,
-                    format!(
-                        "`{}` reaches into Node.js itself",
-                        path.trim_start_matches("node:")
-                    ),
+                    format!("`{path}` reaches into Node.js itself"),
                 );
             }
             ("node:worker_threads", "Worker") => {
-                let option = arguments
-                    .and_then(|all| all.get(1))
-                    .and_then(|options| self.knowledge.option(*options, "eval"));
-                match option {
-                    Some(value) if self.program.text(value) != "false" => {
-                        self.executed(id, "Worker", arguments)
-                    }
-                    _ => self.tell(id, &rules::WORKER_THREADS, "`Worker` starts a thread"),
+                let options = argument(arguments, 1);
+                let option = options.and_then(|options| self.resolver.option(options, "eval"));
+                match option.is_some_and(|value| self.written(value.span()) != "false") {
+                    true => self.executed(span, "Worker", arguments),
+                    false => self.tell(span, &rules::WORKER_THREADS, "`Worker` starts a thread"),
                 }
             }
             (
-                "node:net" | "node:tls" | "node:dgram" | "node:http" | "node:https" | "node:http2"
-                | "node:dns" | "node:dns/promises",
+                module @ ("node:net" | "node:tls" | "node:dgram" | "node:http" | "node:https" | "node:http2"
+                | "node:dns" | "node:dns/promises"),
                 name,
             ) => {
-                if matches!(name, "connect" | "createConnection" | "Socket" | "Socket.connect")
-                    && module == "node:net"
+                if module == "node:net"
+                    && matches!(name, "connect" | "createConnection" | "Socket" | "Socket.connect")
                 {
-                    self.connection = Some(id);
+                    self.connection = Some(span);
                 }
                 if !matches!(name, "" | "STATUS_CODES" | "isIP" | "isIPv4" | "isIPv6" | "Agent") {
-                    self.speaks(id, path.trim_start_matches("node:"));
+                    self.speaks(span, path.trim_start_matches("node:"));
                     self.addressed(arguments);
                 }
             }
-            _ => self.called_of_language(id, path, first),
-        }
-    }
-
-    /// What is no module's: `Object`, `JSON`.
-    fn called_of_language(&mut self, id: Id, path: &str, first: Option<Id>) {
-        match path.split_once('.').unwrap_or((path, "")) {
             (
                 "WebAssembly",
                 "compile"
@@ -140,196 +130,134 @@ impl Look<'_, '_> {
                 | "Instance"
                 | "compileStreaming"
                 | "instantiateStreaming",
+            ) => self.tell_as(span, &rules::NATIVE, Info, format!("`{path}` takes native code")),
+            (
+                "Object" | "Reflect",
+                name @ ("setPrototypeOf" | "assign" | "defineProperty" | "defineProperties"),
             ) => {
-                self.tell_as(id, &rules::NATIVE, Info, format!("`{path}` takes native code"));
-            }
-            ("Object", "setPrototypeOf") | ("Reflect", "setPrototypeOf") => {
                 if let Some(shared) = first.and_then(|first| self.shared_prototype(first)) {
-                    self.tell(
-                        id,
-                        &rules::PROTOTYPE_POLLUTION,
-                        format!("`{shared}` is given another prototype"),
-                    );
-                }
-            }
-            ("Object", "assign" | "defineProperty" | "defineProperties") => {
-                if let Some(shared) = first.and_then(|first| self.shared_prototype(first)) {
-                    self.tell(id, &rules::PROTOTYPE_POLLUTION, format!("`{shared}` is changed"));
+                    let how = if name == "setPrototypeOf" {
+                        "given another prototype"
+                    } else {
+                        "changed"
+                    };
+                    self.tell(span, &rules::PROTOTYPE_POLLUTION, format!("`{shared}` is {how}"));
                 }
             }
             ("JSON", "parse") => {
-                let text = first.map(|first| self.knowledge.know(first));
-                if text
-                    .as_ref()
-                    .and_then(Known::text)
-                    .is_some_and(|text| text.contains("\"__proto__\""))
-                {
-                    self.tell(
-                        id,
-                        &rules::PROTOTYPE_POLLUTION,
-                        "an object with `__proto__` is made from a text",
-                    );
+                let text = first.map_or(Known::Unknown, |first| self.resolver.know(first));
+                if text.text().is_some_and(|text| text.contains("\"__proto__\"")) {
+                    let what = "an object with `__proto__` is made from a text";
+                    self.tell(span, &rules::PROTOTYPE_POLLUTION, what);
                 }
             }
             _ => {}
         }
     }
 
-    fn speaks(&mut self, id: Id, path: &str) {
-        self.tell(id, &rules::NETWORK, format!("`{path}` speaks to other hosts"));
+    fn speaks(&mut self, span: Span, path: &str) {
+        self.tell(span, &rules::NETWORK, format!("`{path}` speaks to other hosts"));
     }
 
     /// A text is run.
-    pub(super) fn executed(&mut self, id: Id, name: &str, arguments: Option<&[Id]>) {
-        self.tell(id, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
-        for argument in arguments.unwrap_or_default() {
-            let known = self.knowledge.know(*argument);
-            let hides = match known.text() {
-                Some(text) => is_blob(text),
-                None => false,
-            };
-            if hides || self.decodes(*argument) {
-                self.tell(*argument, &rules::OBFUSCATION, "the text that is run is encoded");
+    fn executed(&mut self, span: Span, name: &str, arguments: Arguments<'a>) {
+        self.tell(span, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
+        for argument in arguments
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Argument::as_expression)
+        {
+            let place = argument.span();
+            let mut decoders = self.decoders.iter().rev().take(DECODERS_MAX);
+            if decoders.any(|decoder| place.contains_inclusive(*decoder))
+                || self.resolver.know(argument).text().is_some_and(is_blob)
+            {
+                self.tell(place, &rules::OBFUSCATION, "the text that is run is encoded");
             }
         }
     }
 
-    /// Something is decoded in an expression.
-    pub(super) fn decodes(&self, expression: Id) -> bool {
-        let after = self.program.node(expression).after;
-        (expression..after).take(200).any(|id| {
-            let callee = match self.program.kind(id) {
-                Kind::Call => self.program.child(id, Field::Function),
-                _ => None,
-            };
-            callee.is_some_and(|callee| {
-                matches!(
-                    self.knowledge.know(callee).path(),
-                    Some("atob" | "unescape" | "Buffer.from" | "String.fromCharCode" | "decodeURIComponent")
-                )
-            })
-        })
-    }
-
-    pub(super) fn loaded(&mut self, id: Id, path: &str, first: Option<Id>) {
+    pub(super) fn loaded(&mut self, span: Span, path: &str, first: Option<&'a Expression<'a>>) {
         let Some(first) = first else {
             return;
         };
-        match self.knowledge.know(first) {
-            Known::Text(name) if !name.contains(UNKNOWN) => self.imported(id, &name),
+        match self.resolver.know(first) {
+            Known::Text(name) if !name.contains(UNKNOWN) => self.imported(span, &name),
             Known::Text(name) if name.starts_with(['.', '~']) => {
-                let name = name.replace(UNKNOWN, "…");
-                self.tell_as(
-                    id,
-                    &rules::DYNAMIC_REQUIRE,
-                    Info,
-                    format!("`{path}` loads `{name}`"),
-                );
+                let what = format!("`{path}` loads `{}`", name.replace(UNKNOWN, "…"));
+                self.tell_as(span, &rules::DYNAMIC_REQUIRE, Info, what);
             }
-            _ => self.tell(
-                id,
-                &rules::DYNAMIC_REQUIRE,
-                format!("`{path}` loads what is only known at run time"),
-            ),
+            _ => {
+                let what = format!("`{path}` loads what is only known at run time");
+                self.tell(span, &rules::DYNAMIC_REQUIRE, what);
+            }
         }
     }
 
     /// A program is started; commands that are known are read as a shell reads them.
-    pub(super) fn started(&mut self, id: Id, name: &str, arguments: Option<&[Id]>) {
-        if !matches!(
-            name,
-            "exec" | "execSync" | "execFile" | "execFileSync" | "spawn" | "spawnSync" | "fork"
-        ) {
-            return;
-        }
-        let known = |index: usize| {
-            arguments
-                .and_then(|all| all.get(index))
-                .map(|id| self.knowledge.know(*id))
-        };
-        let program = known(0).unwrap_or(Known::Unknown);
-        let command = match (name, &program, known(1)) {
-            ("exec" | "execSync", Known::Text(text), _) => text.to_string(),
-            (_, Known::Text(program), Some(Known::List(words))) => {
-                let quoted =
-                    |word: &Known| format!("'{}'", word.text().unwrap_or("\u{FFFD}").replace('\'', "'\\''"));
+    fn started(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
+        let name = path.trim_start_matches("node:child_process.");
+        let known =
+            |index: usize| argument(arguments, index).map_or(Known::Unknown, |one| self.resolver.know(one));
+        let is_computed = matches!(known(0), Known::Computed);
+        let command = match (known(0), known(1)) {
+            (Known::Text(program), Known::List(words))
+                if !name.starts_with("exec") || name.starts_with("execFile") =>
+            {
+                let quoted = |word: &Known<'_>| {
+                    format!("'{}'", word.text().unwrap_or("\u{FFFD}").replace('\'', "'\\''"))
+                };
                 let words: Vec<String> = words.iter().map(quoted).collect();
                 format!("'{program}' {}", words.join(" "))
             }
-            (_, Known::Text(program), _) => program.to_string(),
+            (Known::Text(program), _) => program.to_string(),
             _ => String::new(),
         };
         let what = match command.is_empty() {
             true => format!("`{name}` starts a program"),
             false => format!("`{name}` starts `{}`", shown(&command)),
         };
-        self.tell(id, &rules::CHILD_PROCESS, what);
-        let bare = command.replace('\'', "");
-        if matches!(
-            bare.trim().trim_end_matches(" -i"),
-            "sh" | "/bin/sh" | "bash" | "/bin/bash" | "cmd.exe"
-        ) {
-            self.shell = Some(id);
+        self.tell(span, &rules::CHILD_PROCESS, what);
+        if is_computed {
+            let what = "what is started is computed from constants";
+            self.tell_as(span, &rules::OBFUSCATION, Error, what);
         }
-        let range = self.program.range(id);
+        let bare = command.replace('\'', "");
+        if let "sh" | "/bin/sh" | "bash" | "/bin/bash" | "cmd.exe" = bare.trim().trim_end_matches(" -i") {
+            self.shell = Some(span);
+        }
         for finding in shell::check(&command).findings {
-            if finding.severity > Info
-                && !finding.rule.id.ends_with(".syntax")
-                && !finding.rule.id.ends_with(".unparsed")
-            {
-                self.add(range.clone(), finding.rule, finding.severity, finding.what);
+            let is_read = !finding.rule.id.ends_with(".syntax") && !finding.rule.id.ends_with(".unparsed");
+            if finding.severity > Info && is_read {
+                self.tell_as(span, finding.rule, finding.severity, finding.what);
             }
         }
     }
 
     /// Hosts in the arguments of a connection.
-    pub(super) fn addressed(&mut self, arguments: Option<&[Id]>) {
-        for argument in arguments.unwrap_or_default().iter().take(3) {
-            if let Known::Text(text) = self.knowledge.know(*argument) {
+    fn addressed(&mut self, arguments: Arguments<'a>) {
+        for index in 0..3 {
+            if let Some(Known::Text(text)) = argument(arguments, index).map(|one| self.resolver.know(one)) {
                 domains::of_address(&text, &mut self.hosts);
             }
         }
     }
 
     /// `things[name](…)`, `object._compile(…)`
-    pub(super) fn called_unknown(&mut self, id: Id, callee: Id, arguments: &[Id]) {
-        let callee = self.program.bare(callee);
-        match self.program.kind(callee) {
-            Kind::Subscript => {
-                let object = self
-                    .program
-                    .child(callee, Field::Object)
-                    .map(|object| self.knowledge.know(object));
-                match object.as_ref().and_then(Known::path) {
-                    Some("globalThis") => self.tell(
-                        id,
-                        &rules::DYNAMIC_EXECUTION,
-                        "a global function is chosen at run time",
-                    ),
-                    Some("node:child_process") => {
-                        self.tell(id, &rules::CHILD_PROCESS, "a function is chosen at run time")
-                    }
-                    Some("node:vm") => self.tell(
-                        id,
-                        &rules::DYNAMIC_EXECUTION,
-                        "a function of `vm` is chosen at run time",
-                    ),
-                    Some("process") => self.tell(
-                        id,
-                        &rules::NATIVE,
-                        "a function of `process` is chosen at run time",
-                    ),
-                    _ => {}
-                }
+    fn called_unknown(&mut self, span: Span, callee: &'a Expression<'a>, arguments: &'a [Argument<'a>]) {
+        match callee.get_inner_expression().as_member_expression() {
+            Some(MemberExpression::ComputedMemberExpression(member)) => {
+                let (rule, whose) = match self.resolver.know(&member.object).path() {
+                    Some("globalThis") => (&rules::DYNAMIC_EXECUTION, "a global function"),
+                    Some("node:child_process") => (&rules::CHILD_PROCESS, "a function"),
+                    Some("node:vm") => (&rules::DYNAMIC_EXECUTION, "a function of `vm`"),
+                    Some("process") => (&rules::NATIVE, "a function of `process`"),
+                    _ => return,
+                };
+                self.tell(span, rule, format!("{whose} is chosen at run time"));
             }
-            Kind::Member => {
-                let name = self
-                    .program
-                    .child(callee, Field::Property)
-                    .map(|name| self.program.text(name));
-                if name == Some("_compile") {
-                    self.executed(id, "_compile", Some(arguments));
-                }
+            Some(MemberExpression::StaticMemberExpression(member)) if member.property.name == "_compile" => {
+                self.executed(span, "_compile", Some(arguments));
             }
             _ => {}
         }

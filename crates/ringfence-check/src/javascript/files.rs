@@ -1,31 +1,29 @@
 //! What is removed from the disk, and secrets that are read from it.
 
 use super::{
-    known::Known,
-    look::{Look, Worse},
+    look::{Arguments, Look, argument},
+    resolve::Known,
     rules,
-    syntax::Id,
 };
 use crate::{
     credentials,
     unknown::{UNKNOWN, shown},
 };
+use oxc_span::{GetSpan, Span};
+use ringfence_types::Severity::{Error, Warning};
 
 /// Functions of `fs` that take a path first.
+#[rustfmt::skip]
 const READS: &[&str] = &[
-    "readFile",
-    "readFileSync",
-    "createReadStream",
-    "open",
-    "openSync",
-    "copyFile",
-    "copyFileSync",
-    "cp",
-    "cpSync",
+    "readFile", "readFileSync", "createReadStream", "open", "openSync", "copyFile", "copyFileSync", "cp", "cpSync",
 ];
 
+/// Functions of `fs` that remove, and those that remove with everything in it.
+const REMOVES: &[&str] = &["rm", "rmSync", "unlink", "unlinkSync", "rmdir", "rmdirSync"];
+const EMPTIES: &[&str] = &["remove", "removeSync", "emptyDir", "emptyDirSync"];
+
 /// A call of `fs`; false: it is something else.
-pub(super) fn removal(look: &mut Look<'_, '_>, id: Id, path: &str, arguments: Option<&[Id]>) -> bool {
+pub(super) fn removal<'a>(look: &mut Look<'_, 'a>, span: Span, path: &str, arguments: Arguments<'a>) -> bool {
     let module = [
         "node:fs/promises.",
         "node:fs.",
@@ -37,54 +35,40 @@ pub(super) fn removal(look: &mut Look<'_, '_>, id: Id, path: &str, arguments: Op
     let Some(name) = name else {
         return false;
     };
-    let first = arguments
-        .and_then(|all| all.first())
-        .map(|first| look.knowledge.know(*first));
-    let first = first.as_ref().and_then(Known::text).unwrap_or("\u{FFFD}");
+    let first = argument(arguments, 0).map_or(Known::Unknown, |first| look.resolver.know(first));
+    let is_computed = matches!(first, Known::Computed);
+    let first = first.text().unwrap_or("\u{FFFD}");
     if READS.contains(&name) {
         if credentials::kept_at(first).is_some() {
-            look.tell(id, &rules::CREDENTIAL_PATH, format!("`{}` is read", shown(first)));
+            look.tell(
+                span,
+                &rules::CREDENTIAL_PATH,
+                format!("`{}` is read", shown(first)),
+            );
         }
         return true;
     }
     let of_module =
         path.starts_with("npm:rimraf") && matches!(name, "" | ".sync" | ".rimraf" | ".rimrafSync");
-    let removes = of_module
-        || matches!(
-            name,
-            "rm" | "rmSync"
-                | "unlink"
-                | "unlinkSync"
-                | "rmdir"
-                | "rmdirSync"
-                | "remove"
-                | "removeSync"
-                | "emptyDir"
-                | "emptyDirSync"
-        );
+    let removes = of_module || REMOVES.contains(&name) || EMPTIES.contains(&name);
     if !removes {
         return true;
     }
-    let options = arguments.and_then(|all| all.get(1).copied());
     let recursive = of_module
-        || matches!(name, "remove" | "removeSync" | "emptyDir" | "emptyDirSync")
-        || options.is_some_and(|options| {
-            look.knowledge
-                .option(options, "recursive")
-                .is_some_and(|value| look.program.text(value) != "false")
+        || EMPTIES.contains(&name)
+        || argument(arguments, 1).is_some_and(|options| {
+            let value = look.resolver.option(options, "recursive");
+            value.is_some_and(|value| look.written(value.span()) != "false")
         });
-    let worse = match (recursive, reach(first)) {
-        (false, _) | (true, Reach::Below) => Worse::No,
-        (true, Reach::Somewhere) => Worse::Warning,
-        (true, Reach::Everything) => Worse::Error,
+    let severity = match (recursive, reach(first)) {
+        (false, _) | (true, Reach::Below) => rules::FILE_DELETION.severity,
+        (true, Reach::Somewhere) if is_computed => Error,
+        (true, Reach::Somewhere) => Warning,
+        (true, Reach::Everything) => Error,
     };
     let with = if recursive { " with everything in it" } else { "" };
-    look.warn_at(
-        id,
-        &rules::FILE_DELETION,
-        worse,
-        format!("`{}` is removed{with}", shown(first)),
-    );
+    let what = format!("`{}` is removed{with}", shown(first));
+    look.tell_as(span, &rules::FILE_DELETION, severity, what);
     true
 }
 

@@ -1,6 +1,6 @@
 //! Ends of lines that only some see: a text may look like one long comment, and Node.js run the rest of it.
 
-use super::{finding, rules};
+use super::rules;
 use crate::rule::Finding;
 
 /// The first of them.
@@ -18,7 +18,11 @@ pub(super) fn odd(code: &str) -> Option<Finding> {
         };
         if is_odd {
             let what = format!("a line ends in U+{:04X}", u32::from(character));
-            return Some(finding(at..at + character.len_utf8(), &rules::LINE_END, what));
+            return Some(Finding::new(
+                &rules::LINE_END,
+                at..at + character.len_utf8(),
+                what,
+            ));
         }
     }
     None

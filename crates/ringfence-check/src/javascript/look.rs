@@ -1,19 +1,26 @@
 //! The rules: what is called, what is passed on, what is assigned, and what is written in texts.
 
 use super::{
-    known::{Knowledge, Known},
+    names::{is_shared_class, module},
+    resolve::{Known, Resolver},
     rules,
-    scope::Scopes,
-    syntax::{Field, Id, Kind, Program},
-    text,
 };
 use crate::{
     credentials::{self, Secret},
     domains,
-    rule::{Finding, Rule},
+    rule::{Checked, Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
-use ringfence_types::Severity::{self, Error, Info, Warning};
+use oxc_ast::{
+    AstKind,
+    ast::{Argument, AssignmentExpression, BindingPattern, Expression, TSModuleReference},
+};
+use oxc_semantic::{AstNode, NodeId, Semantic};
+use oxc_span::{GetSpan, Span};
+use ringfence_types::{
+    Analysis,
+    Severity::{self, Info, Warning},
+};
 use std::{
     collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
     ops::Range,
@@ -24,427 +31,387 @@ const HEX_NAMES_MIN: usize = 6;
 /// Letters that are written as numbers, in one text.
 const HIDDEN_LETTERS_MIN: usize = 12;
 
-pub(super) struct Look<'p, 'a> {
-    pub(super) program: &'p Program<'a>,
-    pub(super) knowledge: Knowledge<'p, 'a>,
-    pub(super) findings: Vec<Finding>,
-    /// By place and rule: which finding it is.
-    told: HashMap<(usize, &'static str), usize>,
-    pub(super) imports: BTreeSet<String>,
-    pub(super) hosts: BTreeSet<String>,
-    hex_names: HashSet<&'a str>,
-    /// Where a connection is made, and where a shell is started without a text to run.
-    pub(super) connection: Option<Id>,
-    pub(super) shell: Option<Id>,
+/// None: what it is called with is not known.
+pub(super) type Arguments<'a> = Option<&'a [Argument<'a>]>;
+
+pub(super) fn argument<'a>(arguments: Arguments<'a>, index: usize) -> Option<&'a Expression<'a>> {
+    arguments?.get(index)?.as_expression()
 }
 
-impl<'p, 'a> Look<'p, 'a> {
-    pub(super) fn of(program: &'p Program<'a>, scopes: &'p Scopes<'a>) -> Self {
-        let mut look = Self {
-            program,
-            knowledge: Knowledge::of(program, scopes),
-            findings: Vec::new(),
-            told: HashMap::new(),
-            imports: BTreeSet::new(),
-            hosts: BTreeSet::new(),
-            hex_names: HashSet::new(),
-            connection: None,
-            shell: None,
-        };
-        // What is inside comes first, so that nothing is found out twice.
-        for id in program.ids().rev() {
-            look.node(id);
-        }
-        look.whole();
-        look
-    }
+pub(super) struct Look<'p, 'a> {
+    semantic: &'p Semantic<'a>,
+    pub(super) resolver: Resolver<'p, 'a>,
+    pub(super) checked: Checked,
+    /// By place and rule: which finding it is.
+    told: HashMap<(usize, &'static str), usize>,
+    imports: BTreeSet<String>,
+    pub(super) hosts: BTreeSet<String>,
+    hex_names: HashSet<&'a str>,
+    hex_name: Span,
+    /// Where texts are decoded; the last is the first in the text.
+    pub(super) decoders: Vec<Span>,
+    /// Where a connection is made, and where a shell is started without a text to run.
+    pub(super) connection: Option<Span>,
+    pub(super) shell: Option<Span>,
+}
 
-    pub(super) fn tell(&mut self, id: Id, rule: &'static Rule, what: impl Into<String>) {
-        self.tell_as(id, rule, rule.severity, what);
+/// What is found of a program that was read.
+pub(super) fn look(semantic: &Semantic<'_>) -> Checked {
+    let mut look = Look {
+        semantic,
+        resolver: Resolver::of(semantic),
+        checked: Checked::default(),
+        told: HashMap::new(),
+        imports: BTreeSet::new(),
+        hosts: BTreeSet::new(),
+        hex_names: HashSet::new(),
+        hex_name: Span::default(),
+        decoders: Vec::new(),
+        connection: None,
+        shell: None,
+    };
+    let nodes: Vec<&AstNode<'_>> = semantic.nodes().iter().collect();
+    // What is inside comes first: of two findings at one place it is the plainer.
+    for node in nodes.into_iter().rev() {
+        look.node(node.id(), node.kind());
+        count(node.kind(), &mut look.checked.analysis);
+    }
+    look.whole();
+    look.checked.analysis.cyclomatic_complexity += 1;
+    look.checked.analysis.imports = look.imports.into_iter().collect();
+    look.checked.analysis.domains = look.hosts.into_iter().collect();
+    look.checked
+}
+
+impl<'a> Look<'_, 'a> {
+    pub(super) fn tell(&mut self, span: Span, rule: &'static Rule, what: impl Into<String>) {
+        self.tell_as(span, rule, rule.severity, what);
     }
 
     pub(super) fn tell_as(
         &mut self,
-        id: Id,
+        span: Span,
         rule: &'static Rule,
         severity: Severity,
         what: impl Into<String>,
     ) {
-        let range = self.program.range(id);
-        self.add(range, rule, severity, what.into());
-    }
-
-    pub(super) fn add(&mut self, range: Range<usize>, rule: &'static Rule, severity: Severity, what: String) {
         let found = Finding {
-            range,
-            rule,
             severity,
-            what,
-            hint: None,
+            ..Finding::new(rule, range(span), what)
         };
+        let findings = &mut self.checked.findings;
         match self.told.entry((found.range.start, rule.id)) {
             Entry::Vacant(place) => {
-                place.insert(self.findings.len());
-                self.findings.push(found);
+                place.insert(findings.len());
+                findings.push(found);
             }
             // `require('x').y()` begins where `require('x')` does; the worse of the two is told.
             Entry::Occupied(place) => {
-                if let Some(known) = self
-                    .findings
-                    .get_mut(*place.get())
-                    .filter(|known| known.severity < severity)
-                {
+                let known = findings.get_mut(*place.get());
+                if let Some(known) = known.filter(|known| known.severity < severity) {
                     *known = found;
                 }
             }
         }
     }
 
-    pub(super) fn node(&mut self, id: Id) {
-        match self.program.kind(id) {
-            Kind::Call | Kind::New => self.call(id),
-            Kind::Identifier | Kind::ShorthandProperty => self.identifier(id),
-            Kind::Member | Kind::Subscript => self.passed_on(id),
-            Kind::Assignment | Kind::Augmented => self.assignment(id),
-            Kind::Text | Kind::Template => self.literal(id),
-            Kind::Binary => self.sum(id),
-            Kind::ImportStatement | Kind::Export => self.import(id),
-            Kind::Pair => self.pair(id),
-            Kind::PropertyName if self.program.text(id).contains('\\') => self.escaped_name(id),
-            _ => {}
+    pub(super) fn written(&self, span: Span) -> &'a str {
+        self.semantic.source_text().get(range(span)).unwrap_or_default()
+    }
+
+    fn node(&mut self, id: NodeId, kind: AstKind<'a>) {
+        match kind {
+            AstKind::CallExpression(call) => self.call(call.span, &call.callee, &call.arguments),
+            AstKind::NewExpression(new) => self.call(new.span, &new.callee, &new.arguments),
+            AstKind::TaggedTemplateExpression(tagged) => self.call(tagged.span, &tagged.tag, &[]),
+            AstKind::ImportExpression(import) => self.loaded(import.span, "import", Some(&import.source)),
+            AstKind::IdentifierReference(name) => {
+                self.identifier(name.span, &name.name);
+                // Most names are those of the program's own values.
+                if self.resolver.symbol(name).is_some() || name.name == "eval" {
+                    self.passed_on(id, kind);
+                }
+            }
+            AstKind::BindingIdentifier(name) => self.identifier(name.span, &name.name),
+            AstKind::IdentifierName(name) => self.escaped_name(name.span, &name.name),
+            AstKind::StaticMemberExpression(_) | AstKind::ComputedMemberExpression(_) => {
+                self.passed_on(id, kind)
+            }
+            AstKind::AssignmentExpression(assigned) => self.assignment(assigned),
+            AstKind::StringLiteral(_) | AstKind::TemplateLiteral(_) => self.literal(kind),
+            AstKind::BinaryExpression(_) => {
+                let outermost = !matches!(
+                    self.semantic.nodes().parent_kind(id),
+                    AstKind::BinaryExpression(_)
+                );
+                if outermost && let Known::Text(text) = self.resolver.know_node(kind) {
+                    self.text(kind.span(), &text);
+                }
+            }
+            AstKind::ObjectProperty(pair) => {
+                if let Some("host" | "hostname") = pair.key.static_name().as_deref()
+                    && let Known::Text(text) = self.resolver.know(&pair.value)
+                {
+                    domains::of_address(&text, &mut self.hosts);
+                }
+            }
+            kind => {
+                if let Some((span, source)) = source(kind) {
+                    self.imported(span, source);
+                }
+            }
         }
     }
 
-    pub(super) fn identifier(&mut self, id: Id) {
-        let name = self.program.text(id);
-        if name.contains('\\') {
-            self.escaped_name(id);
-        }
+    fn identifier(&mut self, span: Span, name: &'a str) {
+        self.escaped_name(span, name);
         let digits = name.strip_prefix("_0x").or_else(|| name.strip_prefix("a0_0x"));
         if digits.is_some_and(|digits| digits.len() >= 4 && digits.bytes().all(|b| b.is_ascii_hexdigit())) {
             self.hex_names.insert(name);
-        }
-        self.passed_on(id);
-    }
-
-    pub(super) fn escaped_name(&mut self, id: Id) {
-        let plain = text::unescaped(self.program.text(id));
-        if plain.is_ascii() {
-            self.tell(
-                id,
-                &rules::OBFUSCATION,
-                format!("`{}` is `{plain}`", self.program.text(id)),
-            );
+            self.hex_name = span;
         }
     }
 
-    pub(super) fn import(&mut self, id: Id) {
-        let source = self.program.child(id, Field::Source).or_else(|| {
-            let clause = self
-                .program
-                .children(id)
-                .find(|child| self.program.kind(*child) == Kind::ImportRequire)?;
-            self.program.child(clause, Field::Source)
-        });
-        if let Some(source) = source {
-            let name = text::value(self.program.text(source));
-            self.imported(id, &name);
+    fn escaped_name(&mut self, span: Span, name: &str) {
+        let written = self.written(span);
+        if written.contains('\\') && name.is_ascii() {
+            self.tell(span, &rules::OBFUSCATION, format!("`{written}` is `{name}`"));
         }
     }
 
     /// A module is loaded by a name that is known.
-    pub(super) fn imported(&mut self, id: Id, name: &str) {
+    pub(super) fn imported(&mut self, span: Span, name: &str) {
         self.imports.insert(name.to_owned());
         if name.ends_with(".node") {
-            self.tell(id, &rules::NATIVE, format!("`{name}` is native code"));
+            self.tell(span, &rules::NATIVE, format!("`{name}` is native code"));
         }
         if name.starts_with("data:") || name.starts_with("blob:") {
-            self.tell(id, &rules::DYNAMIC_EXECUTION, "a text is loaded as a module");
+            self.tell(span, &rules::DYNAMIC_EXECUTION, "a text is loaded as a module");
         }
-        let known = self.knowledge.module(name);
-        match known.path() {
-            Some("node:child_process") => {
-                self.tell_as(id, &rules::CHILD_PROCESS, Info, format!("`{name}` is loaded"))
-            }
-            Some("node:inspector" | "node:inspector/promises") => {
-                self.tell(id, &rules::INSPECTOR, format!("`{name}` is loaded"))
-            }
-            Some("node:worker_threads" | "node:cluster") => {
-                self.tell(id, &rules::WORKER_THREADS, format!("`{name}` is loaded"));
-            }
-            Some("node:net" | "node:tls" | "node:dgram" | "node:http2") => {
-                self.tell(id, &rules::NETWORK, format!("`{name}` is loaded"));
-            }
-            Some("node:wasi" | "node:repl") => {
-                self.tell_as(id, &rules::NATIVE, Info, format!("`{name}` is loaded"))
-            }
-            Some("npm:execa" | "npm:shelljs" | "npm:cross-spawn" | "npm:zx" | "npm:node-pty") => {
-                self.tell_as(id, &rules::CHILD_PROCESS, Info, format!("`{name}` is loaded"));
-            }
-            _ => {}
-        }
+        let (rule, severity) = match module(name).as_str() {
+            "node:child_process" | "npm:execa" | "npm:shelljs" | "npm:cross-spawn" | "npm:zx"
+            | "npm:node-pty" => (&rules::CHILD_PROCESS, Info),
+            "node:inspector" | "node:inspector/promises" => (&rules::INSPECTOR, Warning),
+            "node:worker_threads" | "node:cluster" => (&rules::WORKER_THREADS, Info),
+            "node:net" | "node:tls" | "node:dgram" | "node:http2" => (&rules::NETWORK, Info),
+            "node:wasi" | "node:repl" => (&rules::NATIVE, Info),
+            _ => return,
+        };
+        self.tell_as(span, rule, severity, format!("`{name}` is loaded"));
     }
+
     /// A function that does harm, given to others under another name.
-    pub(super) fn passed_on(&mut self, id: Id) {
-        let node = self.program.node(id);
-        let parent = self.program.kind(node.parent);
-        let elsewhere = match (parent, node.field) {
-            // Told when it is called, or is a part of a longer path.
-            (Kind::Call | Kind::New, Field::Function) | (Kind::Member | Kind::Subscript, Field::Object) => {
-                true
-            }
-            (Kind::Parenthesized | Kind::Sequence | Kind::Typed, _) => self.is_callee(node.parent),
-            (Kind::Declarator, Field::Value) => {
-                let name = self.program.child(node.parent, Field::Name);
-                name.is_some_and(|name| {
-                    self.program.kind(name) != Kind::Identifier || self.knowledge.scopes.is_constant(name)
-                })
-            }
-            (Kind::Declarator | Kind::Assignment | Kind::Augmented, Field::Name | Field::Left) => true,
-            (Kind::ImportSpecifier | Kind::ImportClause | Kind::NamespaceImport | Kind::ImportRequire, _) => {
-                true
-            }
-            (Kind::Unary, _) => self
-                .program
-                .children(node.parent)
-                .next()
-                .is_some_and(|sign| self.program.kind(sign) == Kind::Typeof),
-            (
-                Kind::FunctionDeclaration
-                | Kind::FunctionExpression
-                | Kind::ClassDeclaration
-                | Kind::Parameters,
-                _,
-            ) => true,
-            _ => false,
-        };
-        if elsewhere || self.program.kind(id) == Kind::Identifier && !self.may_matter(id) {
+    fn passed_on(&mut self, id: NodeId, kind: AstKind<'a>) {
+        if self.is_told_elsewhere(id) {
             return;
         }
-        let known = self.knowledge.know(id);
-        match known.path() {
-            Some(path) if path == "eval" || executes(path) => {
-                let what = format!("`{}` is passed on", path.trim_start_matches("node:"));
-                self.tell(id, &rules::DYNAMIC_EXECUTION, what);
-            }
-            Some(path) if starts(path) => {
-                let what = format!("`{}` is passed on", path.trim_start_matches("node:"));
-                self.tell(id, &rules::CHILD_PROCESS, what);
-            }
-            Some(path @ ("process.binding" | "process.dlopen" | "process._linkedBinding")) => {
-                let what = format!("`{path}` is passed on");
-                self.tell(id, &rules::NATIVE, what);
-            }
-            _ => {}
-        }
+        let known = self.resolver.know_node(kind);
+        let Some(path) = known.path() else {
+            return;
+        };
+        let rule = match path {
+            path if path == "eval" || executes(path) => &rules::DYNAMIC_EXECUTION,
+            path if starts(path) => &rules::CHILD_PROCESS,
+            "process.binding" | "process.dlopen" | "process._linkedBinding" => &rules::NATIVE,
+            _ => return,
+        };
+        let what = format!("`{}` is passed on", path.trim_start_matches("node:"));
+        self.tell(kind.span(), rule, what);
     }
 
-    /// Most names are those of the program's own values.
-    pub(super) fn may_matter(&self, id: Id) -> bool {
-        match self.knowledge.scopes.binding(id) {
-            None => self.program.text(id) == "eval" || self.program.text(id).contains('\\'),
-            Some(_) => true,
-        }
-    }
-
-    pub(super) fn is_callee(&self, id: Id) -> bool {
-        let mut id = id;
+    /// When it is called, or as a part of a longer path, or by the name that it is given.
+    fn is_told_elsewhere(&self, id: NodeId) -> bool {
+        let nodes = self.semantic.nodes();
+        let mut at = id;
         loop {
-            let node = self.program.node(id);
-            match (self.program.kind(node.parent), node.field) {
-                (Kind::Call | Kind::New, Field::Function) => return true,
-                (Kind::Parenthesized | Kind::Sequence | Kind::Typed, _) if node.parent != id => {
-                    id = node.parent
+            let span = nodes.kind(at).span();
+            return match nodes.parent_kind(at) {
+                AstKind::CallExpression(call) => call.callee.span() == span,
+                AstKind::NewExpression(new) => new.callee.span() == span,
+                AstKind::TaggedTemplateExpression(tagged) => tagged.tag.span() == span,
+                AstKind::StaticMemberExpression(member) if at == id => member.object.span() == span,
+                AstKind::ComputedMemberExpression(member) if at == id => member.object.span() == span,
+                AstKind::VariableDeclarator(declared) if at == id => match &declared.id {
+                    BindingPattern::BindingIdentifier(name) => name
+                        .symbol_id
+                        .get()
+                        .is_some_and(|symbol| self.resolver.is_constant(symbol)),
+                    _ => true,
+                },
+                AstKind::AssignmentExpression(assigned) if at == id => assigned.left.span() == span,
+                AstKind::UnaryExpression(unary) if at == id => unary.operator.is_typeof(),
+                AstKind::ParenthesizedExpression(_)
+                | AstKind::SequenceExpression(_)
+                | AstKind::ChainExpression(_)
+                | AstKind::TSAsExpression(_)
+                | AstKind::TSSatisfiesExpression(_)
+                | AstKind::TSNonNullExpression(_)
+                | AstKind::TSTypeAssertion(_) => {
+                    at = nodes.parent_id(at);
+                    continue;
                 }
-                _ => return false,
-            }
+                _ => false,
+            };
         }
     }
 
-    pub(super) fn assignment(&mut self, id: Id) {
-        let Some(left) = self.program.child(id, Field::Left) else {
+    fn assignment(&mut self, assigned: &'a AssignmentExpression<'a>) {
+        let Some(member) = assigned.left.as_member_expression() else {
             return;
         };
-        if !matches!(self.program.kind(left), Kind::Member | Kind::Subscript) {
-            return;
+        if let Some(shared) = self.shared_prototype(member.object()) {
+            let what = format!("`{shared}` is changed");
+            return self.tell(assigned.span, &rules::PROTOTYPE_POLLUTION, what);
         }
-        let object = self.program.child(left, Field::Object);
-        if let Some(shared) = object.and_then(|object| self.shared_prototype(object)) {
-            return self.tell(id, &rules::PROTOTYPE_POLLUTION, format!("`{shared}` is changed"));
-        }
-        if self.property(left).as_deref() == Some("__proto__") {
-            self.tell_as(id, &rules::PROTOTYPE_POLLUTION, Info, "`__proto__` is set");
-        }
-    }
-
-    pub(super) fn property(&self, member: Id) -> Option<String> {
-        let program = self.program;
-        match program.child(member, Field::Property) {
-            Some(name) => Some(program.text(name).to_owned()),
-            None => {
-                let index = program.child(member, Field::Index)?;
-                self.knowledge.know(index).constant().map(str::to_owned)
-            }
-        }
-    }
-
-    /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`
-    pub(super) fn shared_prototype(&self, expression: Id) -> Option<String> {
-        let expression = self.program.bare(expression);
-        if !matches!(self.program.kind(expression), Kind::Member | Kind::Subscript) {
-            let known = self.knowledge.know(expression);
-            let class = known.path().and_then(|path| path.strip_suffix(".prototype"));
-            return class
-                .filter(|class| is_class_of_all(class))
-                .map(|class| format!("{class}.prototype"));
-        }
-        let property = self.property(expression)?;
-        let object = self.program.bare(self.program.child(expression, Field::Object)?);
-        let inner = match self.program.kind(object) {
-            Kind::Member | Kind::Subscript => self.property(object),
-            _ => None,
-        };
-        let shared = match (property.as_str(), inner.as_deref()) {
-            ("__proto__", _) => true,
-            ("prototype", Some("constructor")) => true,
-            ("prototype", _) => self.knowledge.know(object).path().is_some_and(is_class_of_all),
-            _ => false,
-        };
-        shared.then(|| shown(self.program.text(expression)))
-    }
-
-    pub(super) fn pair(&mut self, id: Id) {
-        let key = self
-            .program
-            .child(id, Field::Key)
-            .map(|key| self.program.text(key).trim_matches(['\'', '"']));
-        if let Some("host" | "hostname") = key
-            && let Some(value) = self.program.child(id, Field::Value)
-            && let Known::Text(text) = self.knowledge.know(value)
-        {
-            domains::of_address(&text, &mut self.hosts);
-        }
-    }
-
-    pub(super) fn literal(&mut self, id: Id) {
-        let raw = self.program.text(id);
-        if text::hidden_letters(raw) >= HIDDEN_LETTERS_MIN {
-            self.tell(id, &rules::OBFUSCATION, "letters are written as numbers");
-        }
-        if raw.len() < 6 {
-            return;
-        }
-        match self.knowledge.know(id) {
-            Known::Text(text) => self.text(id, &text),
-            // Longer than is kept.
-            _ => domains::of(raw, &mut self.hosts),
-        }
-    }
-
-    /// Texts that are put together.
-    pub(super) fn sum(&mut self, id: Id) {
-        let outermost = self.program.kind(self.program.node(id).parent) != Kind::Binary;
-        if outermost && let Known::Text(text) = self.knowledge.know(id) {
-            self.text(id, &text);
-        }
-    }
-
-    pub(super) fn text(&mut self, id: Id, text: &str) {
-        domains::of(text, &mut self.hosts);
-        let whole = text.replace(UNKNOWN, "~");
-        if credentials::kept_at(&whole) == Some(Secret::Certain) {
-            self.tell(id, &rules::CREDENTIAL_PATH, format!("`{}` is named", shown(text)));
-        }
-    }
-
-    /// What the program as a whole tells.
-    pub(super) fn whole(&mut self) {
-        if self.hex_names.len() >= HEX_NAMES_MIN {
-            let first = self.program.ids().find(|id| {
-                self.program.kind(*id) == Kind::Identifier && self.hex_names.contains(self.program.text(*id))
-            });
-            let what = format!("{} names are numbers", self.hex_names.len());
-            self.tell(first.unwrap_or(0), &rules::OBFUSCATION, what);
-        }
-        if let (Some(_), Some(shell)) = (self.connection, self.shell) {
+        if self.resolver.property(member).as_deref() == Some("__proto__") {
             self.tell_as(
-                shell,
-                &rules::REVERSE_SHELL,
-                Error,
-                "a shell is started beside a connection",
+                assigned.span,
+                &rules::PROTOTYPE_POLLUTION,
+                Info,
+                "`__proto__` is set",
             );
         }
     }
 
-    /// For rules of other files.
-    pub(super) fn warn_at(&mut self, id: Id, rule: &'static Rule, worse: Worse, what: String) {
-        let severity = match worse {
-            Worse::No => rule.severity,
-            Worse::Warning => Warning,
-            Worse::Error => Error,
+    /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`
+    pub(super) fn shared_prototype(&self, expression: &'a Expression<'a>) -> Option<String> {
+        let expression = expression.get_inner_expression();
+        let Some(member) = expression.as_member_expression() else {
+            let known = self.resolver.know(expression);
+            let class = known.path()?.strip_suffix(".prototype")?;
+            return is_shared_class(class).then(|| format!("{class}.prototype"));
         };
-        self.tell_as(id, rule, severity, what);
+        let object = member.object().get_inner_expression();
+        let shared = match self.resolver.property(member)?.as_ref() {
+            "__proto__" => true,
+            "prototype" => {
+                let inner = object.as_member_expression();
+                let inner = inner.and_then(|inner| self.resolver.property(inner));
+                inner.as_deref() == Some("constructor")
+                    || self.resolver.know(object).path().is_some_and(is_shared_class)
+            }
+            _ => false,
+        };
+        shared.then(|| shown(self.written(expression.span())))
+    }
+
+    fn literal(&mut self, kind: AstKind<'a>) {
+        let written = self.written(kind.span());
+        if hidden_letters(written) >= HIDDEN_LETTERS_MIN {
+            self.tell(kind.span(), &rules::OBFUSCATION, "letters are written as numbers");
+        }
+        if written.len() < 6 {
+            return;
+        }
+        match self.resolver.know_node(kind) {
+            Known::Text(text) => self.text(kind.span(), &text),
+            // Longer than is kept.
+            _ => domains::of(written, &mut self.hosts),
+        }
+    }
+
+    fn text(&mut self, span: Span, text: &str) {
+        domains::of(text, &mut self.hosts);
+        let whole = text.replace(UNKNOWN, "~");
+        if credentials::kept_at(&whole) == Some(Secret::Certain) {
+            self.tell(
+                span,
+                &rules::CREDENTIAL_PATH,
+                format!("`{}` is named", shown(text)),
+            );
+        }
+    }
+
+    /// What the program as a whole tells.
+    fn whole(&mut self) {
+        if self.hex_names.len() >= HEX_NAMES_MIN {
+            let what = format!("{} names are numbers", self.hex_names.len());
+            self.tell(self.hex_name, &rules::OBFUSCATION, what);
+        }
+        if let (Some(_), Some(shell)) = (self.connection, self.shell) {
+            self.tell(
+                shell,
+                &rules::REVERSE_SHELL,
+                "a shell is started beside a connection",
+            );
+        }
     }
 }
 
-/// Than the rule says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Worse {
-    No,
-    Warning,
-    Error,
+fn range(span: Span) -> Range<usize> {
+    span.start as usize..span.end as usize
 }
-/// A class of the language, whose prototype every program's own values have.
-fn is_class_of_all(path: &str) -> bool {
-    const CLASSES: &[&str] = &[
-        "Object",
-        "Function",
-        "AsyncFunction",
-        "GeneratorFunction",
-        "Array",
-        "String",
-        "Number",
-        "Boolean",
-        "BigInt",
-        "Symbol",
-        "RegExp",
-        "Date",
-        "Promise",
-        "Map",
-        "Set",
-        "WeakMap",
-        "WeakSet",
-        "WeakRef",
-        "Proxy",
-        "Iterator",
-        "ArrayBuffer",
-        "SharedArrayBuffer",
-        "DataView",
-        "Buffer",
-        "URL",
-    ];
-    CLASSES.contains(&path)
-        || path.ends_with("Error") && path.starts_with(char::is_uppercase) && !path.contains('.')
-        || path.ends_with("Array") && matches!(path.as_bytes(), [b'I' | b'U' | b'F' | b'B', ..])
+
+/// The module that a declaration loads.
+fn source(kind: AstKind<'_>) -> Option<(Span, &str)> {
+    match kind {
+        AstKind::ImportDeclaration(import) => Some((import.span, &import.source.value)),
+        AstKind::ExportFromDeclaration(export) => Some((export.span, &export.source.value)),
+        AstKind::ExportAllDeclaration(export) => Some((export.span, &export.source.value)),
+        AstKind::TSImportEqualsDeclaration(import) => match &import.module_reference {
+            TSModuleReference::ExternalModuleReference(module) => {
+                Some((import.span, &module.expression.value))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
+
+fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
+    match kind {
+        AstKind::Function(function) => analysis.functions += u32::from(function.body.is_some()),
+        AstKind::ArrowFunctionExpression(_) => analysis.functions += 1,
+        AstKind::Class(class) => analysis.classes += u32::from(!class.declare),
+        AstKind::IfStatement(_)
+        | AstKind::ConditionalExpression(_)
+        | AstKind::CatchClause(_)
+        | AstKind::LogicalExpression(_) => analysis.cyclomatic_complexity += 1,
+        AstKind::SwitchCase(case) => analysis.cyclomatic_complexity += u32::from(case.test.is_some()),
+        AstKind::AssignmentExpression(assigned) => {
+            analysis.cyclomatic_complexity += u32::from(assigned.operator.is_logical());
+        }
+        kind => analysis.cyclomatic_complexity += u32::from(kind.is_iteration_statement()),
+    }
+}
+
+/// How many letters of a text are written as numbers though they could be written as themselves.
+fn hidden_letters(literal: &str) -> usize {
+    let escapes = literal.split('\\').skip(1);
+    let digits = escapes.filter_map(|escape| match escape.as_bytes().first() {
+        Some(b'x') => escape.get(1..3),
+        Some(b'u') => escape.get(1..5),
+        _ => None,
+    });
+    let is_plain = |letter: &u32| (0x21..0x7F).contains(letter);
+    digits
+        .filter_map(|digits| u32::from_str_radix(digits, 16).ok())
+        .filter(is_plain)
+        .count()
+}
+
+/// Functions and classes of `vm` that run a text.
+#[rustfmt::skip]
+const EXECUTING: &[&str] = &[
+    "runInThisContext", "runInNewContext", "runInContext", "compileFunction", "Script", "SourceTextModule",
+];
+/// Functions of `child_process`.
+const STARTING: &[&str] = &[
+    "exec",
+    "execSync",
+    "execFile",
+    "execFileSync",
+    "spawn",
+    "spawnSync",
+    "fork",
+];
 
 pub(super) fn executes(path: &str) -> bool {
-    matches!(
-        path,
-        "node:vm.runInThisContext"
-            | "node:vm.runInNewContext"
-            | "node:vm.runInContext"
-            | "node:vm.compileFunction"
-            | "node:vm.Script"
-            | "node:vm.SourceTextModule"
-    )
+    let name = path.strip_prefix("node:vm.");
+    name.is_some_and(|name| EXECUTING.contains(&name))
 }
 
-fn starts(path: &str) -> bool {
-    path.strip_prefix("node:child_process.").is_some_and(|name| {
-        matches!(
-            name,
-            "exec" | "execSync" | "execFile" | "execFileSync" | "spawn" | "spawnSync" | "fork"
-        )
-    })
+pub(super) fn starts(path: &str) -> bool {
+    let name = path.strip_prefix("node:child_process.");
+    name.is_some_and(|name| STARTING.contains(&name))
 }

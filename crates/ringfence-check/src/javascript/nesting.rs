@@ -1,61 +1,112 @@
-//! A linear look at how deeply a recursive parser would have to go down in a text that is broken, from above: brackets, and what
-//! nests without brackets (`!!!a`, `a => b => c`, `if (a) if (b)`). Texts and comments are not told apart, so that it is a
-//! guess; a parser that dies nevertheless costs one answer.
+//! A linear look at how deeply a recursive parser would have to go down in a text, from above: brackets, and what nests
+//! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). Texts and comments are not told apart, so that
+//! it is a guess; a parser that dies nevertheless costs one answer.
 
-/// Deeper than this nobody writes who wants to be read.
-const DEPTH_MAX: usize = 400;
+/// Programs written by people stay far below.
+const DEPTH_MAX: usize = 1000;
 
 /// Words after which an expression or a statement goes on one level down.
 const WORDS: &[&str] = &[
     "if", "else", "for", "while", "do", "with", "typeof", "void", "delete", "await", "new", "yield", "async",
     "function", "class",
 ];
+/// What stands in brackets behind them is not the end of a statement.
+const HEADERS: &[&str] = &["if", "for", "while", "with"];
+
+#[derive(Default)]
+struct Level {
+    /// What nests without brackets, before this one.
+    before: usize,
+    is_header: bool,
+}
+
+#[derive(Default)]
+struct Depth {
+    levels: Vec<Level>,
+    above: usize,
+    here: usize,
+    last: u8,
+    last_is_header: bool,
+    /// A statement may end after the last sign, at the end of the line.
+    may_end: bool,
+}
 
 /// Should a recursive parser better not be asked.
 pub(super) fn is_deep(code: &str) -> bool {
-    let mut levels: Vec<usize> = Vec::new();
-    let mut here = 0_usize;
-    let mut above = 0_usize;
-    let mut word = 0_usize;
-    let mut ends_statement = false;
-    let bytes = code.as_bytes();
-    for (at, byte) in bytes.iter().enumerate() {
-        let in_word = byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'$';
-        if !in_word && word < at {
-            let goes_on = WORDS.contains(&code.get(word..at).unwrap_or_default());
-            here += usize::from(goes_on);
-            ends_statement = !goes_on;
+    let mut depth = Depth::default();
+    let mut rest = code;
+    let mut is_new_line = false;
+    while let Some(first) = rest.bytes().next() {
+        let length = match first {
+            byte if is_word(byte) => rest.bytes().take_while(|byte| is_word(*byte)).count(),
+            byte if byte.is_ascii() => 1,
+            _ => rest.chars().next().map_or(1, char::len_utf8),
+        };
+        let (token, after) = rest.split_at(length);
+        rest = after;
+        if first.is_ascii_whitespace() {
+            is_new_line |= first == b'\n';
+            continue;
         }
-        if !in_word {
-            word = at + 1;
+        let ends = is_new_line && depth.may_end || depth.last == b'}';
+        let goes_on = matches!(first, b'!'..=b'/' | b':'..=b'@' | b'[' | b'^' | b'|') || token == "else";
+        if ends && !goes_on {
+            depth.here = 0;
         }
-        match byte {
-            b'(' | b'[' | b'{' => {
-                levels.push(here);
-                above += here + 1;
-                here = 0;
-                ends_statement = false;
-            }
-            b')' | b']' | b'}' => {
-                here = levels.pop().unwrap_or(0);
-                above = above.saturating_sub(here + 1);
-                ends_statement = *byte != b')';
-            }
-            b';' | b',' => here = 0,
-            b'\n' if ends_statement => here = 0,
-            b'?' | b'!' | b'~' | b'=' | b'+' | b'-' | b':' | b'<' | b'*' => {
-                here += 1;
-                ends_statement = false;
-            }
-            b'\'' | b'"' | b'`' => ends_statement = true,
-            b'&' | b'|' | b'/' | b'%' | b'>' | b'^' | b'.' => ends_statement = false,
-            _ => {}
-        }
-        if above + here > DEPTH_MAX {
+        depth.add(token, first);
+        is_new_line = false;
+        if depth.above + depth.here > DEPTH_MAX {
             return true;
         }
     }
     false
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$'
+}
+
+impl Depth {
+    fn add(&mut self, token: &str, first: u8) {
+        let last = std::mem::replace(&mut self.last, first);
+        let last_is_header = std::mem::replace(&mut self.last_is_header, HEADERS.contains(&token));
+        self.may_end = true;
+        match first {
+            b'(' | b'[' | b'{' => {
+                // `f()()`, `a[0][0]`
+                self.here += usize::from(matches!(last, b')' | b']') && first != b'{');
+                self.above += self.here + 1;
+                self.levels.push(Level {
+                    before: std::mem::take(&mut self.here),
+                    is_header: last_is_header,
+                });
+                self.may_end = false;
+            }
+            b')' | b']' | b'}' => {
+                let level = self.levels.pop().unwrap_or_default();
+                self.above = self.above.saturating_sub(level.before + 1);
+                self.here = level.before;
+                self.may_end = !level.is_header;
+            }
+            b';' | b',' => self.here = 0,
+            b'!' | b'~' | b'`' => {
+                self.here += 1;
+                self.may_end = first == b'`';
+            }
+            b'?' | b'=' | b'+' | b'-' | b':' | b'<' | b'*' | b'&' | b'|' | b'/' | b'%' | b'>' | b'^'
+            | b'.' => {
+                // `===`, or a line of dashes
+                let is_one = last == first || matches!((last, first), (b'=', b'>') | (b'?', b'.'));
+                self.here += usize::from(!is_one);
+                self.may_end = false;
+            }
+            _ if WORDS.contains(&token) => {
+                self.here += 1;
+                self.may_end = false;
+            }
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -77,8 +128,17 @@ mod tests {
             "`${",
             "else if(a)\n",
             "(x)=>\n",
+            ".a",
+            "()",
+            "[0]",
+            "``",
+            "+'a'",
+            "\n+'a'",
+            "\n.a()",
+            "if(a){}else ",
+            "&&a",
         ] {
-            assert!(is_deep(&piece.repeat(1000)), "{piece}");
+            assert!(is_deep(&piece.repeat(1200)), "{piece}");
         }
         for piece in [
             "f(a, b);",
@@ -86,8 +146,11 @@ mod tests {
             "if (a) { b() }\n",
             "() => { f(!x) };",
             "x = 'a' + 'b'\nreturn 1\n",
+            "a.b().c()\n",
+            "function a(){}",
+            "if(a){b.c()}",
         ] {
-            assert!(!is_deep(&piece.repeat(1000)), "{piece}");
+            assert!(!is_deep(&piece.repeat(2000)), "{piece}");
         }
     }
 }

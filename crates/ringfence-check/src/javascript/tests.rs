@@ -1,6 +1,8 @@
 //! Each rule with programs in which it holds, and with ordinary ones in which it does not.
 #![allow(clippy::too_many_lines, reason = "tables of examples")]
 
+mod hostile;
+
 use super::Dialect;
 use crate::rule::Checked;
 use ringfence_types::Severity::{self, Error, Info, Warning};
@@ -502,9 +504,9 @@ fn a_broken_program_is_an_error_at_its_place() {
 }
 
 #[test]
-fn rules_see_what_stands_around_an_error() {
+fn rules_see_what_stands_around_what_the_language_forbids() {
     let told = told_in(
-        "let a = ;\nrequire('child_process').exec('ls');\n",
+        "let a; let a;\nrequire('child_process').exec('ls');\n",
         Dialect::JavaScript,
     );
     assert!(
@@ -595,6 +597,38 @@ fn prototypes_of_the_language_are_shared_by_all() {
 }
 
 #[test]
+fn what_is_computed_from_constants_is_refused() {
+    for text in [
+        "atob('cm0gLXJmIC8=')",
+        "Buffer.from('726d202d7266202f', 'hex').toString()",
+        "String.fromCharCode(114, 109, 32, 45, 114, 102, 32, 47)",
+        "String.fromCharCode(...[114, 109])",
+        "[114, 109].map(String.fromCharCode).join('')",
+        "decodeURIComponent('%72%6d')",
+        "'rX -rf /'.replace('X', 'm')",
+        "'RM -RF /'.toLowerCase()",
+        "'xrm -rf /'.slice(1)",
+        "'r'.concat('m -rf /')",
+        "`${'RM'.toLowerCase()} -rf /`",
+        "'RM'.toLowerCase() + ' -rf /'",
+    ] {
+        let code = format!(
+            "const cp = require('child_process'); const c = {text}; cp.execSync(c); cp.execSync({text})"
+        );
+        found("obfuscation", Error, &[&code]);
+        let code = format!("require('fs').rmSync({text}, {{recursive: true}})");
+        found("file_deletion", Error, &[&code]);
+    }
+    for code in [
+        "require('fs').rmSync('dist/'.concat(name), {recursive: true})",
+        "require('child_process').execSync(command.trim())",
+        "require('child_process').execSync('cat', {input: Buffer.from('x')})",
+    ] {
+        at_most_in_a_script(Warning, &[code]);
+    }
+}
+
+#[test]
 fn findings_are_sentences() {
     let what = |code: &str| look(code, Dialect::JavaScript).findings[0].what.clone();
     assert_eq!(what("fetch(x)"), "`fetch` speaks to other hosts");
@@ -632,63 +666,4 @@ fn names_that_strict_code_cannot_have_are_names_in_a_script() {
             "try { f() } catch (eval) { eval('x') }",
         ],
     );
-}
-
-#[test]
-fn hostile_programs_end_in_time() {
-    let mut doubling = "const x0 = 'a';".to_owned();
-    for step in 1..300 {
-        doubling.push_str(&format!("const x{step} = x{0} + x{0};\n", step - 1));
-    }
-    doubling.push_str("globalThis[x299]('x')");
-    let mut names = "const x0 = eval;".to_owned();
-    for step in 1..5_000 {
-        names.push_str(&format!("const x{step} = x{};\n", step - 1));
-    }
-    names.push_str("x4999('x')");
-    for code in [
-        doubling.as_str(),
-        &names,
-        &"(".repeat(25_000),
-        &"[".repeat(25_000),
-        &"{".repeat(25_000),
-        &"`${".repeat(25_000),
-        &format!("{}{}", "(".repeat(25_000), ")".repeat(25_000)),
-        &format!("x{}", ".a".repeat(50_000)),
-        &format!("x{}", "()".repeat(50_000)),
-        &format!("'a'{}", "+'a'".repeat(25_000)),
-        &"function f(){".repeat(12_000),
-        &"(x)=>".repeat(12_000),
-        &"if(a)".repeat(12_000),
-        &"a=>{var x;".repeat(7_000),
-        &"var a;".repeat(12_000),
-        &(0..10_000).map(|n| format!("var v{n};")).collect::<String>(),
-        &"eval(".repeat(12_000),
-        &"atob(".repeat(12_000),
-        &"[].constructor".repeat(7_000),
-        &"require('child_process').exec('rm -rf /');".repeat(1_000),
-        &"'/".repeat(75_000),
-        &"\\u0061".repeat(25_000),
-        &"a".repeat(1 << 18),
-        &format!("'{}'", "\\x61".repeat(1 << 16)),
-        &"é".repeat(1 << 19),
-        &";".repeat(1 << 18),
-        &"{x=eval}".repeat(7_000),
-        &"x = x + x;".repeat(7_000),
-        &"const {a:{b:{c:{d:{e".repeat(2_000),
-        "const {'proto\": 1}",
-        "\\u{110000} '\\u{fffffff}' `\\u`",
-    ] {
-        let started = std::time::Instant::now();
-        look(code, Dialect::JavaScript);
-        look(code, Dialect::TypeScript);
-        let took = started.elapsed();
-        // Debug builds are some twenty times slower.
-        assert!(
-            took.as_secs() < 20,
-            "{took:?} {:?}",
-            code.get(..30.min(code.len()))
-        );
-        eprintln!("{took:?} {:?}", code.get(..30.min(code.len())));
-    }
 }

@@ -1,38 +1,33 @@
-//! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind it out of
-//! sight, where all uses of the name agree on what it is, and where the rules allow the module; and then nothing but the import
-//! changes. A program that works without the import must work with it: where somebody may catch the error nothing is added,
-//! and a module that may not be installed is added only where the program fails without it. Names that stay undefined are told.
+//! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind
+//! it out of sight, where all uses of the name agree on what it is, and where the rules allow the module; and then
+//! nothing but the import changes. A program that works without the import must work with it: where somebody may catch
+//! the error nothing is added, and a module that may not be installed is added only where the program fails without it.
+//! Names that stay undefined are told.
 
-mod branches;
 mod place;
-mod reach;
 mod uses;
 mod watch;
 
 use super::{scope::Scopes, well_known};
 use crate::{
     CodeQuestion, Patch,
-    rule::{Finding, Fix, LeftOut, Rule},
+    registry::python::UNDEFINED_NAME,
+    rule::{Finding, Fix, LeftOut},
 };
 use ringfence_types::Severity;
 use ruff_python_ast::ModModule;
 use ruff_python_parser::Parsed;
-use std::{cmp::Reverse, collections::BTreeMap};
+use ruff_text_size::TextSize;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+};
 use uses::{Uses, Wanted};
 
 /// The most imports that are added.
 const PATCHES_MAX: usize = 100;
 /// The most names that are told.
 const NAMES_MAX: usize = 200;
-
-/// A name that is bound nowhere.
-pub(super) static UNDEFINED_NAME: Rule = Rule {
-    id: "python.undefined_name",
-    severity: Severity::Warning,
-    title: "a name that is not defined",
-    why: "reading it raises a NameError",
-    hint: "Define the name before it is used, or correct its spelling.",
-};
 
 /// What is missing, and how it can be had.
 #[derive(Debug, Default)]
@@ -52,11 +47,10 @@ pub(super) fn look(
     if scopes.has_star_import() || scopes.binds_by_text() {
         return Missing::default();
     }
-    let unresolved = scopes.unresolved();
-    if unresolved.is_empty() {
+    let starts: HashSet<TextSize> = scopes.unresolved().map(|name| name.range.start()).collect();
+    if starts.is_empty() {
         return Missing::default();
     }
-    let starts = unresolved.iter().map(|name| name.range.start()).collect();
     let uses = Uses::of(parsed.syntax(), scopes, starts);
     if uses.expects_name_errors || uses.binds_out_of_sight {
         return Missing::default();
@@ -75,7 +69,7 @@ pub(super) fn look(
         let patches = fix.as_ref().map_or(&[][..], |fix| fix.patches.as_slice());
         patches.iter().any(|patch| patch.name == name)
     };
-    // Of a call of a session: whoever called before may have defined it.
+    // In a session an earlier call may have defined the name.
     let told = uses.wanted.iter().filter(|_| !asked.is_fragment);
     let mut findings: Vec<Finding> = told
         .filter(|(name, wanted)| !wanted.expected_absent && !fixed(name))

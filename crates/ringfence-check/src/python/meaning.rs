@@ -1,8 +1,8 @@
-//! What an expression denotes, as far as its text tells: `s` after `from os import system as s` is `os.system`, and so is
-//! `getattr(__import__('o' + 's'), 'metsys'[::-1])`. What cannot be told is unknown, never guessed.
+//! What an expression denotes, as far as its text tells: `s` after `from os import system as s` is `os.system`, and so
+//! is `getattr(__import__('os'), 'sys' + 'tem')`. Nothing is computed but sums of texts: what is not plain is unknown,
+//! and rules refuse it where it matters.
 
 mod calls;
-mod fold;
 mod stars;
 
 use super::{
@@ -10,8 +10,9 @@ use super::{
     module_attributes::module_at,
     scope::{BindingId, Kind, Resolution, Scopes, Use},
     spine::spine_of,
+    standard_modules::is_grave,
 };
-use ruff_python_ast::{self as ast, Expr, Number, Operator, UnaryOp};
+use ruff_python_ast::{self as ast, Expr, Operator};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -35,10 +36,8 @@ pub(crate) enum Meaning<'a> {
     /// A module, or something by its way from a module: `os`, `os.system`, `pathlib.Path()`.
     Path(Rc<str>),
     Text(Rc<str>),
-    Bytes(Rc<[u8]>),
-    Number(i64),
-    /// A method of a constant.
-    Method(Rc<Meaning<'a>>, &'a str),
+    /// A method of a text.
+    Method(Rc<str>, &'a str),
     /// `operator.attrgetter('a.b')`.
     Getter(Rc<str>),
     /// `operator.itemgetter('a')`.
@@ -57,13 +56,6 @@ impl Meaning<'_> {
             return Self::Unknown;
         }
         Self::Text(Rc::from(text))
-    }
-
-    fn bytes(bytes: &[u8]) -> Self {
-        if bytes.len() > TEXT_BYTES_MAX {
-            return Self::Unknown;
-        }
-        Self::Bytes(Rc::from(bytes))
     }
 
     pub(crate) fn as_text(&self) -> Option<&str> {
@@ -192,19 +184,6 @@ impl<'a, 's> Meanings<'a, 's> {
         match expr {
             Expr::Name(name) => self.of_name(name),
             Expr::StringLiteral(literal) => Meaning::text(literal.value.to_str()),
-            Expr::BytesLiteral(literal) => {
-                let bytes: Vec<u8> = literal.value.bytes().take(TEXT_BYTES_MAX + 1).collect();
-                Meaning::bytes(&bytes)
-            }
-            Expr::NumberLiteral(ast::ExprNumberLiteral {
-                value: Number::Int(number),
-                ..
-            }) => number.as_i64().map_or(Meaning::Unknown, Meaning::Number),
-            Expr::UnaryOp(unary) if unary.op == UnaryOp::USub => match self.of(&unary.operand) {
-                Meaning::Number(number) => number.checked_neg().map_or(Meaning::Unknown, Meaning::Number),
-                _ => Meaning::Unknown,
-            },
-            Expr::FString(string) => self.of_f_string(string),
             Expr::Named(named) => self.of(&named.value),
             Expr::If(either) => self.first_place([either.body.as_ref(), either.orelse.as_ref()]),
             Expr::BoolOp(either) => self.first_place(&either.values),
@@ -218,36 +197,6 @@ impl<'a, 's> Meanings<'a, 's> {
         meanings.find(Meaning::is_place).unwrap_or(Meaning::Unknown)
     }
 
-    fn of_f_string(&self, string: &'a ast::ExprFString) -> Meaning<'a> {
-        let mut text = String::new();
-        for part in &string.value {
-            match part {
-                ast::FStringPart::Literal(literal) => text.push_str(&literal.value),
-                ast::FStringPart::FString(parts) => {
-                    for element in &parts.elements {
-                        match element {
-                            ast::InterpolatedStringElement::Literal(literal) => text.push_str(&literal.value),
-                            ast::InterpolatedStringElement::Interpolation(inner) => {
-                                let plain = inner.format_spec.is_none() && inner.debug_text.is_none();
-                                let Meaning::Text(value) = self.of(&inner.expression) else {
-                                    return Meaning::Unknown;
-                                };
-                                if !plain || inner.conversion == ast::ConversionFlag::Repr {
-                                    return Meaning::Unknown;
-                                }
-                                text.push_str(&value);
-                            }
-                        }
-                        if text.len() > TEXT_BYTES_MAX {
-                            return Meaning::Unknown;
-                        }
-                    }
-                }
-            }
-        }
-        Meaning::text(&text)
-    }
-
     fn of_name(&self, name: &'a ast::ExprName) -> Meaning<'a> {
         let Some(read) = self.scopes.use_at(name.range) else {
             return Meaning::Unknown;
@@ -258,9 +207,15 @@ impl<'a, 's> Meanings<'a, 's> {
     /// What a name denotes where it is read.
     pub(crate) fn of_use(&self, read: &Use<'a>) -> Meaning<'a> {
         let meaning = self.of_bound(read);
-        match self.scopes.has_star_import() {
-            true => self.of_star(read, &meaning).unwrap_or(meaning),
-            false => meaning,
+        if self.scopes.has_star_import() {
+            return self.of_star(read, &meaning).unwrap_or(meaning);
+        }
+        match is_grave(read.name) {
+            // What stands for a module without its import may get it: from us, or in an earlier call of the session.
+            Some(module) if read.resolution == Resolution::Unresolved && meaning == Meaning::Unknown => {
+                Meaning::path(module)
+            }
+            _ => meaning,
         }
     }
 
@@ -328,14 +283,15 @@ impl<'a, 's> Meanings<'a, 's> {
         Meaning::Unknown
     }
 
-    /// One step outwards: what `left.a`, `left()`, `left[i]`, `left + b` denotes when it is known what the left part does.
+    /// One step outwards: what `left.a`, `left()`, `left[i]`, `left + b` denotes when it is known what the left part
+    /// does.
     pub(crate) fn step(&self, left: &Meaning<'a>, part: &'a Expr) -> Meaning<'a> {
         match part {
             Expr::Attribute(attribute) => self.member(left, attribute.attr.as_str()),
             Expr::Call(call) => self.call(left, &call.arguments),
             Expr::Subscript(subscript) => self.subscript(left, &subscript.slice),
-            Expr::BinOp(binary) => match left {
-                Meaning::Text(_) | Meaning::Bytes(_) | Meaning::Number(_) => self.binary(left, binary),
+            Expr::BinOp(binary) if binary.op == Operator::Add => match (left, self.of(&binary.right)) {
+                (Meaning::Text(left), Meaning::Text(right)) => Meaning::text(&format!("{left}{right}")),
                 _ => Meaning::Unknown,
             },
             _ => Meaning::Unknown,
@@ -345,7 +301,7 @@ impl<'a, 's> Meanings<'a, 's> {
     /// An attribute as it is written.
     fn member(&self, left: &Meaning<'a>, name: &'a str) -> Meaning<'a> {
         match left {
-            Meaning::Text(_) | Meaning::Bytes(_) => Meaning::Method(Rc::new(left.clone()), name),
+            Meaning::Text(text) => Meaning::Method(Rc::clone(text), name),
             _ => self.attribute(left, name),
         }
     }
@@ -375,14 +331,8 @@ impl<'a, 's> Meanings<'a, 's> {
                 Meaning::Text(key) => self.item(left, &key),
                 _ => Meaning::Unknown,
             },
-            Meaning::Text(text) => self.slice(text, slice),
             _ => Meaning::Unknown,
         }
-    }
-
-    /// A name of the module itself, wherever it is asked from.
-    pub(crate) fn of_module_name(&self, name: &str) -> Meaning<'a> {
-        self.item(&Meaning::path(calls::OWN_NAMES), name)
     }
 
     /// An item by its name: of the names of a module, or of all modules.

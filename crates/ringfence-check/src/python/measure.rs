@@ -1,11 +1,12 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
-use super::children::{Node, add_below};
+use super::spine::{left_of, walk_right};
 use crate::domains;
 use ringfence_types::Analysis;
 use ruff_python_ast::{
     Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, ModModule, Operator,
     Pattern, Stmt,
+    visitor::{self, Visitor},
 };
 use std::{
     borrow::Cow,
@@ -15,31 +16,11 @@ use std::{
 /// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
 /// Calls whose first argument is a host, or an address, or a URL.
+#[rustfmt::skip]
 const HOST_CALLS: &[&str] = &[
-    "HTTPConnection",
-    "HTTPSConnection",
-    "FTP",
-    "FTP_TLS",
-    "SMTP",
-    "SMTP_SSL",
-    "LMTP",
-    "POP3",
-    "POP3_SSL",
-    "IMAP4",
-    "IMAP4_SSL",
-    "Telnet",
-    "NNTP",
-    "NNTP_SSL",
-    "getaddrinfo",
-    "gethostbyname",
-    "gethostbyname_ex",
-    "gethostbyaddr",
-    "open_connection",
-    "create_connection",
-    "urlopen",
-    "Redis",
-    "StrictRedis",
-    "MongoClient",
+    "HTTPConnection", "HTTPSConnection", "FTP", "FTP_TLS", "SMTP", "SMTP_SSL", "LMTP", "POP3", "POP3_SSL", "IMAP4",
+    "IMAP4_SSL", "Telnet", "NNTP", "NNTP_SSL", "getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr",
+    "open_connection", "create_connection", "urlopen", "Redis", "StrictRedis", "MongoClient",
 ];
 /// Calls that get a pair of host and port, and in which place.
 const PAIR_CALLS: &[(&str, usize)] = &[
@@ -59,30 +40,8 @@ const LOGIN_WORDS: &[&str] = &["port", "username", "user", "password", "pkey", "
 /// Counts of a module. Lines and characters are counted elsewhere.
 pub(super) fn of(module: &ModModule) -> Analysis {
     let mut measure = Measure::default();
-    let mut pending: Vec<Node<'_>> = module.body.iter().rev().map(Node::Stmt).collect();
-    while let Some(node) = pending.pop() {
-        match node {
-            Node::Stmt(statement) => measure.statement(statement),
-            Node::Expr(expression) | Node::Annotation(expression) | Node::Decorator(expression) => {
-                if measure.expression(expression, &mut pending) == Below::Taken {
-                    continue;
-                }
-            }
-            Node::Pattern(_) | Node::Element(_) => {}
-        }
-        // A text that is a statement documents; nothing happens with it.
-        if !matches!(node, Node::Stmt(Stmt::Expr(statement)) if statement.value.is_string_literal_expr()) {
-            add_below(node, &mut pending);
-        }
-    }
+    measure.visit_body(&module.body);
     measure.conclude()
-}
-
-/// Who adds what is below an expression to the nodes that are to be read.
-#[derive(PartialEq, Eq)]
-enum Below {
-    Left,
-    Taken,
 }
 
 #[derive(Default)]
@@ -154,37 +113,9 @@ impl<'a> Measure<'a> {
             .saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    fn expression(&mut self, expression: &'a Expr, pending: &mut Vec<Node<'a>>) -> Below {
-        match expression {
-            Expr::Lambda(_) => self.functions += 1,
-            Expr::If(_) => self.decide(1),
-            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
-            Expr::ListComp(list) => self.comprehend(&list.generators),
-            Expr::SetComp(set) => self.comprehend(&set.generators),
-            Expr::DictComp(dict) => self.comprehend(&dict.generators),
-            Expr::Generator(generator) => self.comprehend(&generator.generators),
-            Expr::StringLiteral(text) => domains::of(text.value.to_str(), &mut self.hosts),
-            Expr::BytesLiteral(bytes) => {
-                let bytes: Vec<u8> = bytes.value.bytes().collect();
-                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
-            }
-            Expr::FString(text) => domains::of(&with_holes(text), &mut self.hosts),
-            Expr::BinOp(operation) if operation.op == Operator::Add => {
-                self.sum(operation, pending);
-                return Below::Taken;
-            }
-            Expr::Call(call) => self.call(call),
-            _ => {}
-        }
-        Below::Left
-    }
-
-    fn comprehend(&mut self, generators: &[ruff_python_ast::Comprehension]) {
-        self.decide(generators.iter().map(|generator| 1 + generator.ifs.len()).sum());
-    }
-
-    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it.
-    fn sum(&mut self, operation: &'a ExprBinOp, pending: &mut Vec<Node<'a>>) {
+    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it. Gives its
+    /// left end.
+    fn sum(&mut self, operation: &'a ExprBinOp) -> &'a Expr {
         let mut terms = vec![&*operation.right];
         let mut left = &*operation.left;
         while let Expr::BinOp(inner) = left
@@ -193,30 +124,22 @@ impl<'a> Measure<'a> {
             terms.push(&inner.right);
             left = &inner.left;
         }
-        terms.push(left);
-        let mut joined = String::new();
-        for term in terms.iter().rev() {
-            match term {
-                Expr::StringLiteral(text) => joined.push_str(text.value.to_str()),
-                Expr::FString(text) => joined.push_str(&with_holes(text)),
-                _ => joined.push_str("{}"),
-            }
-        }
+        let text = |term: &Expr| text_of(term).unwrap_or(Cow::Borrowed("{}")).into_owned();
+        let joined: String = std::iter::once(left)
+            .chain(terms.iter().rev().copied())
+            .map(text)
+            .collect();
         domains::of(&joined, &mut self.hosts);
-        let rest = terms.into_iter().filter(|term| !term.is_string_literal_expr());
-        for term in rest {
-            match term {
-                // Its text is read; what is put into it is not.
-                Expr::FString(text) => {
-                    pending.extend(
-                        text.value
-                            .elements()
-                            .filter(|part| part.is_interpolation())
-                            .map(Node::Element),
-                    );
-                }
-                _ => pending.push(Node::Expr(term)),
-            }
+        terms.into_iter().for_each(|term| self.term(term));
+        left
+    }
+
+    /// Its text is read; what is put into it is not.
+    fn term(&mut self, term: &'a Expr) {
+        match term {
+            Expr::StringLiteral(_) => {}
+            Expr::FString(_) => visitor::walk_expr(self, term),
+            _ => self.visit_expr(term),
         }
     }
 
@@ -273,6 +196,57 @@ impl<'a> Measure<'a> {
             cyclomatic_complexity: self.decisions.saturating_add(1),
             ..Analysis::default()
         }
+    }
+}
+
+impl<'a> Visitor<'a> for Measure<'a> {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        self.statement(stmt);
+        // A text that is a statement documents; nothing happens with it.
+        if !matches!(stmt, Stmt::Expr(statement) if statement.value.is_string_literal_expr()) {
+            visitor::walk_stmt(self, stmt);
+        }
+    }
+
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        let mut at = expr;
+        loop {
+            at = match at {
+                Expr::BinOp(operation) if operation.op == Operator::Add => {
+                    let left = self.sum(operation);
+                    if left.is_string_literal_expr() || left.is_f_string_expr() {
+                        return self.term(left);
+                    }
+                    left
+                }
+                part => {
+                    if let Expr::Call(call) = part {
+                        self.call(call);
+                    }
+                    let Some(left) = left_of(part) else { break };
+                    walk_right(self, part);
+                    left
+                }
+            }
+        }
+        match at {
+            Expr::Lambda(_) => self.functions += 1,
+            Expr::If(_) => self.decide(1),
+            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
+            Expr::StringLiteral(text) => domains::of(text.value.to_str(), &mut self.hosts),
+            Expr::BytesLiteral(bytes) => {
+                let bytes: Vec<u8> = bytes.value.bytes().collect();
+                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
+            }
+            Expr::FString(text) => domains::of(&with_holes(text), &mut self.hosts),
+            _ => {}
+        }
+        visitor::walk_expr(self, at);
+    }
+
+    fn visit_comprehension(&mut self, comprehension: &'a ruff_python_ast::Comprehension) {
+        self.decide(1 + comprehension.ifs.len());
+        visitor::walk_comprehension(self, comprehension);
     }
 }
 

@@ -1,5 +1,6 @@
-//! Texts that are no Python for a reason that can be named: Markdown around the code, commands of a notebook, `print` of Python 2,
-//! curly quotes, a bracket that is never closed. Each is told once, where it is, and what only follows from it is not told.
+//! Texts that are no Python for a reason that can be named: Markdown around the code, commands of a notebook, `print`
+//! of Python 2, curly quotes, a bracket that is never closed. Each is told once, where it is, and what only follows
+//! from it is not told.
 
 use super::{nesting, parse, syntax::finding};
 use crate::rule::Finding;
@@ -264,7 +265,8 @@ fn replace(text: &mut String, line: &Range<usize>, with: &str) {
     text.replace_range(line.clone(), &padded);
 }
 
-/// The code between the fences, at its place. Of a fence that stands alone, what is above is the code, unless it names a language.
+/// The code between the fences, at its place. Of a fence that stands alone, what is above is the code, unless it names
+/// a language.
 fn without_markdown(text: &str) -> String {
     let fences = text.lines().filter(|line| line.trim_start().starts_with(FENCE));
     let first = fences.clone().next().map(str::trim).unwrap_or_default();

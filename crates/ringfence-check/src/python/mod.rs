@@ -1,7 +1,8 @@
 //! Python, by the parser of ruff.
 
 mod builtin_names;
-mod children;
+mod dangerous_names;
+mod findings;
 mod fix;
 pub(crate) mod meaning;
 mod measure;
@@ -14,34 +15,38 @@ pub(crate) mod scope;
 pub(crate) mod spine;
 mod standard_modules;
 mod syntax;
-mod told;
+mod weight;
 mod well_known;
 
 use crate::{
     CodeQuestion,
+    registry::python as registry,
     rule::{Checked, Finding, Rule},
 };
-use nesting::TooDeep;
+use findings::Findings;
+use nesting::{Height, TooDeep};
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
 use scope::Scopes;
-use told::Told;
+use syntax::Compiler;
 
-pub(crate) use rules::{OF_STRICT, RULES};
 pub use well_known::check_known_import;
+
+/// The checks of higher trees recurse further than the stack is deep; the interpreter tells their errors itself.
+const HEIGHT_MAX: Height = Height(1500);
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     let height = match nesting::look(code) {
         Ok(height) => height,
-        Err(TooDeep(at)) => return refused(at, &rules::NESTING, "here it is one level too many"),
+        Err(TooDeep(at)) => return refused(at, &registry::NESTING, "here it is one level too many"),
     };
     let version = asked.python.map_or(PythonVersion::latest(), PythonVersion::from);
     let Some(parsed) = parse(code, version) else {
-        return refused(0, &rules::SYNTAX, "the text is no module");
+        return refused(0, &registry::SYNTAX, "the text is no module");
     };
-    let mut told = Told::new();
+    let mut told = Findings::new();
     told.extend(rules::check_encoding(code, &asked.rules));
     told.extend(rules::check_direction(code, &asked.rules));
     if parsed.has_syntax_errors() {
@@ -52,8 +57,9 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
         return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
-    let scopes = Scopes::of(module);
-    syntax::check(code, module, &scopes, height, version, &mut told);
+    let compiler = (height <= HEIGHT_MAX).then(|| Compiler::of(code, version));
+    let (scopes, refused) = Scopes::compiled(module, compiler);
+    syntax::tell(refused.into_iter(), &mut told);
     let missing = if told.has_errors() {
         fix::Missing::default()
     } else {
@@ -70,8 +76,8 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     concluded(told, checked)
 }
 
-fn concluded(told: Told, checked: Checked) -> Checked {
-    let (findings, left_out) = told.all();
+fn concluded(found: Findings, checked: Checked) -> Checked {
+    let (findings, left_out) = found.all();
     Checked {
         findings,
         left_out,
@@ -89,11 +95,8 @@ fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
 fn refused(at: usize, rule: &'static Rule, what: &str) -> Checked {
     Checked {
         findings: vec![Finding {
-            range: at.saturating_sub(1)..at,
-            rule,
             severity: Severity::Error,
-            what: what.to_owned(),
-            hint: None,
+            ..Finding::new(rule, at.saturating_sub(1)..at, what)
         }],
         ..Checked::default()
     }

@@ -1,5 +1,6 @@
-//! How deeply a text is nested, told from its tokens before the parser makes a tree of it. Reading, walking and dropping
-//! a tree recurse, so what is nested deeper than the interpreter itself would compile is refused before there is a tree.
+//! How deeply a text is nested, told from its tokens before the parser makes a tree of it. Reading, walking and
+//! dropping a tree recurse, so what is nested deeper than the interpreter itself would compile is refused before there
+//! is a tree.
 
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer};
@@ -8,8 +9,8 @@ use ruff_python_parser::{Mode, lexer};
 const BRACKETS_MAX: u32 = 200;
 /// Blocks in blocks: the interpreter's tokenizer refuses more (`MAXINDENT`).
 const BLOCKS_MAX: u32 = 100;
-/// Brackets, blocks, and what nests to the right without a bracket: `not not x`, `a ** b ** c`, `lambda: lambda: 0`, `a if
-/// b else c if d else e`.
+/// Brackets, blocks, and what nests to the right without a bracket: `not not x`, `a ** b ** c`, `lambda: lambda: 0`, `a
+/// if b else c if d else e`.
 const LEVELS_MAX: u32 = 500;
 /// The whole tree. What nests to the left (`a + b + c`, `a.b().c()`) is walked by loops, and counts here alone. Twice
 /// as many terms as Python 3.13 compiles.
@@ -196,28 +197,13 @@ fn is_comparison(kind: TokenKind) -> bool {
     )
 }
 
+#[rustfmt::skip]
 fn ends_operand(kind: TokenKind) -> bool {
     use TokenKind as T;
     matches!(
         kind,
-        T::Name
-            | T::Int
-            | T::Float
-            | T::Complex
-            | T::String
-            | T::FStringEnd
-            | T::TStringEnd
-            | T::Rpar
-            | T::Rsqb
-            | T::Rbrace
-            | T::Ellipsis
-            | T::None
-            | T::True
-            | T::False
-            | T::Case
-            | T::Lazy
-            | T::Match
-            | T::Type
+        T::Name | T::Int | T::Float | T::Complex | T::String | T::FStringEnd | T::TStringEnd | T::Rpar | T::Rsqb
+            | T::Rbrace | T::Ellipsis | T::None | T::True | T::False | T::Case | T::Lazy | T::Match | T::Type
     )
 }
 

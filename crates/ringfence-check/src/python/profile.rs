@@ -4,59 +4,18 @@ use ringfence_types::{ModuleName, Profile};
 use std::collections::BTreeSet;
 
 /// Of the profile `basic`, which every other one has, too.
+#[rustfmt::skip]
 pub const BASIC: &[&str] = &[
-    "math",
-    "random",
-    "datetime",
-    "json",
-    "re",
-    "time",
-    "calendar",
-    "uuid",
-    "collections",
-    "itertools",
-    "functools",
-    "operator",
-    "bisect",
-    "heapq",
-    "copy",
-    "dataclasses",
-    "enum",
-    "typing",
-    "string",
-    "textwrap",
-    "unicodedata",
-    "difflib",
-    "decimal",
-    "fractions",
-    "statistics",
-    "cmath",
-    "base64",
-    "binascii",
-    "hashlib",
-    "hmac",
-    "secrets",
-    "html",
-    "html.parser",
-    "xml.etree.ElementTree",
-    "csv",
-    "configparser",
-    "urllib.parse",
-    "abc",
-    "contextlib",
+    "math", "random", "datetime", "json", "re", "time", "calendar", "uuid", "collections", "itertools", "functools",
+    "operator", "bisect", "heapq", "copy", "dataclasses", "enum", "typing", "string", "textwrap", "unicodedata",
+    "difflib", "decimal", "fractions", "statistics", "cmath", "base64", "binascii", "hashlib", "hmac", "secrets",
+    "html", "html.parser", "xml.etree.ElementTree", "csv", "configparser", "urllib.parse", "abc", "contextlib",
     "types",
 ];
 /// What `data_science` adds.
+#[rustfmt::skip]
 pub const DATA_SCIENCE: &[&str] = &[
-    "numpy",
-    "pandas",
-    "scipy",
-    "matplotlib",
-    "seaborn",
-    "sklearn",
-    "statsmodels",
-    "plotly",
-    "sympy",
+    "numpy", "pandas", "scipy", "matplotlib", "seaborn", "sklearn", "statsmodels", "plotly", "sympy",
 ];
 /// What `network` adds.
 pub const NETWORK: &[&str] = &[
@@ -78,7 +37,8 @@ pub const FILESYSTEM: &[&str] = &[
 /// Compiler directives, which import nothing.
 pub const DIRECTIVES: &[&str] = &["__future__"];
 
-/// Top-level modules of the standard library, of CPython 3.8 to 3.14. Nothing that a caller brings takes the place of one.
+/// Top-level modules of the standard library, of CPython 3.8 to 3.14. Nothing that a caller brings takes the place of
+/// one.
 #[rustfmt::skip]
 pub const STANDARD_LIBRARY: &[&str] = &[
     "__future__", "__main__", "_abc", "_aix_support", "_android_support", "_apple_support", "_ast", "_ast_unparse",

@@ -1,11 +1,15 @@
-//! What each name of a module means, as the interpreter's compiler finds it out: which scope binds it, by what, or that nothing
-//! does. A name that is bound anywhere in a scope is bound in all of it.
+//! What each name of a module means, as the interpreter's compiler finds it out: which scope binds it, by what, or that
+//! nothing does. A name that is bound anywhere in a scope is bound in all of it.
 
 mod collect;
 
-use super::builtin_names::{is_builtin, is_of_a_class};
+use super::{
+    builtin_names::{is_builtin, is_of_a_class},
+    syntax::{Compiler, finding},
+};
+use crate::rule::Finding;
 use collect::{Collector, Declared, Event};
-use ruff_python_ast::{Expr, ModModule};
+use ruff_python_ast::{Expr, Identifier, ModModule, Pattern, TypeParam};
 use ruff_text_size::TextRange;
 use std::collections::HashMap;
 
@@ -145,13 +149,6 @@ pub(crate) struct Use<'a> {
     pub(crate) otherwise: Option<Resolution>,
 }
 
-/// A name that is read, bound nowhere and no builtin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unresolved<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) range: TextRange,
-}
-
 /// The scopes of a module.
 #[derive(Debug)]
 pub(crate) struct Scopes<'a> {
@@ -165,13 +162,19 @@ pub(crate) struct Scopes<'a> {
     names: collect::Names<'a>,
     stars: Vec<Star<'a>>,
     binds_by_text: bool,
-    unbound_nonlocals: Vec<(&'a str, TextRange)>,
 }
 
 impl<'a> Scopes<'a> {
     /// Those of a module whose nesting was looked at.
+    #[cfg(test)]
     pub(crate) fn of(module: &'a ModModule) -> Self {
-        let collected = Collector::collect(module);
+        Self::compiled(module, None).0
+    }
+
+    /// With what the compiler refuses.
+    pub(super) fn compiled(module: &'a ModModule, compiler: Option<Compiler<'a>>) -> (Self, Vec<Finding>) {
+        let mut collected = Collector::collect(module, compiler);
+        let refused = collected.compiler.take().map_or_else(Vec::new, Compiler::found);
         let mut scopes = Self {
             scopes: collected.scopes,
             bindings: Vec::new(),
@@ -181,21 +184,26 @@ impl<'a> Scopes<'a> {
             names: collected.names,
             stars: collected.stars,
             binds_by_text: collected.binds_by_text,
-            unbound_nonlocals: Vec::new(),
         };
         scopes.bind(collected.events);
-        let unbound = |name: &&collect::Read<'a>| {
+        let unbound = |name: &&collect::NameRead<'a>| {
             scopes.enclosing(name.scope, name.name).is_none() && !scopes.is_class_cell(name)
         };
         let nonlocals = collected.nonlocals.iter().filter(unbound);
-        scopes.unbound_nonlocals = nonlocals.map(|name| (name.text, name.range)).collect();
+        let unbound = |name: &collect::NameRead<'a>| {
+            finding(
+                name.range,
+                format!("no binding for nonlocal `{}` found", name.text),
+            )
+        };
+        let refused = nonlocals.map(unbound).chain(refused).collect();
         scopes.uses = collected.uses.iter().map(|read| scopes.resolved(read)).collect();
         scopes.uses.sort_unstable_by_key(|read| read.range.start());
         scopes.binds_by_text |= scopes.uses.iter().any(|read| {
             BINDS_BY_TEXT.contains(&read.name)
                 && (read.resolution == Resolution::Builtin || read.otherwise == Some(Resolution::Builtin))
         });
-        scopes
+        (scopes, refused)
     }
 
     /// `from x import *` may bind anything.
@@ -208,7 +216,8 @@ impl<'a> Scopes<'a> {
         &self.stars
     }
 
-    /// May a name that is read come from a star import: nothing else binds it, or the module does, but not for sure after that.
+    /// May a name that is read come from a star import: nothing else binds it, or the module does, but not for sure
+    /// after that.
     pub(crate) fn may_be_of_star(&self, read: &Use<'a>, star: &Star<'a>) -> bool {
         let may_be = |resolution: Resolution| match resolution {
             Resolution::Unresolved | Resolution::Builtin => true,
@@ -223,11 +232,6 @@ impl<'a> Scopes<'a> {
     /// Names may be bound that no binding shows: `exec`, `globals()['x'] = 1`, `builtins.x = 1`.
     pub(crate) fn binds_by_text(&self) -> bool {
         self.binds_by_text
-    }
-
-    /// `nonlocal x` where no function around binds `x`.
-    pub(crate) fn unbound_nonlocals(&self) -> &[(&'a str, TextRange)] {
-        &self.unbound_nonlocals
     }
 
     /// Every name that is read, by position.
@@ -246,6 +250,12 @@ impl<'a> Scopes<'a> {
         self.bindings.get(id.0 as usize)
     }
 
+    /// Is it the target of a comprehension.
+    pub(crate) fn is_of_comprehension(&self, id: BindingId) -> bool {
+        let scope = self.binding(id).and_then(|binding| self.scope(binding.scope));
+        scope.is_some_and(|scope| scope.kind == ScopeKind::Comprehension)
+    }
+
     /// A name of the module itself: what `globals()['name']` is.
     pub(crate) fn of_module(&self, name: &str) -> Option<BindingId> {
         self.find(self.names.find(name)?, MODULE)
@@ -259,16 +269,11 @@ impl<'a> Scopes<'a> {
         self.uses.get(at.ok()?)
     }
 
-    /// Names that are read and evaluated, are bound nowhere and are no builtins. Nobody knows them where there is a star
-    /// import or something else that binds what cannot be seen.
-    pub(crate) fn unresolved(&self) -> Vec<Unresolved<'a>> {
+    /// Names that are read and evaluated, are bound nowhere and are no builtins. They are unknown where there is a
+    /// star import or something else that binds what cannot be seen.
+    pub(crate) fn unresolved(&self) -> impl Iterator<Item = &Use<'a>> {
         let unknown = |read: &&Use<'a>| read.evaluated && read.resolution == Resolution::Unresolved;
-        let uses = self.uses.iter().filter(unknown);
-        uses.map(|read| Unresolved {
-            name: read.name,
-            range: read.range,
-        })
-        .collect()
+        self.uses.iter().filter(unknown)
     }
 
     fn scope(&self, id: ScopeId) -> Option<&Scope> {
@@ -338,7 +343,7 @@ impl<'a> Scopes<'a> {
         None
     }
 
-    fn resolved(&self, read: &collect::Read<'a>) -> Use<'a> {
+    fn resolved(&self, read: &collect::NameRead<'a>) -> Use<'a> {
         let (resolution, otherwise) = self.resolve(read);
         Use {
             name: read.text,
@@ -349,7 +354,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    fn resolve(&self, read: &collect::Read<'a>) -> (Resolution, Option<Resolution>) {
+    fn resolve(&self, read: &collect::NameRead<'a>) -> (Resolution, Option<Resolution>) {
         let mut uncertain = None;
         let mut crossed_function = false;
         let mut at = Some(read.scope);
@@ -400,7 +405,7 @@ impl<'a> Scopes<'a> {
 
     fn resolve_in_module(
         &self,
-        read: &collect::Read<'a>,
+        read: &collect::NameRead<'a>,
         uncertain: Option<BindingId>,
     ) -> (Resolution, Option<Resolution>) {
         let builtin = || match is_builtin(read.text) {
@@ -417,7 +422,7 @@ impl<'a> Scopes<'a> {
     }
 
     /// `__class__` in a method: the compiler binds it in a scope between the class and its functions.
-    fn is_class_cell(&self, read: &collect::Read<'a>) -> bool {
+    fn is_class_cell(&self, read: &collect::NameRead<'a>) -> bool {
         let mut at = Some(read.scope).filter(|_| read.text == "__class__");
         while let Some(scope) = at.and_then(|id| self.scope(id)) {
             if scope.kind == ScopeKind::Class && at != Some(read.scope) {
@@ -429,7 +434,7 @@ impl<'a> Scopes<'a> {
     }
 
     /// Is the name bound there whenever that code runs.
-    fn is_sure(&self, id: BindingId, read: &collect::Read<'a>) -> bool {
+    fn is_sure(&self, id: BindingId, read: &collect::NameRead<'a>) -> bool {
         let Some(binding) = self.binding(id) else {
             return false;
         };
@@ -469,6 +474,25 @@ fn join<'a>(binding: &mut Binding<'a>, event: &Event<'a>) {
     binding.times = binding.times.saturating_add(1);
     if binding.kinds.len() < KINDS_MAX {
         binding.kinds.push(event.kind);
+    }
+}
+
+/// The name that a pattern itself binds.
+pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
+    match pattern {
+        Pattern::MatchAs(pattern) => pattern.name.as_ref(),
+        Pattern::MatchStar(pattern) => pattern.name.as_ref(),
+        Pattern::MatchMapping(pattern) => pattern.rest.as_ref(),
+        _ => None,
+    }
+}
+
+/// The name of `T` in `def f[T]()`.
+pub(crate) fn name_of_type_param(parameter: &TypeParam) -> &Identifier {
+    match parameter {
+        TypeParam::TypeVar(one) => &one.name,
+        TypeParam::TypeVarTuple(one) => &one.name,
+        TypeParam::ParamSpec(one) => &one.name,
     }
 }
 

@@ -1,5 +1,6 @@
-//! The left spine of an expression: `a` in `a + b + c`, in `a.b.c`, in `a()[0]()`. Generated code has spines of thousands of
-//! terms, so whoever walks a tree goes down them by a loop, and recurses only where brackets bound the depth (see `nesting`).
+//! The left spine of an expression: `a` in `a + b + c`, in `a.b.c`, in `a()[0]()`. Generated code has spines of
+//! thousands of terms, so every walk goes down them by a loop, and recurses only where brackets bound the
+//! depth (see `nesting`).
 
 use ruff_python_ast::{Expr, visitor::Visitor};
 

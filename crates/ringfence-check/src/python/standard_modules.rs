@@ -1,39 +1,12 @@
 //! Modules by which a program gets at more than its own data, under the names they have in the standard library.
 
-/// In alphabetical order. Only those whose names nobody gives to a part of an ordinary package (`numpy.array`,
+/// In alphabetical order. Only those whose names are not those of parts of ordinary packages (`numpy.array`,
 /// `scipy.signal`, `HTTPError.code` and `pandas.io` are no modules of the standard library).
+#[rustfmt::skip]
 const GRAVE: &[&str] = &[
-    "asyncio",
-    "builtins",
-    "cffi",
-    "codecs",
-    "codeop",
-    "ctypes",
-    "fcntl",
-    "gc",
-    "importlib",
-    "inspect",
-    "linecache",
-    "marshal",
-    "mmap",
-    "multiprocessing",
-    "os",
-    "pathlib",
-    "pdb",
-    "pickle",
-    "pkgutil",
-    "posix",
-    "pty",
-    "runpy",
-    "shutil",
-    "socket",
-    "subprocess",
-    "sys",
-    "sysconfig",
-    "tempfile",
-    "threading",
-    "tracemalloc",
-    "zipimport",
+    "asyncio", "builtins", "cffi", "codecs", "codeop", "ctypes", "fcntl", "gc", "importlib", "inspect", "linecache",
+    "marshal", "mmap", "multiprocessing", "os", "pathlib", "pdb", "pickle", "pkgutil", "posix", "pty", "runpy",
+    "shutil", "socket", "subprocess", "sys", "sysconfig", "tempfile", "threading", "tracemalloc", "zipimport",
 ];
 
 /// The name, if it is such a module.

@@ -1,19 +1,12 @@
-//! What the interpreter's compiler refuses in a text that its grammar accepts: `return` outside of a function, `break` outside
-//! of a loop, a parameter twice.
+//! What the interpreter's compiler refuses in a text that its grammar accepts: `return` outside of a function, `break`
+//! outside of a loop, a parameter twice.
 
-use super::{
-    nesting::Height,
-    rules::SYNTAX,
-    scope::Scopes,
-    spine::{spine_of, walk_right},
-    told::Told,
+use super::findings::Findings;
+use crate::{
+    registry::python::SYNTAX,
+    rule::{Finding, LeftOut},
 };
-use crate::rule::{Finding, LeftOut};
-use ringfence_types::Severity;
-use ruff_python_ast::{
-    self as ast, Expr, PythonVersion, Stmt,
-    visitor::{self, Visitor},
-};
+use ruff_python_ast::{self as ast, Expr, PythonVersion, Stmt};
 use ruff_python_parser::{
     UnsupportedSyntaxError,
     semantic_errors::{
@@ -29,9 +22,6 @@ use std::{
 
 /// So many are told of one text.
 const ERRORS_MAX: usize = 20;
-/// The checks of higher trees recurse further than the stack is deep; the interpreter tells their errors itself.
-const HEIGHT_MAX: Height = Height(1500);
-
 /// As findings: what an older interpreter does not read.
 pub(crate) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
     let newer = unsupported.iter().map(|error| Finding {
@@ -42,7 +32,7 @@ pub(crate) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
 }
 
 /// The first of them; the others are counted.
-pub(super) fn tell(findings: impl Iterator<Item = Finding>, told: &mut Told) {
+pub(super) fn tell(findings: impl Iterator<Item = Finding>, told: &mut Findings) {
     let mut findings = findings;
     told.extend(findings.by_ref().take(ERRORS_MAX));
     told.count(LeftOut {
@@ -52,48 +42,84 @@ pub(super) fn tell(findings: impl Iterator<Item = Finding>, told: &mut Told) {
 }
 
 pub(super) fn finding(range: TextRange, what: String) -> Finding {
-    Finding {
-        range: range.start().to_usize()..range.end().to_usize(),
-        rule: &SYNTAX,
-        severity: Severity::Error,
-        what,
-        hint: None,
-    }
+    Finding::new(&SYNTAX, range.to_std_range(), what)
 }
 
-/// What the compiler refuses.
-pub(crate) fn check<'a>(
-    code: &'a str,
-    module: &'a ast::ModModule,
-    scopes: &Scopes<'a>,
-    height: Height,
-    version: PythonVersion,
-    told: &mut Told,
-) {
-    let mut found: Vec<Finding> = scopes
-        .unbound_nonlocals()
-        .iter()
-        .map(|(name, range)| finding(*range, format!("no binding for nonlocal `{name}` found")))
-        .collect();
-    if height <= HEIGHT_MAX {
-        let mut walk = Walk {
+/// What the compiler refuses, told while the walk over a module goes on.
+pub(super) struct Compiler<'a> {
+    checker: SemanticSyntaxChecker,
+    context: Context<'a>,
+}
+
+impl<'a> Compiler<'a> {
+    pub(super) fn of(code: &'a str, version: PythonVersion) -> Self {
+        Self {
             checker: SemanticSyntaxChecker::new(),
             context: Context {
                 code,
                 version,
-                places: vec![Place::new(PlaceKind::Module)],
+                places: vec![CodeBlock::new(BlockKind::Module)],
                 future_annotations: false,
                 found: RefCell::new(Vec::new()),
             },
-        };
-        walk.visit_body(&module.body);
-        found.extend(walk.context.found.into_inner());
+        }
     }
-    tell(found.into_iter(), told);
+
+    pub(super) fn statement(&mut self, stmt: &Stmt) {
+        if let Stmt::ImportFrom(import) = stmt
+            && import
+                .module
+                .as_ref()
+                .is_some_and(|module| module.as_str() == "__future__")
+        {
+            let annotations = |alias: &ast::Alias| alias.name.as_str() == "annotations";
+            self.context.future_annotations |= import.names.iter().any(annotations);
+        }
+        self.checker.visit_stmt(stmt, &self.context);
+    }
+
+    pub(super) fn expression(&mut self, expr: &Expr) {
+        self.checker.visit_expr(expr, &self.context);
+    }
+
+    pub(super) fn enter(&mut self, kind: BlockKind) {
+        self.context.places.push(CodeBlock::new(kind));
+    }
+
+    /// The innermost place is one of a function.
+    pub(super) fn in_function(&mut self, parameters: &'a ast::Parameters, body: &'a [Stmt]) {
+        if let Some(place) = self.context.places.last_mut() {
+            place.parameters = parameters
+                .iter()
+                .map(|parameter| parameter.name().as_str())
+                .collect();
+            place.globals = globals_of(body);
+        }
+    }
+
+    /// How many places are around.
+    pub(super) fn depth(&self) -> usize {
+        self.context.places.len()
+    }
+
+    pub(super) fn leave(&mut self, depth: usize) {
+        self.context.places.truncate(depth);
+    }
+
+    pub(super) fn count_loops(&mut self, more: i32) {
+        if let Some(place) = self.context.places.last_mut() {
+            place.loops = place.loops.saturating_add_signed(more);
+        }
+    }
+
+    pub(super) fn found(self) -> Vec<Finding> {
+        self.context.found.into_inner()
+    }
 }
 
+/// What makes a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PlaceKind {
+pub(super) enum BlockKind {
     Module,
     Class,
     Function { is_async: bool },
@@ -101,24 +127,16 @@ enum PlaceKind {
     Comprehension { is_async: bool, is_generator: bool },
 }
 
-/// When a comprehension runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runs {
-    Now,
-    /// It is a generator.
-    Later,
-}
-
 /// A scope in which the walk is.
-struct Place<'a> {
-    kind: PlaceKind,
+struct CodeBlock<'a> {
+    kind: BlockKind,
     loops: u32,
     globals: HashMap<&'a str, TextRange>,
     parameters: HashSet<&'a str>,
 }
 
-impl Place<'_> {
-    fn new(kind: PlaceKind) -> Self {
+impl CodeBlock<'_> {
+    fn new(kind: BlockKind) -> Self {
         Self {
             kind,
             loops: 0,
@@ -131,22 +149,22 @@ impl Place<'_> {
 struct Context<'a> {
     code: &'a str,
     version: PythonVersion,
-    places: Vec<Place<'a>>,
+    places: Vec<CodeBlock<'a>>,
     future_annotations: bool,
     found: RefCell<Vec<Finding>>,
 }
 
 impl Context<'_> {
-    fn kind(&self) -> PlaceKind {
-        self.places.last().map_or(PlaceKind::Module, |place| place.kind)
+    fn kind(&self) -> BlockKind {
+        self.places.last().map_or(BlockKind::Module, |place| place.kind)
     }
 
     /// The innermost place that is no comprehension.
-    fn around_comprehensions(&self) -> PlaceKind {
+    fn around_comprehensions(&self) -> BlockKind {
         let mut kinds = self.places.iter().rev().map(|place| place.kind);
         kinds
-            .find(|kind| !matches!(kind, PlaceKind::Comprehension { .. }))
-            .unwrap_or(PlaceKind::Module)
+            .find(|kind| !matches!(kind, BlockKind::Comprehension { .. }))
+            .unwrap_or(BlockKind::Module)
     }
 }
 
@@ -171,7 +189,7 @@ impl SemanticSyntaxContext for Context<'_> {
         self.places.last()?.globals.get(name).copied()
     }
 
-    /// Told by the scopes.
+    /// Findings by the scopes.
     fn has_nonlocal_binding(&self, _name: &str) -> bool {
         true
     }
@@ -180,13 +198,13 @@ impl SemanticSyntaxContext for Context<'_> {
     fn in_async_context(&self) -> bool {
         for place in self.places.iter().rev() {
             match place.kind {
-                PlaceKind::Function { is_async } => return is_async,
-                PlaceKind::Module => return true,
-                PlaceKind::Lambda | PlaceKind::Class => return false,
-                PlaceKind::Comprehension {
+                BlockKind::Function { is_async } => return is_async,
+                BlockKind::Module => return true,
+                BlockKind::Lambda | BlockKind::Class => return false,
+                BlockKind::Comprehension {
                     is_generator: true, ..
                 } => return true,
-                PlaceKind::Comprehension { .. } => {}
+                BlockKind::Comprehension { .. } => {}
             }
         }
         false
@@ -195,20 +213,20 @@ impl SemanticSyntaxContext for Context<'_> {
     fn in_await_allowed_context(&self) -> bool {
         matches!(
             self.around_comprehensions(),
-            PlaceKind::Module | PlaceKind::Function { .. } | PlaceKind::Lambda
+            BlockKind::Module | BlockKind::Function { .. } | BlockKind::Lambda
         )
     }
 
     fn in_yield_allowed_context(&self) -> bool {
-        matches!(self.kind(), PlaceKind::Function { .. } | PlaceKind::Lambda)
+        matches!(self.kind(), BlockKind::Function { .. } | BlockKind::Lambda)
     }
 
     fn in_sync_comprehension(&self) -> bool {
         let places = self.places.iter().rev().map(|place| place.kind);
         places
-            .take_while(|kind| matches!(kind, PlaceKind::Comprehension { .. }))
+            .take_while(|kind| matches!(kind, BlockKind::Comprehension { .. }))
             .any(|kind| {
-                kind == PlaceKind::Comprehension {
+                kind == BlockKind::Comprehension {
                     is_async: false,
                     is_generator: false,
                 }
@@ -216,21 +234,21 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 
     fn in_class_body_comprehension(&self) -> bool {
-        self.around_comprehensions() == PlaceKind::Class
+        self.around_comprehensions() == BlockKind::Class
     }
 
     fn in_module_scope(&self) -> bool {
-        self.kind() == PlaceKind::Module
+        self.kind() == BlockKind::Module
     }
 
     fn in_function_scope(&self) -> bool {
-        matches!(self.kind(), PlaceKind::Function { .. })
+        matches!(self.kind(), BlockKind::Function { .. })
     }
 
     fn in_generator_context(&self) -> bool {
         matches!(
             self.kind(),
-            PlaceKind::Comprehension {
+            BlockKind::Comprehension {
                 is_generator: true,
                 ..
             }
@@ -242,7 +260,7 @@ impl SemanticSyntaxContext for Context<'_> {
     }
 
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
-        // Told as `await` outside of an asynchronous function already.
+        // Findings as `await` outside of an asynchronous function already.
         if error.kind == SemanticSyntaxErrorKind::YieldOutsideFunction(YieldOutsideFunctionKind::Await) {
             return;
         }
@@ -259,108 +277,6 @@ impl SemanticSyntaxContext for Context<'_> {
         self.places
             .last()
             .is_some_and(|place| place.parameters.contains(name))
-    }
-}
-
-struct Walk<'a> {
-    checker: SemanticSyntaxChecker,
-    context: Context<'a>,
-}
-
-impl<'a> Walk<'a> {
-    fn within(
-        &mut self,
-        kind: PlaceKind,
-        parameters: Option<&'a ast::Parameters>,
-        walk: impl FnOnce(&mut Self),
-    ) {
-        let mut place = Place::new(kind);
-        if let Some(parameters) = parameters {
-            place.parameters = parameters
-                .iter()
-                .map(|parameter| parameter.name().as_str())
-                .collect();
-        }
-        self.context.places.push(place);
-        walk(self);
-        self.context.places.pop();
-    }
-
-    fn in_loop(&mut self, walk: impl FnOnce(&mut Self)) {
-        self.count_loops(1);
-        walk(self);
-        self.count_loops(-1);
-    }
-
-    fn count_loops(&mut self, more: i32) {
-        if let Some(place) = self.context.places.last_mut() {
-            place.loops = place.loops.saturating_add_signed(more);
-        }
-    }
-
-    fn function(&mut self, function: &'a ast::StmtFunctionDef) {
-        for decorator in &function.decorator_list {
-            self.visit_expr(&decorator.expression);
-        }
-        if let Some(params) = &function.type_params {
-            self.visit_type_params(params);
-        }
-        self.visit_parameters(&function.parameters);
-        if let Some(returns) = &function.returns {
-            self.visit_expr(returns);
-        }
-        let kind = PlaceKind::Function {
-            is_async: function.is_async,
-        };
-        let globals = globals_of(&function.body);
-        self.within(kind, Some(&function.parameters), |walk| {
-            if let Some(place) = walk.context.places.last_mut() {
-                place.globals = globals;
-            }
-            walk.visit_body(&function.body);
-        });
-    }
-
-    fn class(&mut self, class: &'a ast::StmtClassDef) {
-        for decorator in &class.decorator_list {
-            self.visit_expr(&decorator.expression);
-        }
-        if let Some(params) = &class.type_params {
-            self.visit_type_params(params);
-        }
-        if let Some(arguments) = &class.arguments {
-            self.visit_arguments(arguments);
-        }
-        self.within(PlaceKind::Class, None, |walk| walk.visit_body(&class.body));
-    }
-
-    fn comprehension(
-        &mut self,
-        generators: &'a [ast::Comprehension],
-        elements: [Option<&'a Expr>; 2],
-        runs: Runs,
-    ) {
-        if let Some(first) = generators.first() {
-            self.visit_expr(&first.iter);
-        }
-        let kind = PlaceKind::Comprehension {
-            is_async: generators.iter().any(|generator| generator.is_async),
-            is_generator: runs == Runs::Later,
-        };
-        self.within(kind, None, |walk| {
-            for (at, generator) in generators.iter().enumerate() {
-                walk.visit_expr(&generator.target);
-                if at > 0 {
-                    walk.visit_expr(&generator.iter);
-                }
-                for condition in &generator.ifs {
-                    walk.visit_expr(condition);
-                }
-            }
-            for element in elements.into_iter().flatten() {
-                walk.visit_expr(element);
-            }
-        });
     }
 }
 
@@ -383,80 +299,4 @@ fn globals_of(body: &[Stmt]) -> HashMap<&str, TextRange> {
     let mut globals = Globals(HashMap::new());
     ast::statement_visitor::StatementVisitor::visit_body(&mut globals, body);
     globals.0
-}
-
-impl<'a> Visitor<'a> for Walk<'a> {
-    fn visit_stmt(&mut self, stmt: &'a Stmt) {
-        if let Stmt::ImportFrom(import) = stmt
-            && import
-                .module
-                .as_ref()
-                .is_some_and(|module| module.as_str() == "__future__")
-        {
-            let annotations = |alias: &ast::Alias| alias.name.as_str() == "annotations";
-            self.context.future_annotations |= import.names.iter().any(annotations);
-        }
-        self.checker.visit_stmt(stmt, &self.context);
-        match stmt {
-            Stmt::FunctionDef(function) => self.function(function),
-            Stmt::ClassDef(class) => self.class(class),
-            Stmt::For(ast::StmtFor {
-                target,
-                iter,
-                body,
-                orelse,
-                ..
-            }) => {
-                self.visit_expr(iter);
-                self.visit_expr(target);
-                self.in_loop(|walk| walk.visit_body(body));
-                self.visit_body(orelse);
-            }
-            Stmt::While(ast::StmtWhile {
-                test, body, orelse, ..
-            }) => {
-                self.visit_expr(test);
-                self.in_loop(|walk| walk.visit_body(body));
-                self.visit_body(orelse);
-            }
-            _ => visitor::walk_stmt(self, stmt),
-        }
-    }
-
-    fn visit_expr(&mut self, expr: &'a Expr) {
-        if matches!(
-            expr,
-            Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_)
-        ) {
-            for part in spine_of(expr).iter().copied() {
-                match part {
-                    Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) => {
-                        self.checker.visit_expr(part, &self.context);
-                        walk_right(self, part);
-                    }
-                    innermost => self.visit_expr(innermost),
-                }
-            }
-            return;
-        }
-        self.checker.visit_expr(expr, &self.context);
-        match expr {
-            Expr::Lambda(lambda) => {
-                let parameters = lambda.parameters.as_deref();
-                if let Some(parameters) = parameters {
-                    self.visit_parameters(parameters);
-                }
-                self.within(PlaceKind::Lambda, parameters, |walk| {
-                    walk.visit_expr(&lambda.body)
-                });
-            }
-            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
-            Expr::DictComp(of) => {
-                self.comprehension(&of.generators, [of.key.as_deref(), Some(&of.value)], Runs::Now);
-            }
-            _ => visitor::walk_expr(self, expr),
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod strict;
 mod syntax;
 
 use super::*;
+use crate::processor_time::processor_time;
 use ringfence_types::{Language, Profile, Rules};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,10 +63,4 @@ fn errors(code: &str, profile: Profile) -> Vec<String> {
     told.into_iter()
         .filter(|line| line.contains(" error: "))
         .collect()
-}
-
-/// Of this thread: what other programs on the machine use does not count.
-fn processor_time() -> Duration {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())
 }

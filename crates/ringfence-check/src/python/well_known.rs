@@ -1,6 +1,6 @@
-//! Which import a name stands for that a program uses without having it. A name alone says little: `datetime.now()` wants the class
-//! and `datetime.timedelta()` the module, `queue.append()` is somebody's list. So a name is decided by all its uses together,
-//! and where they disagree, or fit two imports, nothing is decided.
+//! Which import a name stands for that a program uses without having it. A name alone says little: `datetime.now()`
+//! wants the class and `datetime.timedelta()` the module, `queue.append()` is somebody's list. So a name is decided by
+//! all its uses together, and where they disagree, or fit two imports, nothing is decided.
 
 mod table;
 
@@ -12,6 +12,7 @@ use std::{
 };
 use table::{
     ALIASES, CALLED, DATETIME_CLASS, MODULES, NAMES, OTHER_MODULES, OTHER_ROOTS, PACKAGES, Plain, WORDS,
+    of_modules,
 };
 
 /// Of an operator's own import.
@@ -19,7 +20,7 @@ const STATEMENT_BYTES_MAX: usize = 300;
 
 /// How a name is used in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Use<'a> {
+pub(super) enum Usage<'a> {
     /// `name.a.b`: the attributes, at most [`ATTRIBUTES_MAX`].
     Attributes(Vec<&'a str>),
     /// `name()`, `@name`.
@@ -34,8 +35,9 @@ pub(super) const ATTRIBUTES_MAX: usize = 3;
 /// What the table says about a name.
 #[derive(Clone, Debug)]
 enum Meaning {
-    /// Attributes of a module; none: any.
-    Module(&'static str, Option<&'static [&'static str]>),
+    Module(&'static str),
+    /// Of a module whose name is an ordinary word.
+    Word(&'static str),
     Package(&'static str, Plain, &'static [&'static str]),
     Alias(&'static str),
     Name(&'static str, &'static str),
@@ -45,14 +47,21 @@ enum Meaning {
     ShortDatetime,
 }
 
+/// By module, what makes a use of its name a use of the module.
+static ATTRIBUTES: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let mut known: HashMap<&str, Vec<&str>> = HashMap::new();
+    of_modules(WORDS).for_each(|(module, name)| known.entry(module).or_default().push(name));
+    known
+});
+
 static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     let mut table: HashMap<&str, Vec<Meaning>> = HashMap::new();
     let mut add = |name, meaning| table.entry(name).or_default().push(meaning);
     for module in MODULES.iter().chain(OTHER_MODULES) {
-        add(*module, Meaning::Module(module, None));
+        add(*module, Meaning::Module(module));
     }
-    for (module, attributes) in WORDS {
-        add(*module, Meaning::Module(module, Some(attributes)));
+    for module in ATTRIBUTES.keys() {
+        add(*module, Meaning::Word(module));
     }
     for (package, plain, parts) in PACKAGES {
         add(*package, Meaning::Package(package, *plain, parts));
@@ -60,15 +69,11 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     for (name, statement) in ALIASES {
         add(*name, Meaning::Alias(statement));
     }
-    for (module, names) in NAMES {
-        names
-            .iter()
-            .for_each(|name| add(*name, Meaning::Name(module, name)));
+    for (module, name) in of_modules(NAMES) {
+        add(name, Meaning::Name(module, name));
     }
-    for (module, names) in CALLED {
-        names
-            .iter()
-            .for_each(|name| add(*name, Meaning::Called(module, name)));
+    for (module, name) in of_modules(CALLED) {
+        add(name, Meaning::Called(module, name));
     }
     add("datetime", Meaning::DatetimeClass);
     add("dt", Meaning::ShortDatetime);
@@ -76,9 +81,9 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
 });
 
 /// The import that a name with these uses stands for, if there is exactly one. The operator's own names win.
-pub(super) fn statement(name: &str, uses: &[Use<'_>], own: &BTreeMap<String, String>) -> Option<String> {
+pub(super) fn statement(name: &str, uses: &[Usage<'_>], own: &BTreeMap<String, String>) -> Option<String> {
     if let Some(statement) = own.get(name) {
-        // Checked when it was set; the worker believes nobody.
+        // Checked when it was set; the worker does not rely on that.
         return check_known_import(name, statement)
             .is_ok()
             .then(|| statement.trim().to_owned());
@@ -90,32 +95,33 @@ pub(super) fn statement(name: &str, uses: &[Use<'_>], own: &BTreeMap<String, Str
 }
 
 /// A narrower import that does as well, for a profile that has only a part of the module: `import os.path`.
-pub(super) fn narrower(name: &str, uses: &[Use<'_>]) -> Option<String> {
-    let only_path = |used: &Use<'_>| matches!(used, Use::Attributes(chain) if chain.first() == Some(&"path"));
+pub(super) fn narrower(name: &str, uses: &[Usage<'_>]) -> Option<String> {
+    let only_path =
+        |used: &Usage<'_>| matches!(used, Usage::Attributes(chain) if chain.first() == Some(&"path"));
     (name == "os" && uses.iter().all(only_path)).then(|| "import os.path".to_owned())
 }
 
 impl Meaning {
-    fn statement(&self, uses: &[Use<'_>]) -> Option<String> {
+    fn statement(&self, uses: &[Usage<'_>]) -> Option<String> {
         match self {
-            Self::Module(module, attributes) => {
-                let known = |first: &str| attributes.is_none_or(|known| known.contains(&first));
-                is_module(uses, known).then(|| format!("import {module}"))
+            Self::Module(module) => is_module(uses, |_| true).then(|| format!("import {module}")),
+            Self::Word(module) => {
+                is_module(uses, |first| has_attribute(module, first)).then(|| format!("import {module}"))
             }
             Self::Alias(statement) => is_module(uses, |_| true).then(|| (*statement).to_owned()),
             Self::Package(package, plain, parts) => parts_of(package, *plain, parts, uses),
             Self::Name(module, name) => Some(format!("from {module} import {name}")),
             Self::Called(module, name) => {
-                let called = uses.iter().all(|used| *used == Use::Called);
+                let called = uses.iter().all(|used| *used == Usage::Called);
                 called.then(|| format!("from {module} import {name}"))
             }
             Self::ShortDatetime => short_datetime(uses),
             Self::DatetimeClass => {
-                let of_class = |used: &Use<'_>| match used {
-                    Use::Attributes(chain) => {
+                let of_class = |used: &Usage<'_>| match used {
+                    Usage::Attributes(chain) => {
                         chain.first().is_some_and(|first| DATETIME_CLASS.contains(first))
                     }
-                    Use::Called | Use::Bare => true,
+                    Usage::Called | Usage::Bare => true,
                 };
                 uses.iter()
                     .all(of_class)
@@ -125,11 +131,13 @@ impl Meaning {
     }
 }
 
+fn has_attribute(module: &str, name: &str) -> bool {
+    ATTRIBUTES.get(module).is_some_and(|known| known.contains(&name))
+}
+
 /// `dt.now()` wants the class and `dt.timedelta()` the module; `dt` alone may be anything.
-fn short_datetime(uses: &[Use<'_>]) -> Option<String> {
-    let of_module = WORDS.iter().find(|(module, _)| *module == "datetime");
-    let of_module = of_module.map_or(&[][..], |(_, attributes)| attributes);
-    if is_module(uses, |first| of_module.contains(&first)) {
+fn short_datetime(uses: &[Usage<'_>]) -> Option<String> {
+    if is_module(uses, |first| has_attribute("datetime", first)) {
         return Some("import datetime as dt".to_owned());
     }
     is_module(uses, |first| DATETIME_CLASS.contains(&first))
@@ -137,20 +145,22 @@ fn short_datetime(uses: &[Use<'_>]) -> Option<String> {
 }
 
 /// A module is never called, and at least once something of it is used.
-fn is_module(uses: &[Use<'_>], known: impl Fn(&str) -> bool) -> bool {
+fn is_module(uses: &[Usage<'_>], known: impl Fn(&str) -> bool) -> bool {
     let mut attributes = uses.iter().filter_map(|used| match used {
-        Use::Attributes(chain) => chain.first(),
-        Use::Called | Use::Bare => None,
+        Usage::Attributes(chain) => chain.first(),
+        Usage::Called | Usage::Bare => None,
     });
     let told = attributes.clone().next().is_some() && attributes.all(|first| known(first));
-    told && !uses.contains(&Use::Called)
+    told && !uses.contains(&Usage::Called)
 }
 
 /// `import urllib.parse, urllib.request`: one statement, because it binds one name.
-fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Use<'_>]) -> Option<String> {
+fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Usage<'_>]) -> Option<String> {
     let mut needed = BTreeSet::new();
     for used in uses {
-        let Use::Attributes(chain) = used else { return None };
+        let Usage::Attributes(chain) = used else {
+            return None;
+        };
         let named = |part: &&&str| {
             part.split('.').zip(chain).filter(|(a, b)| a == *b).count() == part.split('.').count()
         };
@@ -246,16 +256,9 @@ pub(super) fn imported(statement: &str) -> Vec<(String, Option<String>)> {
 }
 
 /// Not every interpreter has them: they are new, or are left out where there is no screen.
+#[rustfmt::skip]
 const NOT_EVERYWHERE: &[&str] = &[
-    "Annotated",
-    "ParamSpec",
-    "StrEnum",
-    "TypeAlias",
-    "curses",
-    "graphlib",
-    "pairwise",
-    "tkinter",
-    "turtle",
+    "Annotated", "ParamSpec", "StrEnum", "TypeAlias", "curses", "graphlib", "pairwise", "tkinter", "turtle",
     "zoneinfo",
 ];
 
@@ -272,7 +275,7 @@ pub(super) fn is_standard(statement: &str) -> bool {
             return false;
         }
         let known = MODULES.contains(&root)
-            || WORDS.iter().any(|(word, _)| *word == root)
+            || ATTRIBUTES.contains_key(root)
             || PACKAGES.iter().any(|(package, ..)| *package == root);
         known && !OTHER_ROOTS.contains(&root)
     })

@@ -35,7 +35,7 @@ pub(super) fn look(scene: &Scene<'_>, report: &mut Report) {
             ),
             _ => continue,
         };
-        report.tell(scene, &function.range, &rules::FORK_BOMB, what);
+        report.at(scene, &function.range).tell(&rules::FORK_BOMB, what);
     }
     script(scene, report);
 }
@@ -60,7 +60,7 @@ fn script(scene: &Scene<'_>, report: &mut Report) {
         _ => return,
     };
     if let Some(command) = scene.command(first) {
-        report.tell(scene, &command.range, &rules::FORK_BOMB, what.to_owned());
+        report.at(scene, &command.range).tell(&rules::FORK_BOMB, what);
     }
 }
 

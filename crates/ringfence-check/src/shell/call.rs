@@ -1,9 +1,6 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
-use super::{
-    scene::said,
-    value::{Field, is_known},
-};
+use super::value::{Field, is_known};
 use crate::unknown::{self, UNKNOWN};
 use std::ops::Range;
 
@@ -111,7 +108,7 @@ impl Call {
         None
     }
 
-    /// For whoever reads the finding.
+    /// As a finding shows it.
     pub(super) fn shown(&self) -> String {
         if let Some(written) = &self.written {
             return written.clone();
@@ -156,32 +153,14 @@ struct Wrapper {
     operands: usize,
 }
 
+#[rustfmt::skip]
 const WRAPPERS: &[Wrapper] = &[
-    wrapper(
-        &["sudo"],
-        "ughpCrtURTD",
-        &[
-            "user", "group", "host", "prompt", "chdir", "chroot", "role", "type",
-        ],
-        0,
-    ),
+    wrapper(&["sudo"], "ughpCrtURTD", &["user", "group", "host", "prompt", "chdir", "chroot", "role", "type"], 0),
     wrapper(&["doas"], "uC", &[], 0),
     wrapper(&["env"], "uC", &["unset", "chdir"], 0),
     wrapper(
-        &[
-            "nohup",
-            "setsid",
-            "builtin",
-            "busybox",
-            "toybox",
-            "unbuffer",
-            "caffeinate",
-            "proxychains",
-            "torsocks",
-        ],
-        "",
-        &[],
-        0,
+        &["nohup", "setsid", "builtin", "busybox", "toybox", "unbuffer", "caffeinate", "proxychains", "torsocks"],
+        "", &[], 0,
     ),
     wrapper(&["exec"], "a", &[], 0),
     wrapper(&["nice", "watch"], "n", &["adjustment", "interval"], 0),
@@ -197,17 +176,7 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper(&["parallel"], "jIaS", &["jobs"], 0),
     wrapper(
         &["xargs"],
-        "InPLdsaE",
-        &[
-            "replace",
-            "max-args",
-            "max-procs",
-            "max-lines",
-            "delimiter",
-            "arg-file",
-            "eof",
-        ],
-        0,
+        "InPLdsaE", &["replace", "max-args", "max-procs", "max-lines", "delimiter", "arg-file", "eof"], 0,
     ),
     wrapper(&["command"], "", &[], 0),
 ];
@@ -516,4 +485,10 @@ fn executed_by_find(call: &Call, told: &mut Started, depth: u32) {
         told.texts.extend(inner.texts);
         rest = &rest[length..];
     }
+}
+
+/// A piece of a script, as a finding shows it.
+pub(super) fn said(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    unknown::shown(&words.join(" "))
 }

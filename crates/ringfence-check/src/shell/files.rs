@@ -3,50 +3,40 @@
 use super::{
     call::{Call, Means},
     emptied,
-    place::{self, Place},
+    place::{self, Location},
     rules,
-    scene::{Report, Scene},
+    scene::Reporter,
     syntax::Redirection,
 };
 use crate::{
     credentials::{self, Secret},
+    rule::Rule,
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{self, Error, Info, Warning};
-use std::ops::Range;
 
-pub(super) fn look(
-    scene: &Scene<'_>,
-    command: usize,
-    call: &Call,
-    range: &Range<usize>,
-    report: &mut Report,
-) {
+pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
     match call.name.as_str() {
-        "rm" | "srm" | "rimraf" | "trash" => removal(scene, command, call, range, report),
-        "unlink" => report.tell(
-            scene,
-            range,
+        "rm" | "srm" | "rimraf" | "trash" => removal(out, command, call),
+        "unlink" => out.tell(
             &rules::FILE_DELETION,
             format!("`{}` removes a file", call.shown()),
         ),
-        "find" => found_and_removed(scene, command, call, range, report),
-        "mv" if call.operands().last() == Some(&"/dev/null") => removal(scene, command, call, range, report),
+        "find" => found_and_removed(out, command, call),
+        "mv" if call.operands().last() == Some(&"/dev/null") => removal(out, command, call),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
             let target = call
                 .operands()
                 .last()
-                .map(|path| place::of(path, scene.directory(command)));
-            if target.is_some_and(Place::loses_much) {
+                .map(|path| place::of(path, out.scene.directory(command)));
+            if target.is_some_and(Location::loses_much) {
                 let what = format!("`{}` empties what it copies to", call.shown());
-                report.tell(scene, range, &rules::REMOVE_ROOT, what);
+                out.tell(&rules::REMOVE_ROOT, what);
             }
         }
         "dd" => {
             let target = call.texts().find_map(|text| text.strip_prefix("of="));
-            target
-                .into_iter()
-                .for_each(|path| written(scene, path, range, Writes::Over, report));
+            written_all(out, target, Writes::Over);
         }
         "tee" | "sponge" => {
             let writes = if call.has("a", &["append"]) {
@@ -54,54 +44,45 @@ pub(super) fn look(
             } else {
                 Writes::Over
             };
-            call.operands()
-                .iter()
-                .for_each(|path| written(scene, path, range, writes, report));
+            written_all(out, call.operands(), writes);
         }
         "cp" | "mv" | "install" | "ln" | "rsync" | "scp" => {
             let target = call
                 .value_of("-t", "--target-directory")
                 .or(call.operands().last().copied());
-            target
-                .into_iter()
-                .for_each(|path| written(scene, path, range, Writes::Over, report));
+            written_all(out, target, Writes::Over);
         }
         "sed" | "perl" if call.has("i", &["in-place"]) => {
-            call.operands()
-                .iter()
-                .for_each(|path| written(scene, path, range, Writes::Append, report));
+            written_all(out, call.operands(), Writes::Append);
         }
-        "truncate" => call
-            .operands()
-            .iter()
-            .for_each(|path| written(scene, path, range, Writes::Over, report)),
-        "shred" | "wipe" => shredded(scene, call, range, report),
+        "truncate" => written_all(out, call.operands(), Writes::Over),
+        "shred" | "wipe" => shredded(out, call),
         "wipefs" | "blkdiscard" | "sgdisk" | "sfdisk" | "fdisk" | "parted" | "mke2fs" | "mkswap"
         | "cryptsetup" | "hdparm" => {
-            formatted(scene, call, range, report);
+            formatted(out, call);
         }
-        name if name == "mkfs" || name.starts_with("mkfs.") => formatted(scene, call, range, report),
-        "chmod" => mode(scene, command, call, range, report),
-        "chown" | "chgrp" => owner(scene, command, call, range, report),
+        name if name == "mkfs" || name.starts_with("mkfs.") => formatted(out, call),
+        "chmod" => mode(out, command, call),
+        "chown" | "chgrp" => owner(out, command, call),
         "setcap" | "chattr" | "setfacl" => {
             let what = format!("`{}` changes who may do what", call.shown());
-            report.tell(scene, range, &rules::PERMISSIONS, what);
+            out.tell(&rules::PERMISSIONS, what);
         }
         _ => {}
     }
 }
 
-fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let recursive = call.name != "rm" || call.has("rR", &["recursive"]);
-    if recursive && let Some(variable) = emptied::variable(scene, command, call) {
+    if recursive && let Some(variable) = emptied::variable(out.scene, command, call) {
         let what = format!(
             "`{}` removes everything where `{variable}` is empty",
-            scene.said(range)
+            out.scene.said(out.range)
         );
         let hint = format!("Use `${{{variable}:?}}`, with which the script ends there.");
-        return report.tell_with_hint(scene, range, &rules::REMOVE_ROOT, Warning, (what, hint));
+        return out.tell_with_hint(&rules::REMOVE_ROOT, Warning, what, hint);
     }
-    let directory = scene.directory(command);
+    let directory = out.scene.directory(command);
     let mut worst = Info;
     let mut what = format!("`{}` removes files", call.shown());
     for path in call.operands() {
@@ -114,11 +95,11 @@ fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>,
                 _ => String::new(),
             };
             let what = format!("`{}`{seen} removes {}", call.shown(), named(at));
-            return report.tell(scene, range, &rules::REMOVE_ROOT, what);
+            return out.tell(&rules::REMOVE_ROOT, what);
         }
         if is_trace(path) {
             let what = format!("`{}` removes a history or a log", call.shown());
-            report.tell(scene, range, &rules::HISTORY, what);
+            out.tell(&rules::HISTORY, what);
         }
         if at.loses_much() || stays(path) {
             worst = Warning;
@@ -127,34 +108,28 @@ fn removal(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>,
     }
     if call.has("", &["no-preserve-root"]) {
         let what = format!("`{}` lifts the last guard of `/`", call.shown());
-        return report.tell(scene, range, &rules::REMOVE_ROOT, what);
+        return out.tell(&rules::REMOVE_ROOT, what);
     }
     if call.name == "rm" && (recursive || worst == Warning || call.means != Means::Words) {
-        report.tell_as(scene, range, &rules::FILE_DELETION, worst, what);
+        out.tell_as(&rules::FILE_DELETION, worst, what);
     }
 }
 
-fn named(place: Place) -> &'static str {
+fn named(place: Location) -> &'static str {
     match place {
-        Place::Root => "everything",
-        Place::System => "a directory of the system",
-        Place::Home => "a whole home",
+        Location::Root => "everything",
+        Location::System => "a directory of the system",
+        Location::Home => "a whole home",
         _ => "what is above the working directory",
     }
 }
 
 /// `find / -delete`, `find / -exec rm {} +`
-fn found_and_removed(
-    scene: &Scene<'_>,
-    command: usize,
-    call: &Call,
-    range: &Range<usize>,
-    report: &mut Report,
-) {
+fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let is_test = |text: &str| text.starts_with(['-', '(', '!']);
     let starts: Vec<&str> = call.texts().take_while(|text| !is_test(text)).collect();
     let removes = call.texts().any(|text| text == "-delete")
-        || scene.started.get(command).is_some_and(|started| {
+        || out.scene.started.get(command).is_some_and(|started| {
             started
                 .calls
                 .iter()
@@ -168,14 +143,14 @@ fn found_and_removed(
         "-perm",
     ];
     let narrowed = call.texts().any(|text| narrows.contains(&text));
-    let directory = scene.directory(command);
+    let directory = out.scene.directory(command);
     let places = starts.iter().map(|path| place::of(path, directory));
-    let wide = places.into_iter().any(Place::loses_much);
+    let wide = places.into_iter().any(Location::loses_much);
     let what = format!("`{}` removes what it finds", call.shown());
     match (wide, narrowed) {
-        (true, false) => report.tell(scene, range, &rules::REMOVE_ROOT, what),
-        (true, true) => report.tell_as(scene, range, &rules::FILE_DELETION, Warning, what),
-        _ => report.tell(scene, range, &rules::FILE_DELETION, what),
+        (true, false) => out.tell(&rules::REMOVE_ROOT, what),
+        (true, true) => out.tell_as(&rules::FILE_DELETION, Warning, what),
+        _ => out.tell(&rules::FILE_DELETION, what),
     }
 }
 
@@ -185,13 +160,7 @@ pub(super) enum Writes {
     Append,
 }
 
-pub(super) fn redirected(
-    scene: &Scene<'_>,
-    redirection: &Redirection<'_>,
-    target: &str,
-    range: &Range<usize>,
-    report: &mut Report,
-) {
+pub(super) fn redirected(out: &mut Reporter<'_>, redirection: &Redirection<'_>, target: &str) {
     if redirection.is_text() {
         return;
     }
@@ -201,56 +170,47 @@ pub(super) fn redirected(
         } else {
             Writes::Over
         };
-        written(scene, target, range, writes, report);
+        written(out, target, writes);
     }
     if redirection.operator.contains('<') && credentials::kept_at(target) == Some(Secret::Certain) {
         let what = format!("`{}` is read", shown(target));
-        report.tell(scene, range, &rules::CREDENTIAL_PATH, what);
+        out.tell(&rules::CREDENTIAL_PATH, what);
     }
 }
 
+fn written_all<'p>(out: &mut Reporter<'_>, paths: impl IntoIterator<Item = &'p str>, writes: Writes) {
+    paths.into_iter().for_each(|path| written(out, path, writes));
+}
+
+/// Below these, a file that is written to changes the machine.
+static GUARDED: &[(&str, &Rule)] = &[
+    ("/proc/sysrq-trigger", &rules::POWER),
+    ("/proc/sys/", &rules::SYSTEM_SETTINGS),
+    ("/sys/", &rules::SYSTEM_SETTINGS),
+    ("/etc/cron", &rules::SCHEDULE),
+    ("/var/spool/cron", &rules::SCHEDULE),
+    ("/etc/systemd/", &rules::SCHEDULE),
+];
+
 /// A file is written to.
-fn written(scene: &Scene<'_>, path: &str, range: &Range<usize>, writes: Writes, report: &mut Report) {
+fn written(out: &mut Reporter<'_>, path: &str, writes: Writes) {
     let shown = shown(path);
-    if place::is_disk(path) {
-        return report.tell(
-            scene,
-            range,
-            &rules::DEVICE_WRITE,
-            format!("`{shown}` is written to"),
-        );
-    }
-    if path.starts_with("/proc/sysrq-trigger") {
-        return report.tell(scene, range, &rules::POWER, format!("`{shown}` is written to"));
-    }
-    if path.starts_with("/proc/sys/")
-        || path.starts_with("/sys/")
-        || path == "/etc/hosts"
-        || path == "/etc/resolv.conf"
-    {
-        return report.tell(
-            scene,
-            range,
-            &rules::SYSTEM_SETTINGS,
-            format!("`{shown}` is written to"),
-        );
-    }
-    if path.starts_with("/etc/cron")
-        || path.starts_with("/var/spool/cron")
-        || path.starts_with("/etc/systemd/")
-    {
-        return report.tell(scene, range, &rules::SCHEDULE, format!("`{shown}` is written to"));
+    let rule = match path {
+        _ if place::is_disk(path) => Some(&rules::DEVICE_WRITE),
+        "/etc/hosts" | "/etc/resolv.conf" => Some(&rules::SYSTEM_SETTINGS),
+        _ => GUARDED
+            .iter()
+            .find(|(start, _)| path.starts_with(start))
+            .map(|(_, rule)| *rule),
+    };
+    if let Some(rule) = rule {
+        return out.tell(rule, format!("`{shown}` is written to"));
     }
     if is_trace(path) && writes == Writes::Over {
-        return report.tell(scene, range, &rules::HISTORY, format!("`{shown}` is overwritten"));
+        return out.tell(&rules::HISTORY, format!("`{shown}` is overwritten"));
     }
     if stays(path) {
-        report.tell(
-            scene,
-            range,
-            &rules::STARTUP_FILES,
-            format!("`{shown}` is written to"),
-        );
+        out.tell(&rules::STARTUP_FILES, format!("`{shown}` is written to"));
     }
 }
 
@@ -260,45 +220,20 @@ fn is_trace(path: &str) -> bool {
 
 /// Files that decide who gets in and what runs there.
 fn stays(path: &str) -> bool {
+    #[rustfmt::skip]
     const EXACT: &[&str] = &[
-        "/etc/passwd",
-        "/etc/shadow",
-        "/etc/group",
-        "/etc/gshadow",
-        "/etc/profile",
-        "/etc/bash.bashrc",
-        "/etc/environment",
-        "/etc/ld.so.preload",
-        "/etc/rc.local",
-        "/etc/sudoers",
-        "/etc/crontab",
-        "/etc/inittab",
+        "/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/profile", "/etc/bash.bashrc",
+        "/etc/environment", "/etc/ld.so.preload", "/etc/rc.local", "/etc/sudoers", "/etc/crontab", "/etc/inittab",
         "/etc/zshenv",
     ];
+    #[rustfmt::skip]
     const BELOW: &[&str] = &[
-        "/etc/sudoers.d/",
-        "/etc/profile.d/",
-        "/etc/init.d/",
-        "/etc/pam.d/",
-        "/etc/ssh/",
-        "/etc/ld.so.conf.d/",
+        "/etc/sudoers.d/", "/etc/profile.d/", "/etc/init.d/", "/etc/pam.d/", "/etc/ssh/", "/etc/ld.so.conf.d/",
     ];
+    #[rustfmt::skip]
     const NAMES: &[&str] = &[
-        ".bashrc",
-        ".bash_profile",
-        ".bash_login",
-        ".bash_logout",
-        ".profile",
-        ".zshrc",
-        ".zprofile",
-        ".zshenv",
-        ".zlogin",
-        ".inputrc",
-        ".xinitrc",
-        ".vimrc",
-        ".ssh/authorized_keys",
-        ".ssh/rc",
-        ".ssh/config",
+        ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zprofile", ".zshenv",
+        ".zlogin", ".inputrc", ".xinitrc", ".vimrc", ".ssh/authorized_keys", ".ssh/rc", ".ssh/config",
         ".config/fish/config.fish",
     ];
     let in_home = path.starts_with(['~', '/', UNKNOWN]) || path.starts_with(".ssh/");
@@ -313,16 +248,16 @@ fn stays(path: &str) -> bool {
             }))
 }
 
-fn shredded(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn shredded(out: &mut Reporter<'_>, call: &Call) {
     let devices = call.operands().iter().any(|path| place::is_disk(path));
     let what = format!("`{}` overwrites", call.shown());
     match devices {
-        true => report.tell(scene, range, &rules::FORMAT_DEVICE, what),
-        false => report.tell(scene, range, &rules::FILE_DELETION, what),
+        true => out.tell(&rules::FORMAT_DEVICE, what),
+        false => out.tell(&rules::FILE_DELETION, what),
     }
 }
 
-fn formatted(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn formatted(out: &mut Reporter<'_>, call: &Call) {
     if call.has("l", &["list", "help", "version"]) || call.operands().is_empty() {
         return;
     }
@@ -335,10 +270,10 @@ fn formatted(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut 
         (false, true) => Info,
     };
     let what = format!("`{}` makes or wipes a file system", call.shown());
-    report.tell_as(scene, range, &rules::FORMAT_DEVICE, severity, what);
+    out.tell_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
-fn mode(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
     // `-x` is a mode, too, where it takes a right away.
     let Some(mode) = call.texts().find(|text| !text.starts_with('-')) else {
         return;
@@ -355,18 +290,16 @@ fn mode(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, re
             .any(|clause| clause.contains('s') && clause.contains(['+', '='])),
     };
     let recursive = call.has("R", &["recursive"]);
-    let directory = scene.directory(command);
+    let directory = out.scene.directory(command);
     let mut operands = call.operands().into_iter().skip(1);
-    let wide = operands.any(|path| matches!(place::of(path, directory), Place::Root | Place::System));
+    let wide = operands.any(|path| matches!(place::of(path, directory), Location::Root | Location::System));
     let (severity, what) = match (to_all, as_owner, recursive && wide) {
         (_, _, true) => (Error, "changes the rights of the whole system"),
         (true, ..) => (Warning, "lets everybody write"),
-        (_, true, _) => (Warning, "lets whoever runs a file act as its owner"),
+        (_, true, _) => (Warning, "lets every user who runs a file act as its owner"),
         _ => return,
     };
-    report.tell_as(
-        scene,
-        range,
+    out.tell_as(
         &rules::PERMISSIONS,
         severity,
         format!("`{}` {what}", call.shown()),
@@ -381,13 +314,13 @@ fn grants(clause: &str, right: &str) -> bool {
     clause[..at].contains(['a', 'o']) && clause[at..].contains(right)
 }
 
-fn owner(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, report: &mut Report) {
-    let directory = scene.directory(command);
+fn owner(out: &mut Reporter<'_>, command: usize, call: &Call) {
+    let directory = out.scene.directory(command);
     let mut operands = call.operands().into_iter().skip(1);
     let wide = operands.any(|path| {
         matches!(
             place::of(path, directory),
-            Place::Root | Place::System | Place::Home
+            Location::Root | Location::System | Location::Home
         )
     });
     let severity: Severity = match (call.has("R", &["recursive"]), wide) {
@@ -395,9 +328,7 @@ fn owner(scene: &Scene<'_>, command: usize, call: &Call, range: &Range<usize>, r
         (true, false) => Warning,
         (false, _) => return,
     };
-    report.tell_as(
-        scene,
-        range,
+    out.tell_as(
         &rules::PERMISSIONS,
         severity,
         format!("`{}` gives files to another", call.shown()),

@@ -1,5 +1,5 @@
-//! What bash reads otherwise than it looks, what needs the network, what depends on a variable, and what only starts itself:
-//! scripts in which the rule holds, and ordinary ones in which it does not.
+//! What bash reads otherwise than it looks, what needs the network, what depends on a variable, and what only starts
+//! itself: scripts in which the rule holds, and ordinary ones in which it does not.
 
 use super::check as look;
 use crate::rule::Finding;

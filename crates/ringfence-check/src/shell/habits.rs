@@ -1,5 +1,5 @@
-//! What bash reads otherwise than it looks: ends of lines from another system, here-documents without an end, and brackets that
-//! are words.
+//! What bash reads otherwise than it looks: ends of lines from another system, here-documents without an end, and
+//! brackets that are words.
 
 use super::{
     reader, rules,
@@ -28,11 +28,8 @@ fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Rep
     };
     let rule = &rules::CARRIAGE_RETURN;
     report.findings.push(Finding {
-        range: at..at + 1,
-        rule,
         severity: if breaks { Error } else { rule.severity },
-        what: what.to_owned(),
-        hint: None,
+        ..Finding::new(rule, at..at + 1, what)
     });
     // What follows a fault is not read as it is meant.
     if !breaks {
@@ -44,14 +41,9 @@ fn endless(script: &Script<'_>, report: &mut Report) {
     if !script.faults.is_empty() {
         return;
     }
-    let told = script.endless.iter().map(|range| Finding {
-        range: range.clone(),
-        rule: &rules::HERE_DOCUMENT,
-        severity: rules::HERE_DOCUMENT.severity,
-        what: "the here-document has no end".to_owned(),
-        hint: None,
-    });
-    report.findings.extend(told);
+    let what = "the here-document has no end";
+    let found = |range: &std::ops::Range<usize>| Finding::new(&rules::HERE_DOCUMENT, range.clone(), what);
+    report.findings.extend(script.endless.iter().map(found));
 }
 
 /// `[$x = y ]`, `[[$x = y ]]`, `[ $x = y]`
@@ -78,5 +70,5 @@ pub(super) fn bracket(scene: &Scene<'_>, command: &Command<'_>, report: &mut Rep
         }
         _ => return,
     };
-    report.tell(scene, &command.range, &rules::BRACKET, what.to_owned());
+    report.at(scene, &command.range).tell(&rules::BRACKET, what);
 }

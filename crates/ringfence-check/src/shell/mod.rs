@@ -1,19 +1,19 @@
-//! Shell scripts. They are read into commands, each command into the words that bash would make of it, as far as that can be known
-//! without running it, and rules are asked about the programs that are started so. Texts that are run (`sh -c`, `eval`,
-//! here-documents of a shell) are read in the same way.
+//! Shell scripts. They are read into commands, each command into the words that bash would make of it, as far as that
+//! can be known without running it, and rules are asked about the programs that are started so. Texts that are run (`sh
+//! -c`, `eval`, here-documents of a shell) are read in the same way.
 
 mod bombs;
 mod call;
 mod compound;
 mod emptied;
 mod files;
+mod guards;
 mod habits;
 mod network;
 mod place;
 mod quoted;
 mod reader;
 mod remote;
-mod rules;
 mod scene;
 mod simple;
 mod syntax;
@@ -27,28 +27,23 @@ mod habit_tests;
 mod tests;
 
 pub(crate) use place::loses_much;
-pub(crate) use rules::RULES;
 
 use crate::{
     domains,
+    registry::shell as rules,
     rule::{Checked, Finding},
-    tree,
     unknown::{UNKNOWN, shown},
 };
 use call::{Run, Runner, Started};
 use network::Fetched;
 use ringfence_types::Severity::Warning;
 use scene::{Origin, Report, Scene};
-use std::{ops::Range, time::Duration};
-use syntax::{Command, Fault, FaultKind, Part, Redirection, Role, Script};
+use std::ops::Range;
+use syntax::{Command, FaultKind, Part, Redirection, Role, Script};
 use value::{Values, is_known};
 
 /// Texts within texts.
 const DEPTH_MAX: u32 = 8;
-/// Where the grammar's reading takes longer, one reader has to do.
-const GRAMMAR_MAX: Duration = Duration::from_millis(500);
-/// And of a longer text: what it remembers of broken pipelines grows with the square of their length, to 2 GiB for 64 KiB.
-const GRAMMAR_BYTES_MAX: usize = 16 << 10;
 /// Of all texts that are run, together.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -60,15 +55,27 @@ pub(crate) fn check(code: &str) -> Checked {
         report: Report::default(),
         bytes: 0,
     };
-    look.faults(code, &script);
+    look.faults(&script);
     habits::look(code, &script, &mut look.report);
     checked.analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
     checked.analysis.cyclomatic_complexity = script.decisions + 1;
-    look.script(code, &script, &Origin::At(0), None, DEPTH_MAX);
+    let around = Around {
+        outer: None,
+        depth: DEPTH_MAX,
+    };
+    look.script(code, &script, &Origin::At(0), around);
     checked.findings = look.report.findings;
     checked.analysis.imports = look.report.imports.into_iter().collect();
     checked.analysis.domains = look.report.hosts.into_iter().collect();
     checked
+}
+
+/// What a text that is run finds around it.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    outer: Option<&'a Values>,
+    /// Texts within it that are still followed.
+    depth: u32,
 }
 
 struct Look {
@@ -78,37 +85,20 @@ struct Look {
 }
 
 impl Look {
-    /// A script is broken when both readers say so, or when it has a word that closes what nothing opened, which the grammar takes
-    /// for a program's name.
-    fn faults(&mut self, code: &str, script: &Script<'_>) {
-        if script.faults.is_empty() {
-            return;
-        }
-        let language = tree_sitter_bash::LANGUAGE.into();
-        let broken = code.len() > GRAMMAR_BYTES_MAX
-            || tree::parse(&language, code, GRAMMAR_MAX).is_none_or(|tree| tree.root_node().has_error());
+    fn faults(&mut self, script: &Script<'_>) {
         for fault in &script.faults {
-            let word = code.get(fault.range.clone()).unwrap_or_default();
-            let closes = matches!(
-                word,
-                "fi" | "done" | "esac" | "}" | "then" | "do" | "else" | "elif"
-            );
-            if fault.kind != FaultKind::Nested && (broken || closes) {
-                self.report.findings.push(syntax_error(fault));
-            } else {
-                self.report.unread(fault.range.clone(), fault.what.clone());
+            match fault.kind {
+                FaultKind::Nested => self.report.unread(fault.range.clone(), fault.what.clone()),
+                _ => {
+                    let found = Finding::new(&rules::SYNTAX, fault.range.clone(), fault.what.clone());
+                    self.report.findings.push(found);
+                }
             }
         }
     }
 
-    fn script(
-        &mut self,
-        text: &str,
-        script: &Script<'_>,
-        origin: &Origin,
-        outer: Option<&Values>,
-        depth: u32,
-    ) {
+    fn script(&mut self, text: &str, script: &Script<'_>, origin: &Origin, around: Around<'_>) {
+        let Around { outer, depth } = around;
         let values = Values::of(script, outer);
         let expander = value::Expander {
             script,
@@ -132,31 +122,25 @@ impl Look {
             script,
             values: &values,
             outer,
+            depth,
             started: &started,
-            guards: &emptied::Guards::of(text, script, &started),
+            guards: &guards::Guards::of(text, script, &started),
         };
         let fetched = Fetched::of(&scene);
         for (index, command) in script.commands.iter().enumerate() {
-            self.command(&scene, index, command, &fetched, depth);
+            self.command(&scene, index, command, &fetched);
         }
         for pipeline in &script.pipelines {
-            network::piped(&scene, pipeline, &mut self.report);
-            self.printed_to_shell(&scene, pipeline, depth);
+            network::piped(&mut self.report.at(&scene, &pipeline.range), pipeline);
+            self.printed_to_shell(&scene, pipeline);
         }
         bombs::look(&scene, &mut self.report);
         for (hidden, range) in &script.hidden {
-            self.text(&scene, hidden, Origin::Within(origin.place(range)), depth);
+            self.text(&scene, hidden, Origin::Within(origin.place(range)));
         }
     }
 
-    fn command(
-        &mut self,
-        scene: &Scene<'_>,
-        index: usize,
-        command: &Command<'_>,
-        fetched: &Fetched,
-        depth: u32,
-    ) {
+    fn command(&mut self, scene: &Scene<'_>, index: usize, command: &Command<'_>, fetched: &Fetched) {
         let expander = scene.expander();
         for assignment in &command.assignments {
             let value = assignment
@@ -165,11 +149,9 @@ impl Look {
                 .unwrap_or_default();
             domains::of(&value, &mut self.report.hosts);
             system::assigned(
-                scene,
+                &mut self.report.at(scene, &assignment.range),
                 assignment.name,
                 &value,
-                &assignment.range,
-                &mut self.report,
             );
             if command
                 .words
@@ -177,37 +159,32 @@ impl Look {
                 .is_some_and(|word| scene.text.get(word.range.clone()) == Some("alias"))
             {
                 let place = scene.origin.place(&assignment.range);
-                self.text(scene, &value, Origin::Within(place), depth);
+                self.text(scene, &value, Origin::Within(place));
             }
         }
         for redirection in &command.redirections {
             let target = expander.text(&redirection.target);
             domains::of(&target, &mut self.report.hosts);
-            files::redirected(scene, redirection, &target, &command.range, &mut self.report);
-            network::redirected(scene, index, &target, &command.range, &mut self.report);
+            let mut out = self.report.at(scene, &command.range);
+            files::redirected(&mut out, redirection, &target);
+            network::redirected(&mut out, index, &target);
         }
         habits::bracket(scene, command, &mut self.report);
         let started = &scene.started[index];
         for (name, value) in &started.assignments {
-            system::assigned(scene, name, value, &command.range, &mut self.report);
+            system::assigned(&mut self.report.at(scene, &command.range), name, value);
         }
         for call in &started.calls {
-            self.call(scene, index, command, call, fetched);
-            self.input(scene, command, call, depth);
+            self.call(scene, index, call, fetched);
+            self.input(scene, command, call);
         }
         for run in &started.texts {
-            self.run(scene, command, run, depth);
+            self.run(scene, command, run);
         }
     }
 
-    fn call(
-        &mut self,
-        scene: &Scene<'_>,
-        index: usize,
-        command: &Command<'_>,
-        call: &call::Call,
-        fetched: &Fetched,
-    ) {
+    fn call(&mut self, scene: &Scene<'_>, index: usize, call: &call::Call, fetched: &Fetched) {
+        let command = &scene.script.commands[index];
         let report = &mut self.report;
         for text in call.texts() {
             domains::of(text, &mut report.hosts);
@@ -221,13 +198,14 @@ impl Look {
             let file = call.operands().first().map(|file| shown(file));
             report.imports.extend(file.filter(|file| !file.contains('…')));
         }
-        files::look(scene, index, call, &command.range, report);
-        system::look(scene, call, &command.range, report);
-        network::look(scene, command, call, &command.range, fetched, report);
+        let mut out = report.at(scene, &command.range);
+        files::look(&mut out, index, call);
+        system::look(&mut out, call);
+        network::look(&mut out, command, call, fetched);
     }
 
     /// What a shell reads: `sh <<< text`, `sh << END`; and what `at` will run.
-    fn input(&mut self, scene: &Scene<'_>, command: &Command<'_>, call: &call::Call, depth: u32) {
+    fn input(&mut self, scene: &Scene<'_>, command: &Command<'_>, call: &call::Call) {
         let is_shell = call::is_shell(&call.name);
         if !is_shell && !call::is_interpreter(&call.name) && call.name != "at" {
             return;
@@ -240,47 +218,48 @@ impl Look {
             let text = scene.expander().text(&redirection.target);
             if is_shell || call.name == "at" {
                 let origin = origin_of(scene, redirection);
-                self.text(scene, &text, origin, depth);
+                self.text(scene, &text, origin);
             } else {
-                self.one_liner(scene, &text, &command.range, depth);
+                self.one_liner(scene, &text, &command.range);
             }
         }
     }
 
     /// Code of another language, and the commands that are written out in it.
-    fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>, depth: u32) {
-        network::one_liner(scene, code, range, &mut self.report);
+    fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>) {
+        network::one_liner(&mut self.report.at(scene, range), code);
         for command in quoted::commands_in(code) {
             let place = scene.origin.place(range);
-            self.text(scene, &command, Origin::Within(place), depth);
+            self.text(scene, &command, Origin::Within(place));
         }
     }
 
     /// `echo text | sh`
-    fn printed_to_shell(&mut self, scene: &Scene<'_>, pipeline: &syntax::Pipeline, depth: u32) {
+    fn printed_to_shell(&mut self, scene: &Scene<'_>, pipeline: &syntax::Pipeline) {
         let Some((last, before)) = pipeline.stages.split_last() else {
             return;
         };
         let runs = scene.starts(last, |call| call::is_shell(&call.name) && !call.has("c", &[]));
         if runs && let Some(text) = scene.expander().printed_by_stages(before) {
             let place = scene.origin.place(&pipeline.range);
-            self.text(scene, &text, Origin::Within(place), depth);
+            self.text(scene, &text, Origin::Within(place));
         }
     }
 
-    fn run(&mut self, scene: &Scene<'_>, command: &Command<'_>, run: &Run, depth: u32) {
+    fn run(&mut self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) {
         let words = command.words.get(run.words.clone()).unwrap_or_default();
         let (Some(first), Some(last)) = (words.first(), words.last()) else {
             return;
         };
         let range = first.range.start..last.range.end;
         if run.language == Runner::Interpreter {
-            self.one_liner(scene, &run.text, &command.range, depth);
+            self.one_liner(scene, &run.text, &command.range);
         }
         if self.is_made_at_run_time(scene, command, run) {
             let what = format!("`{}` is made at run time", scene.said(&range));
             self.report
-                .tell_as(scene, &range, &rules::DYNAMIC_EXECUTION, Warning, what);
+                .at(scene, &range)
+                .tell_as(&rules::DYNAMIC_EXECUTION, Warning, what);
         }
         if run.language == Runner::Interpreter {
             return;
@@ -289,7 +268,7 @@ impl Look {
             [word] => exact(scene, word, &run.text).unwrap_or(Origin::Within(scene.origin.place(&range))),
             _ => Origin::Within(scene.origin.place(&range)),
         };
-        self.text(scene, &run.text, origin, depth);
+        self.text(scene, &run.text, origin);
     }
 
     /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
@@ -313,32 +292,26 @@ impl Look {
     }
 
     /// A text that is run as a script.
-    fn text(&mut self, scene: &Scene<'_>, text: &str, origin: Origin, depth: u32) {
+    fn text(&mut self, scene: &Scene<'_>, text: &str, origin: Origin) {
         self.bytes += text.len();
         let whole = origin.place(&(0..text.len()));
-        if depth == 0 || self.bytes > TEXT_BYTES_MAX {
+        if scene.depth == 0 || self.bytes > TEXT_BYTES_MAX {
             let range = whole.start..whole.end.max(whole.start);
             return self
                 .report
                 .unread(range, "texts are run within texts, too many to follow".to_owned());
         }
         let script = reader::read(text);
-        self.script(text, &script, &origin, Some(scene.values), depth - 1);
-    }
-}
-
-fn syntax_error(fault: &Fault) -> Finding {
-    Finding {
-        range: fault.range.clone(),
-        rule: &rules::SYNTAX,
-        severity: rules::SYNTAX.severity,
-        what: fault.what.clone(),
-        hint: None,
+        let around = Around {
+            outer: Some(scene.values),
+            depth: scene.depth - 1,
+        };
+        self.script(text, &script, &origin, around);
     }
 }
 
 /// Where the letters of a quoted word stand, if they stand there as they are.
-fn exact(scene: &Scene<'_>, word: &syntax::Word<'_>, text: &str) -> Option<Origin> {
+fn exact(scene: &Scene<'_>, word: &syntax::ShellWord<'_>, text: &str) -> Option<Origin> {
     let raw = scene.text.get(word.range.clone())?;
     let at = raw
         .find(text)

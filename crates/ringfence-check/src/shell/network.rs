@@ -4,15 +4,15 @@ use super::{
     call::{Call, is_interpreter, is_shell},
     remote::{self, Remote},
     rules,
-    scene::{Report, Scene, connects, downloads},
-    syntax::{Command, Inside, Part, Pipeline, Word},
+    scene::{Reporter, Scene, connects, downloads},
+    syntax::{Command, Inside, Part, Pipeline, ShellWord},
 };
 use crate::{
     credentials::{self, Secret},
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{Error, Info, Warning};
-use std::{collections::HashSet, ops::Range};
+use std::collections::HashSet;
 
 /// How far a connection is followed.
 const COMMANDS_AHEAD_MAX: usize = 200;
@@ -71,7 +71,7 @@ fn plain(path: &str) -> String {
     path.trim_start_matches("./").to_owned()
 }
 
-fn comes_from(scene: &Scene<'_>, word: &Word<'_>, is: impl Fn(&Call) -> bool + Copy) -> bool {
+fn comes_from(scene: &Scene<'_>, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool + Copy) -> bool {
     scene
         .inside(word)
         .any(|inside: &Inside| scene.starts(&inside.commands, is))
@@ -112,32 +112,32 @@ fn from_input(call: &Call) -> bool {
     )
 }
 
-pub(super) fn piped(scene: &Scene<'_>, pipeline: &Pipeline, report: &mut Report) {
+pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
+    let scene = out.scene;
     let place_of =
         |is: &dyn Fn(&Call) -> bool| pipeline.stages.iter().position(|stage| scene.starts(stage, is));
     let last_of =
         |is: &dyn Fn(&Call) -> bool| pipeline.stages.iter().rposition(|stage| scene.starts(stage, is));
-    let range = &pipeline.range;
     let shell = last_of(&reads_script);
     let interactive = last_of(&|call| is_shell(&call.name));
     let connected = place_of(&connects);
     if interactive.is_some() && connected.is_some() && interactive != connected {
-        let what = "a shell is joined to a connection".to_owned();
-        return report.tell(scene, range, &rules::REVERSE_SHELL, what);
+        let what = "a shell is joined to a connection";
+        return out.tell(&rules::REVERSE_SHELL, what);
     }
     let before = |place: Option<usize>| matches!((place, shell), (Some(place), Some(shell)) if place < shell);
     if before(place_of(&downloads)) {
-        let what = "what is downloaded goes straight to a shell".to_owned();
-        report.tell(scene, range, &rules::DOWNLOAD_AND_RUN, what);
+        let what = "what is downloaded goes straight to a shell";
+        out.tell(&rules::DOWNLOAD_AND_RUN, what);
     } else if before(place_of(&decodes)) {
-        let what = "what is decoded goes straight to a shell".to_owned();
-        report.tell(scene, range, &rules::ENCODED_RUN, what);
+        let what = "what is decoded goes straight to a shell";
+        out.tell(&rules::ENCODED_RUN, what);
     }
     let secret = place_of(&|call| tells_environment(call) || reads_secret(call));
     let sends = last_of(&|call| downloads(call) || connects(call) || call.name == "ssh");
     if matches!((secret, sends), (Some(secret), Some(sends)) if secret < sends) {
-        let what = "secrets or the environment go to the network".to_owned();
-        report.tell(scene, range, &rules::EXFILTRATION, what);
+        let what = "secrets or the environment go to the network";
+        out.tell(&rules::EXFILTRATION, what);
     }
 }
 
@@ -158,45 +158,20 @@ fn reads_secret(call: &Call) -> bool {
         .any(|text| credentials::kept_at(text.trim_start_matches('@')).is_some())
 }
 
+/// Programs that may name a secret.
+#[rustfmt::skip]
+const KEEP_SECRETS: &[&str] = &[
+    "ssh", "scp", "sftp", "ssh-keygen", "ssh-add", "ssh-copy-id", "chmod", "chown", "mkdir", "touch", "echo",
+    "printf", "test", "[", "export", "rm", "ls", "stat", "git", "cd", "ansible", "rsync", "alias",
+];
+
 /// Programs that name a secret without telling it.
 fn keeps_secret(name: &str) -> bool {
-    matches!(
-        name,
-        "ssh"
-            | "scp"
-            | "sftp"
-            | "ssh-keygen"
-            | "ssh-add"
-            | "ssh-copy-id"
-            | "chmod"
-            | "chown"
-            | "mkdir"
-            | "touch"
-            | "echo"
-            | "printf"
-            | "test"
-            | "["
-            | "export"
-            | "rm"
-            | "ls"
-            | "stat"
-            | "git"
-            | "cd"
-            | "ansible"
-            | "rsync"
-            | "alias"
-    )
+    KEEP_SECRETS.contains(&name)
 }
 
-pub(super) fn look(
-    scene: &Scene<'_>,
-    command: &Command<'_>,
-    call: &Call,
-    range: &Range<usize>,
-    fetched: &Fetched,
-    report: &mut Report,
-) {
-    fetched_and_run(scene, command, call, range, fetched, report);
+pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
+    fetched_and_run(out, command, call, fetched);
     if !keeps_secret(&call.name) {
         let file = |text: &str| {
             let file = text.rsplit(['@', '=']).next().unwrap_or(text);
@@ -205,16 +180,11 @@ pub(super) fn look(
                 .any(|text| credentials::kept_at(text) == Some(Secret::Certain))
         };
         if let Some(path) = call.texts().find(|text| file(text)) {
-            report.tell(
-                scene,
-                range,
-                &rules::CREDENTIAL_PATH,
-                format!("`{}` is read", shown(path)),
-            );
+            out.tell(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(path)));
         }
     }
     if connects(call) || downloads(call) {
-        sent(scene, command, call, range, report);
+        sent(out, command, call);
     }
     let lets_in = match call.name.as_str() {
         "nc" | "ncat" | "netcat" | "nc.traditional" | "nc.openbsd" | "pwncat" => {
@@ -233,29 +203,29 @@ pub(super) fn look(
     };
     if lets_in {
         let what = format!("`{}` joins a program to a connection", call.shown());
-        return report.tell(scene, range, &rules::REVERSE_SHELL, what);
+        return out.tell(&rules::REVERSE_SHELL, what);
     }
-    spoken(scene, call, range, report);
+    spoken(out, call);
 }
 
-fn spoken(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn spoken(out: &mut Reporter<'_>, call: &Call) {
     let speaks = matches!(
         call.name.as_str(),
         "ssh" | "scp" | "sftp" | "nmap" | "ping" | "dig" | "nslookup" | "host" | "masscan"
     );
     if connects(call) || downloads(call) || speaks {
         let what = format!("`{}` uses the network", call.name);
-        return report.tell(scene, range, &rules::NETWORK, what);
+        return out.tell(&rules::NETWORK, what);
     }
     match remote::of(call) {
         Some(Remote::Others(what)) => {
             let what = format!("`{what}` uses the network");
-            report.tell(scene, range, &rules::NETWORK, what);
+            out.tell(&rules::NETWORK, what);
         }
         Some(Remote::Packages(what)) => {
             let what = format!("`{what}` fetches packages over the network");
-            let told = (what, remote::PACKAGES_HINT.to_owned());
-            report.tell_with_hint(scene, range, &rules::NETWORK, rules::NETWORK.severity, told);
+            let hint = remote::PACKAGES_HINT.to_owned();
+            out.tell_with_hint(&rules::NETWORK, rules::NETWORK.severity, what, hint);
         }
         None => {}
     }
@@ -267,27 +237,23 @@ fn names_shell(text: &str) -> bool {
 }
 
 /// The environment or a secret among the arguments.
-fn sent(scene: &Scene<'_>, command: &Command<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
     let tells = |call: &Call| tells_environment(call) || reads_secret(call);
-    let words = command.words.iter().any(|word| comes_from(scene, word, tells));
+    let words = command
+        .words
+        .iter()
+        .any(|word| comes_from(out.scene, word, tells));
     let file = call.texts().any(|text| {
         text.split_once('@')
             .is_some_and(|(before, file)| !before.contains("//") && credentials::kept_at(file).is_some())
     });
     if words || file {
         let what = format!("`{}` sends secrets or the environment", call.shown());
-        report.tell(scene, range, &rules::EXFILTRATION, what);
+        out.tell(&rules::EXFILTRATION, what);
     }
 }
 
-fn fetched_and_run(
-    scene: &Scene<'_>,
-    command: &Command<'_>,
-    call: &Call,
-    range: &Range<usize>,
-    fetched: &Fetched,
-    report: &mut Report,
-) {
+fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     let name = call.name.as_str();
     let runs = is_shell(name) || is_interpreter(name) || matches!(name, "eval" | "source" | "." | "su");
     let own = |path: &str| fetched.files.contains(&plain(path));
@@ -300,38 +266,33 @@ fn fetched_and_run(
     let comes = runs
         && words
             .clone()
-            .any(|word| comes_from(scene, word, downloads) || holds(word, fetched));
+            .any(|word| comes_from(out.scene, word, downloads) || holds(word, fetched));
     if file || comes {
         let what = format!("`{}` runs what was downloaded", call.shown());
-        return report.tell(scene, range, &rules::DOWNLOAD_AND_RUN, what);
+        return out.tell(&rules::DOWNLOAD_AND_RUN, what);
     }
-    if runs && words.any(|word| comes_from(scene, word, decodes)) {
+    if runs && words.any(|word| comes_from(out.scene, word, decodes)) {
         let what = format!("`{}` runs what was decoded", call.shown());
-        report.tell(scene, range, &rules::ENCODED_RUN, what);
+        out.tell(&rules::ENCODED_RUN, what);
     }
 }
 
-fn holds(word: &Word<'_>, fetched: &Fetched) -> bool {
+fn holds(word: &ShellWord<'_>, fetched: &Fetched) -> bool {
     word.parts
         .iter()
         .any(|part| matches!(part, Part::Variable { name, .. } if fetched.variables.contains(*name)))
 }
 
 /// `/dev/tcp/host/port`, which bash itself connects to.
-pub(super) fn redirected(
-    scene: &Scene<'_>,
-    command: usize,
-    target: &str,
-    range: &Range<usize>,
-    report: &mut Report,
-) {
+pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
+    let scene = out.scene;
     if !target.starts_with("/dev/tcp/") && !target.starts_with("/dev/udp/") {
         return;
     }
     let own = command..command + 1;
     let what = format!("`{}` is a connection", shown(target));
     if scene.starts(&own, |call| is_shell(&call.name)) {
-        return report.tell(scene, range, &rules::REVERSE_SHELL, what);
+        return out.tell(&rules::REVERSE_SHELL, what);
     }
     // `exec 5<>…` and, later, a shell or an `eval` that reads from it.
     let later = command + 1..scene.started.len().min(command + COMMANDS_AHEAD_MAX);
@@ -355,65 +316,55 @@ pub(super) fn redirected(
                 is_shell(&call.name) || call.name == "eval" || call.path.contains(UNKNOWN)
             });
         let severity = if runs { Error } else { Warning };
-        return report.tell_as(scene, range, &rules::REVERSE_SHELL, severity, what);
+        return out.tell_as(&rules::REVERSE_SHELL, severity, what);
     }
-    report.tell_as(scene, range, &rules::NETWORK, Info, what);
+    out.tell_as(&rules::NETWORK, Info, what);
 }
 
+/// What joins code of another language to a connection.
+#[rustfmt::skip]
+const CONNECTING: &[&str] = &[
+    "socket", "Socket", "TCPSocket", "fsockopen", "/inet/tcp/", "net.connect", "createConnection", "require('net')",
+];
+
+/// What starts a program in it.
+#[rustfmt::skip]
+const STARTING: &[&str] = &[
+    "dup2", "exec", "spawn", "/bin/sh", "/bin/bash", "subprocess", "pty", "system", "popen", "child_process",
+    "passthru", "getline",
+];
+
+/// What only starts itself in it.
+#[rustfmt::skip]
+const FORKING: &[&str] = &[
+    "fork while", "while fork", "while(fork", "while True:os.fork()", "while 1:os.fork()",
+];
+
+/// What downloads in it.
+#[rustfmt::skip]
+const FETCHING: &[&str] = &[
+    "urlopen", "requests.get", "LWP::Simple", "open-uri", "file_get_contents('http", "file_get_contents(\"http",
+];
+
 /// Code of other languages on the command line.
-pub(super) fn one_liner(scene: &Scene<'_>, code: &str, range: &Range<usize>, report: &mut Report) {
+pub(super) fn one_liner(out: &mut Reporter<'_>, code: &str) {
     // To load the module is not to connect.
     let code = code.replace("use Socket;", "");
     let has = |any: &[&str]| any.iter().any(|word| code.contains(word));
-    let connects = has(&[
-        "socket",
-        "Socket",
-        "TCPSocket",
-        "fsockopen",
-        "/inet/tcp/",
-        "net.connect",
-        "createConnection",
-        "require('net')",
-    ]);
-    let starts = has(&[
-        "dup2",
-        "exec",
-        "spawn",
-        "/bin/sh",
-        "/bin/bash",
-        "subprocess",
-        "pty",
-        "system",
-        "popen",
-        "child_process",
-        "passthru",
-        "getline",
-    ]);
+    let connects = has(CONNECTING);
+    let starts = has(STARTING);
     if connects && starts {
-        let what = "a program is joined to a connection".to_owned();
-        return report.tell(scene, range, &rules::REVERSE_SHELL, what);
+        let what = "a program is joined to a connection";
+        return out.tell(&rules::REVERSE_SHELL, what);
     }
-    let forks = has(&[
-        "fork while",
-        "while fork",
-        "while(fork",
-        "while True:os.fork()",
-        "while 1:os.fork()",
-    ]) || has(&["os.fork()"]) && has(&["while True", "while 1"]);
+    let forks = has(FORKING) || has(&["os.fork()"]) && has(&["while True", "while 1"]);
     if forks {
-        let what = "a program that only starts itself".to_owned();
-        return report.tell(scene, range, &rules::FORK_BOMB, what);
+        let what = "a program that only starts itself";
+        return out.tell(&rules::FORK_BOMB, what);
     }
-    let fetches = has(&[
-        "urlopen",
-        "requests.get",
-        "LWP::Simple",
-        "open-uri",
-        "file_get_contents('http",
-        "file_get_contents(\"http",
-    ]);
+    let fetches = has(FETCHING);
     if fetches && has(&["exec(", "eval(", "eval ", "system("]) {
-        let what = "what is downloaded is run".to_owned();
-        report.tell(scene, range, &rules::DOWNLOAD_AND_RUN, what);
+        let what = "what is downloaded is run";
+        out.tell(&rules::DOWNLOAD_AND_RUN, what);
     }
 }

@@ -4,7 +4,7 @@ use crate::unknown::UNKNOWN;
 
 /// From the most to the least that is lost with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// `/`, `/*`
     Root,
     /// `/etc`, `/usr/lib`, `/home/*`
@@ -25,48 +25,18 @@ pub(super) enum Place {
     Unknown,
 }
 
+#[rustfmt::skip]
 const SYSTEM: &[&str] = &[
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "home",
-    "lib",
-    "lib32",
-    "lib64",
-    "media",
-    "mnt",
-    "opt",
-    "proc",
-    "root",
-    "run",
-    "sbin",
-    "srv",
-    "sys",
-    "usr",
-    "var",
-    "Users",
-    "Library",
-    "Applications",
-    "System",
+    "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "media", "mnt", "opt", "proc", "root", "run",
+    "sbin", "srv", "sys", "usr", "var", "Users", "Library", "Applications", "System",
 ];
+#[rustfmt::skip]
 const SYSTEM_BELOW: &[&str] = &[
-    "usr/bin",
-    "usr/lib",
-    "usr/lib64",
-    "usr/sbin",
-    "usr/share",
-    "usr/local",
-    "var/lib",
-    "lib/modules",
-    "var/log",
-    "var/spool",
-    "etc/ssh",
-    "etc/ssl",
-    "boot/efi",
+    "usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "usr/share", "usr/local", "var/lib", "lib/modules", "var/log",
+    "var/spool", "etc/ssh", "etc/ssl", "boot/efi",
 ];
 
-impl Place {
+impl Location {
     /// Is it the system, a part of it, a whole home, or what is above the working directory that goes with it.
     pub(super) fn loses_much(self) -> bool {
         matches!(self, Self::Root | Self::System | Self::Home | Self::Above)
@@ -79,7 +49,7 @@ pub(crate) fn loses_much(path: &str) -> bool {
 }
 
 /// Of a path, seen from a directory; none: from wherever the script is.
-pub(super) fn of(path: &str, from: Option<&str>) -> Place {
+pub(super) fn of(path: &str, from: Option<&str>) -> Location {
     let absolute = path.starts_with(['/', '~']);
     let joined = match from {
         Some(from) if !absolute => format!("{from}/{path}"),
@@ -102,34 +72,34 @@ pub(super) fn of(path: &str, from: Option<&str>) -> Place {
         names.pop();
     }
     if joined.starts_with(UNKNOWN) {
-        return Place::Unknown;
+        return Location::Unknown;
     }
     match (rooted, tilde) {
         (true, _) => below_root(&names),
         (_, true) => match names.as_slice() {
-            [] => Place::Above,
-            [_] => Place::Home,
-            _ => Place::BelowHome,
+            [] => Location::Above,
+            [_] => Location::Home,
+            _ => Location::BelowHome,
         },
-        _ if above > 0 && names.is_empty() => Place::Above,
-        _ if names.is_empty() => Place::Here,
-        _ => Place::Elsewhere,
+        _ if above > 0 && names.is_empty() => Location::Above,
+        _ if names.is_empty() => Location::Here,
+        _ => Location::Elsewhere,
     }
 }
 
-fn below_root(names: &[&str]) -> Place {
+fn below_root(names: &[&str]) -> Location {
     match names {
-        [] => Place::Root,
-        [name] if name.contains(UNKNOWN) => Place::Unknown,
-        [name] if SYSTEM.contains(name) => Place::System,
+        [] => Location::Root,
+        [name] if name.contains(UNKNOWN) => Location::Unknown,
+        [name] if SYSTEM.contains(name) => Location::System,
         // `/b*`, `/?tc`
-        [name] if name.contains(['*', '?', '[']) => Place::System,
-        ["home" | "Users", _] | ["root"] => Place::Home,
-        ["home" | "Users" | "root", ..] => Place::BelowHome,
-        [first, second] if SYSTEM_BELOW.contains(&format!("{first}/{second}").as_str()) => Place::System,
-        ["tmp", ..] | ["dev", "shm", ..] | ["var", "tmp", ..] => Place::Elsewhere,
-        [first, ..] if SYSTEM.contains(first) => Place::BelowSystem,
-        _ => Place::Elsewhere,
+        [name] if name.contains(['*', '?', '[']) => Location::System,
+        ["home" | "Users", _] | ["root"] => Location::Home,
+        ["home" | "Users" | "root", ..] => Location::BelowHome,
+        [first, second] if SYSTEM_BELOW.contains(&format!("{first}/{second}").as_str()) => Location::System,
+        ["tmp", ..] | ["dev", "shm", ..] | ["var", "tmp", ..] => Location::Elsewhere,
+        [first, ..] if SYSTEM.contains(first) => Location::BelowSystem,
+        _ => Location::Elsewhere,
     }
 }
 
@@ -155,14 +125,14 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, expect: Place) {
+    fn check(path: &str, expect: Location) {
         assert_eq!(of(path, None), expect, "{path}");
     }
 
     #[test]
     fn a_path_is_judged_by_where_it_leads() {
         for path in ["/", "//", "/*", "/./", "/etc/..", "/.*", "/usr/../*"] {
-            check(path, Place::Root);
+            check(path, Location::Root);
         }
         for path in [
             "/etc",
@@ -173,16 +143,16 @@ mod tests {
             "/b*",
             "/var/lib/",
         ] {
-            check(path, Place::System);
+            check(path, Location::System);
         }
         for path in ["~", "~/", "~/*", "/home/alice", "~root"] {
-            check(path, Place::Home);
+            check(path, Location::Home);
         }
         for path in ["..", "../", "../*", "../../", "build/../..", "~/.."] {
-            check(path, Place::Above);
+            check(path, Location::Above);
         }
         for path in [".", "./", "*", "./*", "./.*"] {
-            check(path, Place::Here);
+            check(path, Location::Here);
         }
         for path in [
             "build",
@@ -193,13 +163,13 @@ mod tests {
             "../sibling",
             "/workspace/x",
         ] {
-            check(path, Place::Elsewhere);
+            check(path, Location::Elsewhere);
         }
-        check("/etc/nginx/conf", Place::BelowSystem);
-        check("~/.cache", Place::BelowHome);
-        check("\u{FFFD}/x", Place::Unknown);
-        assert_eq!(of("*", Some("/")), Place::Root);
-        assert_eq!(of("lib", Some("/usr")), Place::System);
+        check("/etc/nginx/conf", Location::BelowSystem);
+        check("~/.cache", Location::BelowHome);
+        check("\u{FFFD}/x", Location::Unknown);
+        assert_eq!(of("*", Some("/")), Location::Root);
+        assert_eq!(of("lib", Some("/usr")), Location::System);
     }
 
     #[test]

@@ -1,28 +1,15 @@
-//! Commands in the code of other languages: `perl -e 'system("…")'`. Only those that are written out are found; that is what they
-//! are looked for.
+//! Commands in the code of other languages: `perl -e 'system("…")'`. Only those that are written out are found; that is
+//! what they are looked for.
 
 /// Of one piece of code.
 const COMMANDS_MAX: usize = 32;
 /// Of one command.
 const LETTERS_MAX: usize = 4096;
 /// What takes a command; a bracket or a text follows.
+#[rustfmt::skip]
 const STARTERS: &[&str] = &[
-    "system",
-    "exec",
-    "popen",
-    "execSync",
-    "spawnSync",
-    "spawn",
-    "shell_exec",
-    "passthru",
-    "getoutput",
-    "check_output",
-    "check_call",
-    "subprocess.call",
-    "subprocess.run",
-    "Popen",
-    "qx",
-    "%x",
+    "system", "exec", "popen", "execSync", "spawnSync", "spawn", "shell_exec", "passthru", "getoutput",
+    "check_output", "check_call", "subprocess.call", "subprocess.run", "Popen", "qx", "%x",
 ];
 
 /// The commands, as a shell would be given them.

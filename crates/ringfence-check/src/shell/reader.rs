@@ -1,8 +1,8 @@
-//! Reads a script into commands. tree-sitter's grammar takes `{rm,-rf,/}` for the beginning of a block and the words after `2>&1`
-//! for files; rules must see the words that bash sees, so that they are read here, and the tree only has a say on whether a
-//! script is broken.
+//! Reads a script into commands, in one pass and in memory that grows with its length. tree-sitter's grammar takes
+//! `{rm,-rf,/}` for the beginning of a block and the words after `2>&1` for files, and remembers 2 GiB of 64 KiB of
+//! broken pipelines.
 
-use super::syntax::{Assignment, Command, Fault, FaultKind, Inside, Pipeline, Role, Script, Word};
+use super::syntax::{Assignment, Command, Fault, FaultKind, Inside, Pipeline, Role, Script, ShellWord};
 use std::ops::Range;
 
 /// Of blocks and substitutions within each other; people stay below twenty.
@@ -326,7 +326,7 @@ impl<'a> Reader<'a> {
         self.list()?;
         match self.script.commands.len() > before {
             true => Ok(()),
-            // What was opened is told by whoever waits for its end.
+            // What was opened is reported where its end is waited for.
             false if self.at >= self.end => Ok(()),
             false => Err(self.stray()),
         }
@@ -479,7 +479,7 @@ pub(super) fn ends_word(byte: u8) -> bool {
 }
 
 impl<'a> Assignment<'a> {
-    pub(super) fn value(&self) -> Option<&Word<'a>> {
+    pub(super) fn value(&self) -> Option<&ShellWord<'a>> {
         self.values.first()
     }
 }

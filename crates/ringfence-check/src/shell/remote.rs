@@ -71,48 +71,38 @@ fn subcommand<'c>(call: &'c Call, operands: &[&'c str]) -> Option<&'c str> {
     }
 }
 
+/// Installers with the subcommands by which they fetch.
+#[rustfmt::skip]
+const INSTALLERS: &[(&[&str], &[&str])] = &[
+    (&["pip", "pipx"], &["install", "download", "wheel", "upgrade", "run"]),
+    (&["uv", "poetry", "pipenv", "conda", "mamba"], &["install", "add", "sync", "update", "create", "lock", "pip"]),
+    (&["npm", "pnpm", "bun"], &["install", "i", "ci", "add", "update", "up", "upgrade", "publish"]),
+    (&["yarn"], &["", "install", "add", "upgrade", "up", "publish"]),
+    (
+        &["apt", "apt-get", "aptitude", "apk", "dnf", "yum", "microdnf", "zypper", "brew", "snap"],
+        &[
+            "install", "add", "update", "upgrade", "dist-upgrade", "full-upgrade", "download", "makecache", "refresh",
+            "build-dep",
+        ],
+    ),
+    (&["cargo"], &["install", "fetch", "update", "publish"]),
+    (&["gem"], &["install", "update", "push"]),
+    (&["bundle", "composer"], &["install", "update", "require"]),
+    (&["go"], &["get", "install"]),
+];
+
 fn fetches_packages(name: &str, subcommand: &str, call: &Call) -> bool {
-    match name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
-        "pip" | "pipx" => {
-            matches!(subcommand, "install" | "download" | "wheel" | "upgrade" | "run")
-                && !call.has("", &["no-index"])
-        }
-        "uv" | "poetry" | "pipenv" | "conda" | "mamba" => {
-            matches!(
-                subcommand,
-                "install" | "add" | "sync" | "update" | "create" | "lock" | "pip"
-            )
-        }
-        "npm" | "pnpm" | "bun" => matches!(
-            subcommand,
-            "install" | "i" | "ci" | "add" | "update" | "up" | "upgrade" | "publish"
-        ),
-        "yarn" => matches!(subcommand, "" | "install" | "add" | "upgrade" | "up" | "publish"),
-        "apt" | "apt-get" | "aptitude" | "apk" | "dnf" | "yum" | "microdnf" | "zypper" | "brew" | "snap" => {
-            matches!(
-                subcommand,
-                "install"
-                    | "add"
-                    | "update"
-                    | "upgrade"
-                    | "dist-upgrade"
-                    | "full-upgrade"
-                    | "download"
-                    | "makecache"
-                    | "refresh"
-                    | "build-dep"
-            )
-        }
-        "pacman" => call.has("S", &["sync"]),
-        "cargo" => matches!(subcommand, "install" | "fetch" | "update" | "publish"),
-        "gem" => matches!(subcommand, "install" | "update" | "push"),
-        "bundle" | "composer" => matches!(subcommand, "install" | "update" | "require"),
-        "go" => {
-            matches!(subcommand, "get" | "install")
-                || subcommand == "mod" && call.texts().any(|text| matches!(text, "download" | "tidy"))
-        }
-        _ => false,
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    match name {
+        "pip" | "pipx" if call.has("", &["no-index"]) => return false,
+        "pacman" => return call.has("S", &["sync"]),
+        "go" if subcommand == "mod" => return call.texts().any(|text| matches!(text, "download" | "tidy")),
+        _ => {}
     }
+    let fetches = |(names, subcommands): &(&[&str], &[&str])| {
+        names.contains(&name) && subcommands.contains(&subcommand)
+    };
+    INSTALLERS.iter().any(fetches)
 }
 
 /// `python -m pip install`

@@ -1,16 +1,13 @@
 //! A script with everything that is known of it, and the place for what is found.
 
 use super::{
-    call::{Call, Started, base},
-    emptied::Guards,
+    call::{Call, Started, base, said},
+    guards::Guards,
     rules,
-    syntax::{Command, Inside, Part, Script, Word},
+    syntax::{Command, Inside, Part, Script, ShellWord},
     value::{Expander, Values},
 };
-use crate::{
-    rule::{Finding, Rule},
-    unknown::shown,
-};
+use crate::rule::{Finding, Rule};
 use ringfence_types::Severity;
 use std::{
     collections::{BTreeSet, HashSet},
@@ -54,57 +51,58 @@ pub(super) struct Scene<'s> {
     pub(super) script: &'s Script<'s>,
     pub(super) values: &'s Values,
     pub(super) outer: Option<&'s Values>,
+    /// Texts within it that are still followed.
+    pub(super) depth: u32,
     /// By command.
     pub(super) started: &'s [Started],
     pub(super) guards: &'s Guards<'s>,
 }
 
-impl Report {
-    pub(super) fn tell(
-        &mut self,
-        scene: &Scene<'_>,
-        range: &Range<usize>,
-        rule: &'static Rule,
-        what: String,
-    ) {
-        self.tell_as(scene, range, rule, rule.severity, what);
+/// Tells what is found at one place.
+pub(super) struct Reporter<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    pub(super) range: &'a Range<usize>,
+    report: &'a mut Report,
+}
+
+impl Reporter<'_> {
+    pub(super) fn tell(&mut self, rule: &'static Rule, what: impl Into<String>) {
+        self.tell_as(rule, rule.severity, what);
     }
 
-    pub(super) fn tell_as(
-        &mut self,
-        scene: &Scene<'_>,
-        range: &Range<usize>,
-        rule: &'static Rule,
-        severity: Severity,
-        what: String,
-    ) {
-        let range = scene.origin.place(range);
-        self.add(Finding {
-            range,
-            rule,
-            severity,
-            what,
-            hint: None,
-        });
+    pub(super) fn tell_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
+        self.add(rule, severity, what.into(), None);
     }
 
     /// With what to do about it.
     pub(super) fn tell_with_hint(
         &mut self,
-        scene: &Scene<'_>,
-        range: &Range<usize>,
         rule: &'static Rule,
         severity: Severity,
-        (what, hint): (String, String),
+        what: String,
+        hint: String,
     ) {
-        let range = scene.origin.place(range);
-        self.add(Finding {
-            range,
+        self.add(rule, severity, what, Some(hint));
+    }
+
+    fn add(&mut self, rule: &'static Rule, severity: Severity, what: String, hint: Option<String>) {
+        self.report.add(Finding {
+            range: self.scene.origin.place(self.range),
             rule,
             severity,
             what,
-            hint: Some(hint),
+            hint,
         });
+    }
+}
+
+impl Report {
+    pub(super) fn at<'a>(&'a mut self, scene: &'a Scene<'_>, range: &'a Range<usize>) -> Reporter<'a> {
+        Reporter {
+            scene,
+            range,
+            report: self,
+        }
     }
 
     /// Once for each place and rule.
@@ -123,13 +121,7 @@ impl Report {
 
     /// It could not be looked at.
     pub(super) fn unread(&mut self, range: Range<usize>, what: String) {
-        self.findings.push(Finding {
-            range,
-            rule: &rules::UNPARSED,
-            severity: rules::UNPARSED.severity,
-            what,
-            hint: None,
-        });
+        self.findings.push(Finding::new(&rules::UNPARSED, range, what));
     }
 }
 
@@ -183,7 +175,7 @@ impl<'s> Scene<'s> {
     }
 
     /// Commands whose output is part of a word, or is given as a file.
-    pub(super) fn inside<'w>(&self, word: &'w Word<'s>) -> impl Iterator<Item = &'w Inside> {
+    pub(super) fn inside<'w>(&self, word: &'w ShellWord<'s>) -> impl Iterator<Item = &'w Inside> {
         word.parts.iter().filter_map(|part| match part {
             Part::Output(inside, _) | Part::Process(inside) => Some(inside),
             _ => None,
@@ -191,29 +183,15 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// A piece of a script, for whoever reads the finding.
-pub(super) fn said(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    shown(&words.join(" "))
-}
+/// They fetch from the network.
+#[rustfmt::skip]
+const DOWNLOADERS: &[&str] = &[
+    "curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "axel", "GET", "lwp-request", "ftp", "tftp",
+];
 
 /// Names of programs that fetch from the network.
 pub(super) fn downloads(call: &Call) -> bool {
-    matches!(
-        call.name.as_str(),
-        "curl"
-            | "wget"
-            | "fetch"
-            | "aria2c"
-            | "lynx"
-            | "http"
-            | "https"
-            | "axel"
-            | "GET"
-            | "lwp-request"
-            | "ftp"
-            | "tftp"
-    )
+    DOWNLOADERS.contains(&call.name.as_str())
 }
 
 /// Programs that join their input and output to a connection.

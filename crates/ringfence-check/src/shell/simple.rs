@@ -2,7 +2,7 @@
 
 use super::{
     reader::{Body, Pending, Read, Reader},
-    syntax::{Command, FaultKind, Redirection, Role, Word},
+    syntax::{Command, FaultKind, Redirection, Role, ShellWord},
 };
 
 impl<'a> Reader<'a> {
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(super) fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<Word<'a>>> {
+    pub(super) fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
         let declares = made.words.first().is_some_and(|word| {
             matches!(
                 self.slice(word.range.clone()),
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         if declares {
             let at = self.at;
             if let Some(assignment) = self.assignment()? {
-                let word = Word {
+                let word = ShellWord {
                     range: at..self.at,
                     parts: Vec::new(),
                 };
@@ -167,11 +167,11 @@ impl<'a> Reader<'a> {
                 self.script.endless.push(pending.announced);
             }
             let target = match pending.body.literal {
-                true => Word::quoted(start..stop, self.slice(start..stop)),
+                true => ShellWord::quoted(start..stop, self.slice(start..stop)),
                 // bash looks into it only when it gets there.
                 false => match self.part_of_text(start..stop) {
                     Err(fault) if fault.kind == FaultKind::Nested => return Err(fault),
-                    Err(_) => Word::quoted(start..stop, self.slice(start..stop)),
+                    Err(_) => ShellWord::quoted(start..stop, self.slice(start..stop)),
                     Ok(word) => word,
                 },
             };

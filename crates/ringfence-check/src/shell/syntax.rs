@@ -1,5 +1,5 @@
-//! What a shell script consists of, as far as rules ask for it: commands in the order of the text, each a list of words, and what
-//! joins them. Commands within commands (`$(…)`, bodies of loops) stand in the same list.
+//! What a shell script consists of, as far as rules ask for it: commands in the order of the text, each a list of
+//! words, and what joins them. Commands within commands (`$(…)`, bodies of loops) stand in the same list.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,7 +10,8 @@ pub(super) struct Script<'a> {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) functions: Vec<Function<'a>>,
     pub(super) faults: Vec<Fault>,
-    /// Texts that are commands, but written so that they must be changed before they are read: backticks within backticks.
+    /// Texts that are commands, but written so that they must be changed before they are read: backticks within
+    /// backticks.
     pub(super) hidden: Vec<(String, Range<usize>)>,
     /// Places where it goes one way or the other.
     pub(super) decisions: u32,
@@ -28,7 +29,7 @@ pub(super) struct Command<'a> {
     pub(super) range: Range<usize>,
     pub(super) role: Role,
     pub(super) assignments: Vec<Assignment<'a>>,
-    pub(super) words: Vec<Word<'a>>,
+    pub(super) words: Vec<ShellWord<'a>>,
     pub(super) redirections: Vec<Redirection<'a>>,
     /// Which subshell it is in; `cd` reaches as far.
     pub(super) shell: u32,
@@ -55,7 +56,7 @@ pub(super) struct Assignment<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
     pub(super) kind: AssignmentKind,
-    pub(super) values: Vec<Word<'a>>,
+    pub(super) values: Vec<ShellWord<'a>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(super) enum AssignmentKind {
 pub(super) struct Redirection<'a> {
     pub(super) operator: &'a str,
     /// The file, or the text of `<<<`, or of a here-document.
-    pub(super) target: Word<'a>,
+    pub(super) target: ShellWord<'a>,
 }
 
 impl Redirection<'_> {
@@ -87,7 +88,7 @@ impl Redirection<'_> {
 
 /// Pieces without blanks between them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Word<'a> {
+pub(super) struct ShellWord<'a> {
     pub(super) range: Range<usize>,
     pub(super) parts: Vec<Part<'a>>,
 }
@@ -130,9 +131,9 @@ pub(super) enum Operation<'a> {
     /// `${name:?}`
     Required,
     /// `${name:-word}` and its like.
-    Default(Word<'a>),
+    Default(ShellWord<'a>),
     /// `${name:+word}`
-    Alternate(Word<'a>),
+    Alternate(ShellWord<'a>),
     /// `${name:from:length}`
     Slice(usize, Option<usize>),
     /// `${name[index]}`

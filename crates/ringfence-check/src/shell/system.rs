@@ -1,21 +1,16 @@
 //! What is done to processes, to the machine, and to what runs later.
 
-use super::{
-    call::Call,
-    rules,
-    scene::{Report, Scene},
-};
+use super::{call::Call, rules, scene::Reporter};
 use crate::{
     rule::Rule,
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{Error, Info, Warning};
-use std::ops::Range;
 
-pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     let mut tell = |rule: &'static Rule, severity, what: &str| {
         let what = format!("`{}` {what}", call.shown());
-        report.tell_as(scene, range, rule, severity, what);
+        out.tell_as(rule, severity, what);
     };
     let operands = call.operands();
     match call.name.as_str() {
@@ -63,7 +58,7 @@ pub(super) fn look(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report:
             tell(&rules::PRIVILEGES, Info, "asks for other rights")
         }
         "enable" if call.has("f", &[]) => tell(&rules::LOADER, Warning, "loads a library into the shell"),
-        _ => settings(scene, call, range, report),
+        _ => settings(out, call),
     }
 }
 
@@ -79,8 +74,16 @@ fn kills_all(call: &Call) -> bool {
     targets.contains(&"-1")
 }
 
-/// Programs that change the system, whatever their arguments are, or unless they only ask.
-fn settings(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut Report) {
+/// Programs that change the system whatever their arguments are.
+#[rustfmt::skip]
+const CHANGERS: &[&str] = &[
+    "useradd", "adduser", "usermod", "userdel", "groupadd", "groupdel", "passwd", "chpasswd", "visudo", "vipw", "chsh",
+    "gpasswd", "setenforce", "setsebool", "apparmor_parser", "aa-disable", "aa-complain", "auditctl", "chroot",
+    "nsenter", "unshare",
+];
+
+/// Programs that change the system, unless they only ask.
+fn settings(out: &mut Reporter<'_>, call: &Call) {
     let operands = call.operands();
     let changes = match call.name.as_str() {
         "iptables" | "ip6tables" | "iptables-restore" | "arptables" | "ebtables" => {
@@ -91,20 +94,14 @@ fn settings(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut R
         "mount" => !operands.is_empty(),
         "umount" | "swapon" | "swapoff" | "losetup" | "pivot_root" | "kexec" => !call.arguments.is_empty(),
         "insmod" | "modprobe" | "rmmod" | "depmod" => !call.arguments.is_empty(),
-        "useradd" | "adduser" | "usermod" | "userdel" | "groupadd" | "groupdel" | "passwd" | "chpasswd"
-        | "visudo" | "vipw" | "chsh" | "gpasswd" => true,
-        "setenforce" | "setsebool" | "apparmor_parser" | "aa-disable" | "aa-complain" | "auditctl" => true,
         "hostnamectl" | "timedatectl" | "localectl" => {
             operands.first().is_some_and(|text| text.starts_with("set"))
         }
-        "ip" => operands
-            .iter()
-            .any(|text| matches!(*text, "add" | "del" | "set" | "flush" | "replace")),
+        "ip" | "tc" => {
+            let changing = ["add", "del", "set", "flush", "replace"];
+            operands.iter().any(|text| changing.contains(text))
+        }
         "ifconfig" | "route" => operands.len() > 1,
-        "tc" => operands
-            .iter()
-            .any(|text| matches!(*text, "add" | "del" | "replace")),
-        "chroot" | "nsenter" | "unshare" => true,
         "gdb" | "strace" | "ltrace" => call.has("p", &["pid", "attach"]),
         "docker" | "podman" => {
             let opens = |text: &str| {
@@ -116,50 +113,34 @@ fn settings(scene: &Scene<'_>, call: &Call, range: &Range<usize>, report: &mut R
             };
             call.texts().any(opens)
         }
-        _ => false,
+        name => CHANGERS.contains(&name),
     };
     if changes {
         let what = format!("`{}` changes the system", call.shown());
-        report.tell(scene, range, &rules::SYSTEM_SETTINGS, what);
+        out.tell(&rules::SYSTEM_SETTINGS, what);
     }
 }
 
+const HISTORY_SIZES: &[&str] = &["HISTFILE", "HISTSIZE", "HISTFILESIZE"];
+#[rustfmt::skip]
+const LOADERS: &[&str] = &[
+    "LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "PROMPT_COMMAND", "PYTHONSTARTUP", "PERL5OPT",
+    "RUBYOPT", "NODE_OPTIONS", "GIT_SSH_COMMAND", "LD_LIBRARY_PATH",
+];
+
 /// `LD_PRELOAD=…` and the like.
-pub(super) fn assigned(
-    scene: &Scene<'_>,
-    name: &str,
-    value: &str,
-    range: &Range<usize>,
-    report: &mut Report,
-) {
+pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
     let shown_value = shown(value);
-    let what = match name {
-        "LD_PRELOAD"
-        | "LD_AUDIT"
-        | "DYLD_INSERT_LIBRARIES"
-        | "BASH_ENV"
-        | "PROMPT_COMMAND"
-        | "PYTHONSTARTUP"
-        | "PERL5OPT"
-        | "RUBYOPT"
-        | "NODE_OPTIONS"
-        | "GIT_SSH_COMMAND"
-        | "LD_LIBRARY_PATH" => {
-            format!("`{name}={shown_value}` decides what other programs load")
-        }
-        "HISTFILE" | "HISTSIZE" | "HISTFILESIZE" | "HISTCONTROL" => {
-            let stops = matches!(value, "" | "/dev/null" | "0");
-            if stops && name != "HISTCONTROL" {
-                let what = format!("`{name}={shown_value}` stops the history");
-                report.tell(scene, range, &rules::HISTORY, what);
-            }
-            return;
-        }
-        _ => return,
-    };
-    if value.is_empty() {
+    if HISTORY_SIZES.contains(&name) && matches!(value, "" | "/dev/null" | "0") {
+        out.tell(
+            &rules::HISTORY,
+            format!("`{name}={shown_value}` stops the history"),
+        );
+    }
+    if value.is_empty() || !LOADERS.contains(&name) {
         return;
     }
+    let what = format!("`{name}={shown_value}` decides what other programs load");
     // Build scripts put their own libraries first; what is loaded is what the program asks for.
     let severity = match name {
         "LD_LIBRARY_PATH" | "GIT_SSH_COMMAND" => Info,
@@ -170,5 +151,5 @@ pub(super) fn assigned(
         }
         _ => Warning,
     };
-    report.tell_as(scene, range, &rules::LOADER, severity, what);
+    out.tell_as(&rules::LOADER, severity, what);
 }

@@ -1,9 +1,9 @@
-//! What words become when they are expanded, as far as that can be known without running anything. What is not known stands as
-//! [`UNKNOWN`] in the text.
+//! What words become when they are expanded, as far as that can be known without running anything. What is not known
+//! stands as [`UNKNOWN`] in the text.
 
 use super::{
     syntax::{
-        Assignment, AssignmentKind, Command, Every, Inside, Operation, Part, Quoted, Role, Script, Word,
+        Assignment, AssignmentKind, Command, Every, Inside, Operation, Part, Quoted, Role, Script, ShellWord,
     },
     word::unescape,
 };
@@ -16,6 +16,20 @@ const VALUE_BYTES_MAX: usize = 4096;
 const ALTERNATIVES_MAX: usize = 64;
 /// Defaults of defaults.
 const DEPTH_MAX: u32 = 8;
+
+/// Commands that set variables.
+const SETTERS: [&str; 10] = [
+    "read",
+    "mapfile",
+    "readarray",
+    "getopts",
+    "printf",
+    "set",
+    "unset",
+    "let",
+    "local",
+    "declare",
+];
 
 /// One word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +108,7 @@ impl Values {
 
 impl Expander<'_> {
     /// What the words of a command become.
-    pub(super) fn fields(&self, words: &[Word<'_>]) -> Vec<Field> {
+    pub(super) fn fields(&self, words: &[ShellWord<'_>]) -> Vec<Field> {
         let mut fields = Vec::with_capacity(words.len());
         for (index, word) in words.iter().enumerate() {
             match simple(word) {
@@ -109,11 +123,11 @@ impl Expander<'_> {
     }
 
     /// As one text, as in an assignment.
-    pub(super) fn text(&self, word: &Word<'_>) -> String {
+    pub(super) fn text(&self, word: &ShellWord<'_>) -> String {
         simple(word).unwrap_or_else(|| self.joined(word, DEPTH_MAX))
     }
 
-    fn joined(&self, word: &Word<'_>, depth: u32) -> String {
+    fn joined(&self, word: &ShellWord<'_>, depth: u32) -> String {
         let mut text = String::new();
         for part in &word.parts {
             match self.part(part, word.range.start, depth) {
@@ -127,7 +141,7 @@ impl Expander<'_> {
         text
     }
 
-    fn expand(&self, word: &Word<'_>, depth: u32) -> Vec<String> {
+    fn expand(&self, word: &ShellWord<'_>, depth: u32) -> Vec<String> {
         let mut texts = Vec::new();
         let has_braces = word.parts.iter().any(|part| matches!(part, Part::Brace(b'{')));
         if has_braces && let Some(alternatives) = braces(&word.parts) {
@@ -340,21 +354,8 @@ impl Expander<'_> {
             };
             return vec![(name, value)];
         }
-        let sets = matches!(
-            command.words.first().and_then(simple).as_deref(),
-            Some(
-                "read"
-                    | "mapfile"
-                    | "readarray"
-                    | "getopts"
-                    | "printf"
-                    | "set"
-                    | "unset"
-                    | "let"
-                    | "local"
-                    | "declare"
-            )
-        );
+        let name = command.words.first().and_then(simple).unwrap_or_default();
+        let sets = SETTERS.contains(&name.as_str());
         if !sets {
             return Vec::new();
         }
@@ -507,7 +508,7 @@ impl Expander<'_> {
 }
 
 /// A word that is one text, as most are.
-fn simple(word: &Word<'_>) -> Option<String> {
+fn simple(word: &ShellWord<'_>) -> Option<String> {
     match word.parts.as_slice() {
         [Part::Text(text, Quoted::No)] => Some(text.to_string()),
         [Part::Text(text, Quoted::Yes)] if !text.starts_with('~') => Some(text.to_string()),

@@ -2,14 +2,14 @@
 
 use super::{
     reader::{Read, Reader, ends_word},
-    syntax::{Assignment, AssignmentKind, Every, FaultKind, Operation, Part, Quoted, Word},
+    syntax::{Assignment, AssignmentKind, Every, FaultKind, Operation, Part, Quoted, ShellWord},
 };
 use std::{borrow::Cow, ops::Range};
 
 /// `a[…]=`: longer ones are not looked for.
 const SUBSCRIPT_MAX: usize = 4096;
 
-impl<'a> Word<'a> {
+impl<'a> ShellWord<'a> {
     /// A text as it stands.
     pub(super) fn quoted(range: Range<usize>, text: &'a str) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl<'a> Word<'a> {
 
 impl<'a> Reader<'a> {
     /// None: no word begins here.
-    pub(super) fn word(&mut self) -> Read<Option<Word<'a>>> {
+    pub(super) fn word(&mut self) -> Read<Option<ShellWord<'a>>> {
         let start = self.at;
         let mut parts = Vec::new();
         if self.byte() == Some(b'#') {
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
             }
         }
         let range = start..self.at;
-        Ok((self.at > start).then_some(Word { range, parts }))
+        Ok((self.at > start).then_some(ShellWord { range, parts }))
     }
 
     /// What begins with a quote, `$` or a letter, outside of double quotes.
@@ -144,14 +144,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of a here-document, or of an arithmetic expression, with the commands in it.
-    pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<Word<'a>> {
+    pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<ShellWord<'a>> {
         let (at, end) = (self.at, self.end);
         (self.at, self.end) = (range.start, range.end);
         let mut parts = Vec::new();
         let told = self.within(|reader| reader.quoted_parts(&mut parts, 0));
         (self.at, self.end) = (at, end);
         told?;
-        Ok(Word { range, parts })
+        Ok(ShellWord { range, parts })
     }
 
     /// What begins with `$`.
@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Up to the brace that closes.
-    fn expansion_rest(&mut self, opened: usize, sign: &str, quoted: Quoted) -> Read<Word<'a>> {
+    fn expansion_rest(&mut self, opened: usize, sign: &str, quoted: Quoted) -> Read<ShellWord<'a>> {
         let start = self.at;
         let mut parts = Vec::new();
         // Within double quotes a default may contain an apostrophe; a pattern is quoted by it.
@@ -315,10 +315,10 @@ impl<'a> Reader<'a> {
         }
         let range = start..self.at;
         self.at += 1;
-        Ok(Word { range, parts })
+        Ok(ShellWord { range, parts })
     }
 
-    fn operation(&self, sign: &str, rest: Word<'a>) -> Operation<'a> {
+    fn operation(&self, sign: &str, rest: ShellWord<'a>) -> Operation<'a> {
         let raw = self.slice(rest.range.clone());
         match sign {
             "" | "@" => Operation::Plain,
@@ -404,7 +404,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The regular expression after `=~`.
-    pub(super) fn pattern(&mut self) -> Read<Option<Word<'a>>> {
+    pub(super) fn pattern(&mut self) -> Read<Option<ShellWord<'a>>> {
         let start = self.at;
         let mut parts = Vec::new();
         let mut depth = 0_usize;
@@ -423,7 +423,7 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         let range = start..self.at;
-        Ok((self.at > start).then_some(Word { range, parts }))
+        Ok((self.at > start).then_some(ShellWord { range, parts }))
     }
 
     /// After the parenthesis that closes the one at `from`, with quotes left out.
@@ -492,7 +492,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    fn array(&mut self) -> Read<Vec<Word<'a>>> {
+    fn array(&mut self) -> Read<Vec<ShellWord<'a>>> {
         let opened = self.at;
         let mut values = Vec::new();
         self.at += 1;

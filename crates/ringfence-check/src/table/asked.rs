@@ -1,11 +1,11 @@
 //! From the words and objects by which columns are asked for to constraints; what cannot be meant is refused.
 
 use super::{
-    Unusable,
-    constraint::{Constraint, Options, Quantity, Range, Told, cut, moment},
+    constraint::{Constraint, ConstraintText, Options, Quantity, Range, cut, moment},
     dates,
-    kinds::Kind,
+    kinds::ColumnType,
 };
+use crate::question::Unusable;
 use regex::bytes::{Regex, RegexBuilder};
 use ringfence_types::nearest;
 use serde_json::{Map, Value};
@@ -68,10 +68,13 @@ impl Reading {
             let hint = nearest::suggestion(unknown, KEYS);
             return self.refuse(&what, format!("{}{hint}", constraint_hint()));
         }
-        let Some(kind) = Kind::of(word) else {
+        let Some(kind) = ColumnType::of(word) else {
             let what = format!("the type `{}` is not known", cut(word, SHOWN_CHARS_MAX));
-            let near = nearest::suggestion(word, Kind::WORDS);
-            return self.refuse(&what, format!("Types are {}.{near}", Kind::WORDS.join(", ")));
+            let near = nearest::suggestion(word, ColumnType::WORDS);
+            return self.refuse(
+                &what,
+                format!("Types are {}.{near}", ColumnType::WORDS.join(", ")),
+            );
         };
         let given = |key: &str| members.get(key).filter(|value| !value.is_null());
         let (range, mut told) = self.range(kind, given("min"), given("max"))?;
@@ -99,7 +102,7 @@ impl Reading {
             Some(Value::String(word)) => Ok(word),
             Some(_) => self.refuse(
                 "`type` is not a word",
-                format!("Types are {}.", Kind::WORDS.join(", ")),
+                format!("Types are {}.", ColumnType::WORDS.join(", ")),
             ),
         }
     }
@@ -139,8 +142,13 @@ impl Reading {
         }
     }
 
-    fn range(&self, kind: Kind, min: Option<&Value>, max: Option<&Value>) -> Result<(Range, Told), Unusable> {
-        let told = Told {
+    fn range(
+        &self,
+        kind: ColumnType,
+        min: Option<&Value>,
+        max: Option<&Value>,
+    ) -> Result<(Range, ConstraintText), Unusable> {
+        let told = ConstraintText {
             min: min.map_or_else(String::new, word_of),
             max: max.map_or_else(String::new, word_of),
             options: String::new(),
@@ -149,28 +157,28 @@ impl Reading {
             return Ok((Range::Any, told));
         }
         let range = match kind {
-            Kind::Integer | Kind::Float => {
-                let (min, max) = self.ends(min, max, Quantity::of_json, "a number", Quantity::compare)?;
+            ColumnType::Integer | ColumnType::Float => {
+                let (min, max) = self.ends([min, max], Quantity::of_json, "a number", Quantity::compare)?;
                 Range::Numbers(min, max)
             }
-            Kind::String | Kind::Email | Kind::Url => {
+            ColumnType::String | ColumnType::Email | ColumnType::Url => {
                 let length = |value: &Value| value.as_u64().and_then(|length| usize::try_from(length).ok());
-                let (min, max) = self.ends(min, max, length, "a length in characters", |one, other| {
+                let (min, max) = self.ends([min, max], length, "a length in characters", |one, other| {
                     one.cmp(&other)
                 })?;
                 Range::Lengths(min.unwrap_or(0), max.unwrap_or(usize::MAX))
             }
-            Kind::Date | Kind::Datetime => {
+            ColumnType::Date | ColumnType::Datetime => {
                 // A day may bound times, too.
                 let moment = |value: &Value| {
                     let text = value.as_str()?.as_bytes();
                     moment(kind, text).or_else(|| dates::date(text))
                 };
                 let (min, max) =
-                    self.ends(min, max, moment, kind.expected(), |one, other| one.cmp(&other))?;
+                    self.ends([min, max], moment, kind.expected(), |one, other| one.cmp(&other))?;
                 Range::Moments(min, max)
             }
-            Kind::Boolean | Kind::Uuid => {
+            ColumnType::Boolean | ColumnType::Uuid => {
                 return self.refuse(
                     "its type has no `min` and `max`",
                     "Leave them out, or use `enum`.",
@@ -182,8 +190,7 @@ impl Reading {
 
     fn ends<T: Copy>(
         &self,
-        min: Option<&Value>,
-        max: Option<&Value>,
+        [min, max]: [Option<&Value>; 2],
         read: impl Fn(&Value) -> Option<T>,
         wanted: &str,
         compare: impl Fn(T, T) -> Ordering,
@@ -202,7 +209,12 @@ impl Reading {
         Ok((min, max))
     }
 
-    fn options(&self, kind: Kind, asked: &Value, told: &mut Told) -> Result<Options, Unusable> {
+    fn options(
+        &self,
+        kind: ColumnType,
+        asked: &Value,
+        told: &mut ConstraintText,
+    ) -> Result<Options, Unusable> {
         let Value::Array(values) = asked else {
             return self.refuse("`enum` is not a list", "Send a list of values.");
         };
@@ -219,12 +231,12 @@ impl Reading {
         }
         let words = values.iter().map(word_of).collect::<Vec<String>>();
         told.options = cut(&words.join(", "), SHOWN_CHARS_MAX);
-        if !matches!(kind, Kind::Integer | Kind::Float) {
+        if !matches!(kind, ColumnType::Integer | ColumnType::Float) {
             return Ok(Options::Texts(
                 words.into_iter().map(String::into_bytes).collect(),
             ));
         }
-        match words.iter().find(|word| !Kind::Float.fits(word.as_bytes())) {
+        match words.iter().find(|word| !ColumnType::Float.fits(word.as_bytes())) {
             Some(word) => {
                 let what = format!("`enum` has `{}`, which is no number", cut(word, SHOWN_CHARS_MAX));
                 self.refuse(&what, "Send numbers, or leave out the type.")
@@ -239,7 +251,7 @@ impl Reading {
 fn constraint_hint() -> String {
     format!(
         "Send a type ({}), or an object with {}.",
-        Kind::WORDS.join(", "),
+        ColumnType::WORDS.join(", "),
         KEYS.join(", ")
     )
 }

@@ -2,8 +2,8 @@
 //!
 //! - An empty field is right unless the column is `required`; it does not count for `unique`.
 //! - Spaces around a field are no part of it, unless the type is `string`.
-//! - `min` and `max` belong to the number, to the length in characters of a `string`, `email` or `url`, and to the moment of
-//!   a `date` or `datetime` (one without a zone is UTC). Both are allowed values.
+//! - `min` and `max` belong to the number, to the length in characters of a `string`, `email` or `url`, and to the
+//!   moment of a `date` or `datetime` (one without a zone is UTC). Both are allowed values.
 //! - `pattern` has to match somewhere, as in JSON Schema: `^` and `$` hold it to the ends. No look-around, no
 //!   backreferences.
 //! - `enum` compares texts, or numbers if the type is one.
@@ -11,7 +11,7 @@
 
 use super::{
     dates::{self, Moment},
-    kinds::{self, Kind},
+    kinds::{self, ColumnType},
 };
 use regex::bytes::Regex;
 use serde_json::Value;
@@ -23,18 +23,18 @@ const EXPECTED_CHARS_MAX: usize = 200;
 /// Of one column.
 #[derive(Debug)]
 pub(super) struct Constraint {
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnType,
     pub(super) is_required: bool,
     pub(super) is_unique: bool,
     pub(super) range: Range,
     pub(super) pattern: Option<Regex>,
     pub(super) options: Option<Options>,
     /// As they are asked for, for answers.
-    pub(super) told: Told,
+    pub(super) told: ConstraintText,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ConstraintText {
     pub(super) min: String,
     pub(super) max: String,
     pub(super) options: String,
@@ -103,9 +103,9 @@ impl Quantity {
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum FieldFault {
     Missing,
-    Kind,
+    ColumnType,
     TooSmall,
     TooLarge,
     Pattern,
@@ -124,12 +124,12 @@ impl Constraint {
     }
 
     /// Of a value, see [`Self::value`]; all but `unique`.
-    pub(super) fn fault(&self, value: &[u8]) -> Option<Fault> {
+    pub(super) fn fault(&self, value: &[u8]) -> Option<FieldFault> {
         if value.is_empty() {
-            return self.is_required.then_some(Fault::Missing);
+            return self.is_required.then_some(FieldFault::Missing);
         }
         if !self.kind.fits(value) {
-            return Some(Fault::Kind);
+            return Some(FieldFault::ColumnType);
         }
         if let Some(fault) = self.range.fault(self.kind, value) {
             return Some(fault);
@@ -139,25 +139,25 @@ impl Constraint {
             .as_ref()
             .is_some_and(|pattern| !pattern.is_match(value))
         {
-            return Some(Fault::Pattern);
+            return Some(FieldFault::Pattern);
         }
         let is_option = self.options.as_ref().is_none_or(|options| options.have(value));
-        (!is_option).then_some(Fault::Option)
+        (!is_option).then_some(FieldFault::Option)
     }
 
     /// What the field should be.
-    pub(super) fn expected(&self, fault: Fault) -> String {
+    pub(super) fn expected(&self, fault: FieldFault) -> String {
         match fault {
-            Fault::Missing => "a value: the column is required".to_owned(),
-            Fault::Kind => self.kind.expected().to_owned(),
-            Fault::TooSmall => self.bound("at least", &self.told.min, "later"),
-            Fault::TooLarge => self.bound("at most", &self.told.max, "earlier"),
-            Fault::Pattern => {
+            FieldFault::Missing => "a value: the column is required".to_owned(),
+            FieldFault::ColumnType => self.kind.expected().to_owned(),
+            FieldFault::TooSmall => self.bound("at least", &self.told.min, "later"),
+            FieldFault::TooLarge => self.bound("at most", &self.told.max, "earlier"),
+            FieldFault::Pattern => {
                 let pattern = self.pattern.as_ref().map_or("", Regex::as_str);
                 format!("a text that matches `{}`", cut(pattern, EXPECTED_CHARS_MAX))
             }
-            Fault::Option => format!("one of {}", self.told.options),
-            Fault::Repeated => "a value that no row before it has".to_owned(),
+            FieldFault::Option => format!("one of {}", self.told.options),
+            FieldFault::Repeated => "a value that no row before it has".to_owned(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Constraint {
 }
 
 impl Range {
-    fn fault(&self, kind: Kind, value: &[u8]) -> Option<Fault> {
+    fn fault(&self, kind: ColumnType, value: &[u8]) -> Option<FieldFault> {
         match self {
             Range::Any => None,
             Range::Numbers(min, max) => outside(Quantity::of(value), *min, *max, Quantity::compare),
@@ -187,14 +187,19 @@ impl Range {
     }
 }
 
-fn outside<T>(value: T, min: Option<T>, max: Option<T>, compare: impl Fn(T, T) -> Ordering) -> Option<Fault>
+fn outside<T>(
+    value: T,
+    min: Option<T>,
+    max: Option<T>,
+    compare: impl Fn(T, T) -> Ordering,
+) -> Option<FieldFault>
 where
     T: Copy,
 {
     if min.is_some_and(|min| compare(value, min).is_lt()) {
-        Some(Fault::TooSmall)
+        Some(FieldFault::TooSmall)
     } else if max.is_some_and(|max| compare(value, max).is_gt()) {
-        Some(Fault::TooLarge)
+        Some(FieldFault::TooLarge)
     } else {
         None
     }
@@ -205,9 +210,9 @@ fn characters(text: &[u8]) -> usize {
     text.iter().filter(|byte| (**byte & 0xc0) != 0x80).count()
 }
 
-pub(super) fn moment(kind: Kind, value: &[u8]) -> Option<Moment> {
+pub(super) fn moment(kind: ColumnType, value: &[u8]) -> Option<Moment> {
     match kind {
-        Kind::Datetime => dates::datetime(value),
+        ColumnType::Datetime => dates::datetime(value),
         _ => dates::date(value),
     }
 }
@@ -243,7 +248,7 @@ mod tests {
         read.into_iter().next().expect("one").1
     }
 
-    fn fault(asked: &Value, field: &str) -> Option<Fault> {
+    fn fault(asked: &Value, field: &str) -> Option<FieldFault> {
         let constraint = constraint(asked.clone());
         constraint.fault(constraint.value(field.as_bytes()))
     }
@@ -251,7 +256,7 @@ mod tests {
     #[test]
     #[rustfmt::skip]
     fn a_field_is_held_against_its_constraint() {
-        let check = |asked: Value, right: &[&str], wrong: &[(&str, Fault)]| {
+        let check = |asked: Value, right: &[&str], wrong: &[(&str, FieldFault)]| {
             for field in right {
                 assert_eq!(fault(&asked, field), None, "{asked} {field}");
             }
@@ -259,58 +264,58 @@ mod tests {
                 assert_eq!(fault(&asked, field), Some(*expect), "{asked} {field}");
             }
         };
-        check(json!("integer"), &["1", " 1 ", "", "  "], &[("x", Fault::Kind)]);
+        check(json!("integer"), &["1", " 1 ", "", "  "], &[("x", FieldFault::ColumnType)]);
         check(json!("string"), &["", " ", "x"], &[]);
-        check(json!({ "required": true }), &["x", " "], &[("", Fault::Missing)]);
-        check(json!({ "type": "float", "required": true }), &["1"], &[("", Fault::Missing), (" ", Fault::Missing)]);
+        check(json!({ "required": true }), &["x", " "], &[("", FieldFault::Missing)]);
+        check(json!({ "type": "float", "required": true }), &["1"], &[("", FieldFault::Missing), (" ", FieldFault::Missing)]);
         let ages = json!({ "type": "integer", "min": 0, "max": 150 });
-        check(ages, &["0", "150", "-0"], &[("-1", Fault::TooSmall), ("151", Fault::TooLarge), ("1.0", Fault::Kind)]);
+        check(ages, &["0", "150", "-0"], &[("-1", FieldFault::TooSmall), ("151", FieldFault::TooLarge), ("1.0", FieldFault::ColumnType)]);
         let large = json!({ "type": "integer", "max": u64::MAX });
-        check(large, &["18446744073709551615"], &[("18446744073709551616", Fault::TooLarge)]);
+        check(large, &["18446744073709551615"], &[("18446744073709551616", FieldFault::TooLarge)]);
         let huge = "9".repeat(400);
-        check(json!({ "type": "integer", "max": 5 }), &[&format!("-{huge}")], &[(&huge, Fault::TooLarge)]);
+        check(json!({ "type": "integer", "max": 5 }), &[&format!("-{huge}")], &[(&huge, FieldFault::TooLarge)]);
         let halves = json!({ "type": "float", "min": 0.5, "max": 1 });
-        check(halves, &["0.5", "1", "1.0", "5e-1"], &[("0.49", Fault::TooSmall), ("1.0001", Fault::TooLarge)]);
-        check(json!({ "type": "float", "min": 0 }), &["-0", "-0.0"], &[("-0.1", Fault::TooSmall)]);
-        check(json!({ "min": 2, "max": 3 }), &["äö", "abc", ""], &[("ä", Fault::TooSmall), ("abcd", Fault::TooLarge)]);
+        check(halves, &["0.5", "1", "1.0", "5e-1"], &[("0.49", FieldFault::TooSmall), ("1.0001", FieldFault::TooLarge)]);
+        check(json!({ "type": "float", "min": 0 }), &["-0", "-0.0"], &[("-0.1", FieldFault::TooSmall)]);
+        check(json!({ "min": 2, "max": 3 }), &["äö", "abc", ""], &[("ä", FieldFault::TooSmall), ("abcd", FieldFault::TooLarge)]);
         let days = json!({ "type": "date", "min": "2024-01-01", "max": "2024-12-31" });
-        check(days, &["2024-02-29"], &[("2023-12-31", Fault::TooSmall), ("2025-01-01", Fault::TooLarge)]);
+        check(days, &["2024-02-29"], &[("2023-12-31", FieldFault::TooSmall), ("2025-01-01", FieldFault::TooLarge)]);
         let times = json!({ "type": "datetime", "min": "2024-01-01", "max": "2024-01-01T12:00:00+01:00" });
-        check(times, &["2024-01-01 11:00:00"], &[("2024-01-01T11:00:01Z", Fault::TooLarge)]);
-        check(json!({ "pattern": "b+" }), &["abc"], &[("ac", Fault::Pattern)]);
-        check(json!({ "pattern": "^b+$" }), &["bb"], &[("abc", Fault::Pattern)]);
-        check(json!({ "enum": ["a", "b"] }), &["a", ""], &[("A", Fault::Option), ("ab", Fault::Option)]);
-        check(json!({ "type": "integer", "enum": [1, "2"] }), &["01", "2"], &[("3", Fault::Option)]);
-        check(json!({ "type": "float", "enum": [0.5] }), &["5e-1"], &[("0.51", Fault::Option)]);
-        check(json!({ "enum": [1, true] }), &["1", "true"], &[("1.0", Fault::Option)]);
+        check(times, &["2024-01-01 11:00:00"], &[("2024-01-01T11:00:01Z", FieldFault::TooLarge)]);
+        check(json!({ "pattern": "b+" }), &["abc"], &[("ac", FieldFault::Pattern)]);
+        check(json!({ "pattern": "^b+$" }), &["bb"], &[("abc", FieldFault::Pattern)]);
+        check(json!({ "enum": ["a", "b"] }), &["a", ""], &[("A", FieldFault::Option), ("ab", FieldFault::Option)]);
+        check(json!({ "type": "integer", "enum": [1, "2"] }), &["01", "2"], &[("3", FieldFault::Option)]);
+        check(json!({ "type": "float", "enum": [0.5] }), &["5e-1"], &[("0.51", FieldFault::Option)]);
+        check(json!({ "enum": [1, true] }), &["1", "true"], &[("1.0", FieldFault::Option)]);
         let mail = json!({ "type": "email", "max": 8, "pattern": "@a" });
-        check(mail, &["b@a.io"], &[("b@b.io", Fault::Pattern), ("bbbb@a.io", Fault::TooLarge)]);
+        check(mail, &["b@a.io"], &[("b@b.io", FieldFault::Pattern), ("bbbb@a.io", FieldFault::TooLarge)]);
         check(json!({ "min": null, "pattern": null }), &["x"], &[]);
     }
 
     #[test]
     fn what_is_expected_is_told_in_words() {
-        let check = |asked: Value, fault: Fault, expect: &str| {
+        let check = |asked: Value, fault: FieldFault, expect: &str| {
             assert_eq!(constraint(asked).expected(fault), expect);
         };
         check(
             json!({ "type": "integer", "min": 5 }),
-            Fault::TooSmall,
+            FieldFault::TooSmall,
             "a number of at least 5",
         );
         check(
             json!({ "max": 5 }),
-            Fault::TooLarge,
+            FieldFault::TooLarge,
             "a text of at most 5 characters",
         );
         let day = json!({ "type": "date", "min": "2024-01-01" });
-        check(day, Fault::TooSmall, "2024-01-01 or later");
-        check(json!({ "enum": ["a", 1] }), Fault::Option, "one of a, 1");
+        check(day, FieldFault::TooSmall, "2024-01-01 or later");
+        check(json!({ "enum": ["a", 1] }), FieldFault::Option, "one of a, 1");
         check(
             json!({ "pattern": "^x" }),
-            Fault::Pattern,
+            FieldFault::Pattern,
             "a text that matches `^x`",
         );
-        check(json!("uuid"), Fault::Kind, Kind::Uuid.expected());
+        check(json!("uuid"), FieldFault::ColumnType, ColumnType::Uuid.expected());
     }
 }

@@ -31,12 +31,12 @@ pub(super) fn shown(field: &[u8]) -> String {
     cut(&String::from_utf8_lossy(beginning), VALUE_CHARS_MAX)
 }
 
-/// "Row 3, column `age`", or without the column, or the header.
+/// "Data row 3, column `age`", or without the column, or the header, which is not counted.
 pub(super) fn place(row: u64, column: Option<&str>) -> String {
     let row = if row == 0 {
         "The header".to_owned()
     } else {
-        format!("Row {row}")
+        format!("Data row {row}")
     };
     match column {
         Some(column) => format!("{row}, column `{column}`"),

@@ -1,7 +1,8 @@
 //! The first row, and what separates its fields.
 
-use super::{Unusable, constraint::cut, text::Text};
+use super::{constraint::cut, text::Text};
 use crate::CsvQuestion;
+use crate::question::Unusable;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::HashMap;
 

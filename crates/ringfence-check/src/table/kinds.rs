@@ -4,7 +4,7 @@ use super::dates;
 
 /// The types that a column can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnType {
     String,
     Integer,
     Float,
@@ -16,26 +16,26 @@ pub(super) enum Kind {
     Uuid,
 }
 
-impl Kind {
+impl ColumnType {
     /// As they are asked for.
     pub(super) const WORDS: [&str; 9] = [
         "string", "integer", "float", "boolean", "date", "datetime", "email", "url", "uuid",
     ];
-    const ALL: [Self; 9] = [
-        Self::String,
-        Self::Integer,
-        Self::Float,
-        Self::Boolean,
-        Self::Date,
-        Self::Datetime,
-        Self::Email,
-        Self::Url,
-        Self::Uuid,
-    ];
 
+    /// Also by the names of Python and JSON Schema.
     pub(super) fn of(word: &str) -> Option<Self> {
-        let at = Self::WORDS.iter().position(|known| *known == word)?;
-        Self::ALL.get(at).copied()
+        Some(match word {
+            "string" | "str" => Self::String,
+            "integer" | "int" => Self::Integer,
+            "float" | "number" => Self::Float,
+            "boolean" | "bool" => Self::Boolean,
+            "date" => Self::Date,
+            "datetime" => Self::Datetime,
+            "email" => Self::Email,
+            "url" => Self::Url,
+            "uuid" => Self::Uuid,
+            _ => return None,
+        })
     }
 
     /// What a field of it should be.
@@ -73,44 +73,20 @@ impl Kind {
     }
 }
 
-fn unsigned(field: &[u8]) -> &[u8] {
-    match field {
-        [b'+' | b'-', rest @ ..] => rest,
-        rest => rest,
-    }
-}
-
 /// A sign, and digits: as many as there are.
 fn is_integer(field: &[u8]) -> bool {
-    let digits = unsigned(field);
+    let digits = field
+        .strip_prefix(b"+")
+        .or(field.strip_prefix(b"-"))
+        .unwrap_or(field);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// A sign, digits with a point before, between or after them, and an exponent. Neither infinite nor no number; nor one that
-/// no double holds.
+/// A sign, digits with a point before, between or after them, and an exponent. Neither infinite nor no number; nor one
+/// that no double holds.
 fn is_float(field: &[u8]) -> bool {
-    let rest = unsigned(field);
-    let (whole, rest) = digits(rest);
-    let (fraction, rest) = match rest {
-        [b'.', rest @ ..] => digits(rest),
-        rest => (0, rest),
-    };
-    if whole + fraction == 0 {
-        return false;
-    }
-    match rest {
-        [] => whole <= DIGITS_SAFE || double(field).is_some(),
-        [b'e' | b'E', exponent @ ..] => is_integer(exponent) && double(field).is_some(),
-        _ => false,
-    }
-}
-
-/// A number of so many digits is far from the largest double.
-const DIGITS_SAFE: usize = 300;
-
-fn digits(text: &[u8]) -> (usize, &[u8]) {
-    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    (count, text.get(count..).unwrap_or_default())
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    field.iter().all(is_part) && double(field).is_some()
 }
 
 /// The double of a number, if there is one.
@@ -139,8 +115,8 @@ fn is_uuid(field: &[u8]) -> bool {
 const EMAIL_BYTES_MAX: usize = 254;
 const LOCAL_BYTES_MAX: usize = 64;
 
-/// What mail is sent to in practice: a name of letters, digits, dots and a few marks, and a host with a dot. No quotes, no
-/// comments, no literal addresses. Letters of all scripts.
+/// What mail is sent to in practice: a name of letters, digits, dots and a few marks, and a host with a dot. No quotes,
+/// no comments, no literal addresses. Letters of all scripts.
 fn is_email(field: &[u8]) -> bool {
     if field.len() > EMAIL_BYTES_MAX {
         return false;
@@ -246,7 +222,7 @@ fn is_port(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, good: &[&str], bad: &[&str]) {
+    fn check(kind: ColumnType, good: &[&str], bad: &[&str]) {
         for text in good {
             assert!(kind.fits(text.as_bytes()), "{kind:?} {text}");
         }
@@ -257,23 +233,26 @@ mod tests {
 
     #[test]
     fn every_word_has_its_kind() {
-        for (word, kind) in Kind::WORDS.iter().zip(Kind::ALL) {
-            assert_eq!(Kind::of(word), Some(kind));
+        let kinds = ColumnType::WORDS.map(|word| ColumnType::of(word).unwrap());
+        for (word, kind) in ColumnType::WORDS.iter().zip(kinds) {
+            assert_eq!(format!("{kind:?}").to_lowercase(), *word);
         }
-        assert_eq!(Kind::of("text"), None);
+        let others = ["str", "int", "number", "bool"].map(|word| ColumnType::of(word).unwrap());
+        assert_eq!(others, kinds[..4]);
+        assert_eq!(ColumnType::of("text"), None);
     }
 
     #[test]
     fn numbers() {
         let long = "9".repeat(50);
         check(
-            Kind::Integer,
+            ColumnType::Integer,
             &["0", "-1", "+1", "007", &long],
             &["", "-", "1.0", "1e3", "0x1", "1_000", "1,000", "١", " 1", "--1"],
         );
         let (tiny, huge) = (format!("0.{}1", "0".repeat(400)), "9".repeat(400));
         check(
-            Kind::Float,
+            ColumnType::Float,
             &["0", "-1.5", "+.5", "5.", "1e10", "1E-3", "1.5e+300", &tiny],
             &[
                 "", ".", "-", "e5", "1e", "1e400", "inf", "nan", "NaN", "Infinity", "1.2.3", "1,5", "0x1p3",
@@ -285,7 +264,7 @@ mod tests {
     #[test]
     fn booleans() {
         check(
-            Kind::Boolean,
+            ColumnType::Boolean,
             &["true", "FALSE", "Yes", "no", "1", "0"],
             &["", "t", "on", "2", "truee", "ja"],
         );
@@ -299,7 +278,7 @@ mod tests {
         let braced = format!("{{{good}}}");
         let foreign = good.replace('a', "g");
         check(
-            Kind::Uuid,
+            ColumnType::Uuid,
             &[good],
             &["", &spaced, &plain, &braced, &foreign, &good[..35]],
         );
@@ -309,7 +288,7 @@ mod tests {
     fn email_addresses() {
         let long = format!("{}@example.com", "a".repeat(65));
         check(
-            Kind::Email,
+            ColumnType::Email,
             &[
                 "a@b.co",
                 "first.last+tag@sub.example.com",
@@ -343,7 +322,7 @@ mod tests {
     #[test]
     fn urls() {
         check(
-            Kind::Url,
+            ColumnType::Url,
             &[
                 "http://example.com",
                 "HTTPS://example.com/a?b=c#d",

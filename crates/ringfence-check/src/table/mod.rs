@@ -2,13 +2,14 @@
 //!
 //! - **Text.** UTF-8, with or without a byte-order mark, or UTF-16 with one. A row that is not UTF-8 is an error.
 //! - **Lines** end with LF, CRLF or CR. Empty lines are not rows.
-//! - **Delimiter.** As asked; else as a first line `sep=;` says, which is neither header nor row; else the one of `,` `;` tab `|` by which the first rows fall into equally many fields.
-//! - **Quotes.** A field in quotes may have delimiters, line ends and doubled quotes. A quote inside of an unquoted field is a
-//!   character, as for most readers; text after a closing quote and a quote that is never closed are errors.
-//! - **Header.** The first row. Names are compared without spaces around them, and must differ. Those that are missing are listed
-//!   by themselves, and not among the errors.
-//! - **Rows** are counted from 1, without the header. A row with too few or too many fields is one error; its fields are not
-//!   looked at, for nobody knows which is which.
+//! - **Delimiter.** As asked; else as a first line `sep=;` says, which is neither header nor row; else the one of `,`
+//!   `;` tab `|` by which the first rows fall into equally many fields.
+//! - **Quotes.** A field in quotes may have delimiters, line ends and doubled quotes. A quote inside of an unquoted
+//!   field is a character, as for most readers; text after a closing quote and a quote that is never closed are errors.
+//! - **Header.** The first row. Names are compared without spaces around them, and must differ. Those that are missing
+//!   are listed by themselves, and not among the errors.
+//! - **Rows** are counted from 1, without the header. A row with too few or too many fields is one error; of its fields
+//!   only those of `unique` columns are looked at, so that no repetition is missed.
 //! - **Fields.** See [`constraint`].
 
 mod asked;
@@ -22,33 +23,20 @@ mod rows;
 mod text;
 mod unique;
 
-use crate::{Answer, CsvQuestion};
+use crate::{
+    CsvQuestion,
+    question::{Answer, Unusable},
+};
 use ringfence_types::CsvReport;
 
 /// Of a table.
 const TABLE_BYTES_MAX: usize = 256 << 20;
 
-/// The question itself is wrong.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unusable {
-    message: String,
-    hint: String,
-}
-
-impl Unusable {
-    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: hint.into(),
-        }
-    }
-}
-
 /// What a table is, held against what is asked of it.
 pub(crate) fn check(asked: &CsvQuestion, body: &[u8]) -> Answer {
     match judge(asked, body) {
         Ok(report) => Answer::Csv(report),
-        Err(Unusable { message, hint }) => Answer::Refused { message, hint },
+        Err(unusable) => unusable.into(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the parser forgives without a word: text after a closing quote, which it glues to the field, and a quote that is
-//! never closed, which swallows the rest of the table.
+//! What the parser forgives without a word: text after a closing quote, which it glues to the field, and a quote that
+//! is never closed, which swallows the rest of the table.
 
 /// Something wrong with the quotes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

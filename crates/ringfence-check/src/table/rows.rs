@@ -1,8 +1,7 @@
 //! One row after the other, each in the same memory.
 
 use super::{
-    Unusable,
-    constraint::{Constraint, Fault},
+    constraint::{Constraint, FieldFault},
     fields::{self, Faults},
     header::Header,
     quotes::{self, Misquoted},
@@ -10,6 +9,7 @@ use super::{
     unique::Seen,
 };
 use crate::CsvQuestion;
+use crate::question::Unusable;
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use ringfence_types::{CsvError, CsvReport};
 use std::{
@@ -20,6 +20,8 @@ use std::{
 
 /// Of one row: what a quote that is never closed may swallow, and what fields may take.
 const ROW_BYTES_MAX: usize = 16 << 20;
+/// Of a row that has others than the header.
+const CELLS_SHOWN: usize = 200;
 /// What the parser is fed with.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -243,18 +245,18 @@ impl Table<'_> {
                 Next::TooLong => return Ok(row),
                 Next::Row => {}
             }
-            if record.len() != header.names.len() {
+            let is_ragged = record.len() != header.names.len();
+            if is_ragged {
                 self.ragged(row, header.names.len(), &record);
-                continue;
             }
             for (column, constraint) in columns {
                 let value = constraint.value(record.get(*column).unwrap_or_default());
                 let fault = match constraint.fault(value) {
                     None if constraint.is_unique && !value.is_empty() => {
                         let is_new = seen.is_new(*column, value)?;
-                        (!is_new).then_some(Fault::Repeated)
+                        (!is_new).then_some(FieldFault::Repeated)
                     }
-                    fault => fault,
+                    fault => fault.filter(|_| !is_ragged),
                 };
                 if let Some(fault) = fault {
                     self.faults
@@ -272,7 +274,7 @@ impl Table<'_> {
             value: fields::shown(
                 &record
                     .iter()
-                    .take(columns.min(200))
+                    .take(CELLS_SHOWN)
                     .collect::<Vec<_>>()
                     .join(&self.delimiter),
             ),
@@ -290,15 +292,15 @@ fn wrong_field(
     row: u64,
     column: Option<String>,
     constraint: &Constraint,
-    fault: Fault,
+    fault: FieldFault,
     value: &[u8],
 ) -> CsvError {
     let expected = constraint.expected(fault);
     let value = fields::shown(value);
     let place = fields::place(row, column.as_deref());
     let message = match fault {
-        Fault::Missing => format!("{place} is empty."),
-        Fault::Repeated => format!("{place}: an earlier row has `{value}`, too."),
+        FieldFault::Missing => format!("{place} is empty."),
+        FieldFault::Repeated => format!("{place}: an earlier row has `{value}`, too."),
         _ => format!("{place}: `{value}` is not {expected}."),
     };
     CsvError {

@@ -66,8 +66,8 @@ impl Text<'_> {
     }
 }
 
-/// A half of a pair without the other, and an odd byte at the end, become a byte that is no UTF-8, and so an error of the
-/// row in which they stand.
+/// A half of a pair without the other, and an odd byte at the end, become a byte that is no UTF-8, and so an error of
+/// the row in which they stand.
 fn utf16(body: &[u8], unit: impl Fn([u8; 2]) -> u16) -> Text<'static> {
     let (pairs, odd) = body.as_chunks::<2>();
     let mut bytes = Vec::with_capacity(body.len());

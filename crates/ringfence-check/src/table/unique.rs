@@ -1,7 +1,7 @@
-//! Values that must differ, without keeping them: a keyed hash of 128 bits of each. Nobody who does not know the key can
-//! make two values share one; by chance it happens once in 10^25 tables of the largest size.
+//! Values that must differ, without keeping them: a keyed hash of 128 bits of each. Without the key
+//! two values cannot be made to share one; by chance it happens once in 10^25 tables of the largest size.
 
-use super::Unusable;
+use crate::question::Unusable;
 use std::{
     collections::HashSet,
     hash::{BuildHasher, RandomState},

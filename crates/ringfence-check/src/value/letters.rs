@@ -1,12 +1,13 @@
-//! A `]` or `}` that closes nothing is a letter in a pattern: ECMA-262 says so of patterns without the flag `u` (Annex B), and
-//! the drafts up to 7 know no such flag. Their metaschemas' format "regex" is checked as if it were set, and refuses published
-//! schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
+//! A `]` or `}` that closes nothing is a letter in a pattern: ECMA-262 says so of patterns without the flag `u` (Annex
+//! B), and the drafts up to 7 know no such flag. Their metaschemas' format "regex" is checked as if it were set, and
+//! refuses published schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the flag.
+/// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the
+/// flag.
 pub(super) fn escaped(schema: &Value) -> Option<Value> {
     let draft = Draft::default().detect(schema);
     if !matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7) {
@@ -19,14 +20,19 @@ pub(super) fn escaped(schema: &Value) -> Option<Value> {
 /// As deep a recursion as the schema, which is bounded.
 fn in_schema(schema: &Value) -> Value {
     match schema {
-        Value::Object(members) => Value::Object(members.iter().map(in_keyword).collect()),
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .map(|(keyword, value)| (keyword.clone(), in_keyword(keyword, value)))
+                .collect(),
+        ),
         Value::Array(schemas) => schemas.iter().map(in_schema).collect(),
         other => other.clone(),
     }
 }
 
-fn in_keyword((keyword, value): (&String, &Value)) -> (String, Value) {
-    let value = match (keyword.as_str(), value) {
+fn in_keyword(keyword: &str, value: &Value) -> Value {
+    match (keyword, value) {
         ("pattern", Value::String(pattern)) => Value::String(in_pattern(pattern).into_owned()),
         ("patternProperties", Value::Object(schemas)) => by_name(schemas, in_pattern),
         ("properties" | "definitions" | "$defs" | "dependencies", Value::Object(schemas)) => {
@@ -35,8 +41,7 @@ fn in_keyword((keyword, value): (&String, &Value)) -> (String, Value) {
         // What stands there is data.
         ("enum" | "const" | "default" | "examples", value) => value.clone(),
         (_, value) => in_schema(value),
-    };
-    (keyword.clone(), value)
+    }
 }
 
 /// Schemas whose names are none of the schema language's.

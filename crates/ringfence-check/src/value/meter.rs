@@ -1,6 +1,6 @@
-//! What one validation may take. A schema of a few hundred bytes can ask for more steps than anybody has time for, for more
-//! errors than fit into memory, and for a stack of any depth; and the validator has no way to be told to stop. Everything
-//! that it looks at comes from us, though: that is where it is counted, and from where it is unwound.
+//! What one validation may take. A schema of a few hundred bytes can ask for more steps than anybody has time for, for
+//! more errors than fit into memory, and for a stack of any depth; and the validator has no way to be told to stop.
+//! Everything that it looks at comes from us, though: that is where it is counted, and from where it is unwound.
 
 use std::{
     cell::Cell,

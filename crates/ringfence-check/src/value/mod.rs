@@ -1,9 +1,9 @@
 //! JSON against a JSON Schema, and the schemas that everybody has.
 //!
-//! What the validator is given is bounded before ([`BODY_BYTES_MAX`], [`schema`]) and metered while it works ([`meter`]).
-//! Beyond what a schema says, two things are told of every text, because readers differ in what they make of them: a name
-//! that stands twice in one object, and an integer that 64 bits do not hold as it is written. `format` is asserted for the
-//! formats that the drafts name, and says nothing for others.
+//! What the validator is given is bounded before ([`BODY_BYTES_MAX`], [`schema`]) and metered while it works
+//! ([`meter`]). Beyond what a schema says, two things are told of every text, because readers differ in what they make
+//! of them: a name that stands twice in one object, and an integer that 64 bits do not hold as it is written. `format`
+//! is asserted for the formats that the drafts name, and says nothing for others.
 
 mod excerpt;
 mod letters;
@@ -15,12 +15,14 @@ mod schema;
 mod text;
 mod tree;
 
-use crate::{Answer, JsonQuestion};
+use crate::{
+    JsonQuestion,
+    question::{Answer, Unusable},
+};
 use jsonschema::Validator;
 use meter::{Extent, Spent};
 use node::{Item, Metered};
 use ringfence_types::{JsonError, JsonReport};
-use schema::Unusable;
 use serde_json::Value;
 use text::Oddities;
 use tree::Document;
@@ -86,7 +88,7 @@ fn read_and_judge(
             let at = error.valid_up_to();
             let readable = body.get(..at).map(String::from_utf8_lossy).unwrap_or_default();
             let what = format!(
-                "The text is not UTF-8: byte {} at {} is none of it.",
+                "The text is not UTF-8: byte {} at {} is not part of any character.",
                 at + 1,
                 place(&readable, at)
             );

@@ -1,5 +1,5 @@
-//! Our tree, as the validator sees it. Every look at it is metered; what an error keeps of a value is nothing, because it
-//! is found again by its path.
+//! Our tree, as the validator sees it. Every look at it is metered; what an error keeps of a value is nothing, because
+//! it is found again by its path.
 
 use super::{
     meter,
@@ -237,7 +237,7 @@ fn equals(one: &Tree<'_>, other: &Tree<'_>) -> bool {
     }
 }
 
-/// By keyed hashes, so that nobody can choose values that share one.
+/// By keyed hashes, so that values that share one cannot be chosen.
 fn is_unique(items: &[Tree<'_>]) -> bool {
     let mut seen = HashSet::with_capacity(items.len());
     items.iter().all(|item| seen.insert(Element(item)))

@@ -1,5 +1,5 @@
-//! From what a validator finds to what a caller is told: in the order of the paths, each with what was expected and what is
-//! there, both bounded.
+//! From what a validator finds to what a caller is told: in the order of the paths, each with what was expected and
+//! what is there, both bounded.
 
 use super::{
     excerpt,

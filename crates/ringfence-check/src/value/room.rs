@@ -1,7 +1,7 @@
-//! A stack that is long enough. A chain of references is followed by one recursion per link, without a look at the value
-//! that could be metered; so whoever brings many of them is given a stack of its own.
+//! A stack that is long enough. A chain of references is followed by one recursion per link, without a look at the
+//! value that could be metered; so a schema with many of them gets a stack of its own.
 
-use super::schema::Unusable;
+use crate::question::Unusable;
 
 /// So many links fit onto any thread's stack beside what else is there.
 const LINKS_FEW: usize = 200;

@@ -1,8 +1,8 @@
-//! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is told
-//! in a sentence.
+//! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is
+//! told in a sentence.
 
 use super::{excerpt, letters, node::Metered};
-use crate::Answer;
+use crate::question::Unusable;
 use jsonschema::{
     PatternOptions, ReferencingError, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind,
 };
@@ -20,31 +20,6 @@ const PATTERN_BYTES_MAX: usize = 4 << 20;
 const PATTERNS_MAX: usize = 2000;
 /// Keywords by which one schema leads to others that look at the same value. A chain of them is as deep a recursion.
 const LINKS_MAX: usize = 12_000;
-
-/// Why a schema, or what it asks for, cannot be used.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unusable {
-    pub(super) message: String,
-    pub(super) hint: &'static str,
-}
-
-impl Unusable {
-    pub(super) fn new(message: impl Into<String>, hint: &'static str) -> Self {
-        Self {
-            message: message.into(),
-            hint,
-        }
-    }
-}
-
-impl From<Unusable> for Answer {
-    fn from(unusable: Unusable) -> Self {
-        Answer::Refused {
-            message: unusable.message,
-            hint: unusable.hint.to_owned(),
-        }
-    }
-}
 
 /// What a schema will take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What a JSON parser does not tell: how deeply a text is nested before it is followed, and which numbers it rounds. One
-//! look at the bytes, without a stack; what it says of a text that is no JSON means nothing.
+//! What a JSON parser does not tell: how deeply a text is nested before it is followed, and which numbers it rounds.
+//! One look at the bytes, without a stack; what it says of a text that is no JSON means nothing.
 
 /// Levels of arrays and objects: what serde_json follows before it refuses.
 pub(super) const DEPTH_MAX: usize = 127;

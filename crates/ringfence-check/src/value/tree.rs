@@ -1,5 +1,5 @@
-//! A JSON text as a tree: small for hostile texts too (an empty object takes 24 bytes), and with a note of every name that
-//! stands twice in one object and every number that was rounded.
+//! A JSON text as a tree: small for hostile texts too (an empty object takes 24 bytes), and with a note of every name
+//! that stands twice in one object and every number that was rounded.
 
 use super::text::{Oddities, Rounded};
 use ringfence_types::ISSUES_MAX;

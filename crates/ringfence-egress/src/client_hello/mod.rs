@@ -2,9 +2,9 @@
 //! skips what it does not expect sees one name, a server that reads on may see another.
 //!
 //! Encrypted Client Hello is refused ([`NoIdentity::Encrypted`]). Behind an outer name that a rule allows it can carry
-//! an inner one that nobody between can read, and servers of many names decrypt it whatever the outer name is. What
-//! browsers send to keep the extension usable (GREASE) looks the same by design, so it is refused, too; whoever
-//! terminates the connection itself may ignore it, since then the inner hello is read by nobody.
+//! an inner name that no observer can read, and servers of many names decrypt it whatever the outer name is. What
+//! browsers send to keep the extension usable (GREASE) looks the same by design, so it is refused, too. Where TLS ends
+//! in Ringfence the extension can be ignored, since no server reads the inner hello.
 
 mod records;
 

@@ -13,7 +13,6 @@ const HANDSHAKE: u8 = 22;
 const APPLICATION: u8 = 23;
 const CLIENT_HELLO: u8 = 1;
 
-/// What there is so far.
 pub(super) enum Gathered {
     More,
     NotTls,

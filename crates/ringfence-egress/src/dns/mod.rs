@@ -1,13 +1,14 @@
-//! Names are answered here, and nobody outside is asked: a query that leaves is itself a message. An allowed name is
-//! an address of this sandbox's own ([`Names`]); any other does not exist, and why is in the extended error (RFC 8914).
+//! DNS answers for a sandbox. No query leaves, since a query can carry data. Each name gets an address of this
+//! sandbox's own ([`Names`]), even if no rule allows it: the refused connection then shows which port was wanted. Text
+//! that is not a host name, and names over the limit, do not exist; the extended error says why (RFC 8914).
 
 mod read;
 
 use crate::{
-    asks::Unnamed,
+    approval::Unlisted,
     name::{HostName, NameError},
     names::{Full, Names},
-    rules::{Rules, Why},
+    rules::Rules,
 };
 use hickory_proto::{
     op::{Edns, Message, Metadata, OpCode, ResponseCode},
@@ -48,12 +49,12 @@ pub struct Known<'a> {
     /// Its rules.
     pub rules: &'a Rules,
     /// What becomes of a name that they do not allow.
-    pub unnamed: &'a dyn Fn(&HostName) -> Unnamed,
+    pub unlisted: &'a dyn Fn(&HostName) -> Unlisted,
 }
 
 /// What was asked, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct LoggedQuery {
     /// The name; whatever is not printable is escaped, and no more than a name's length is kept.
     pub name: String,
     /// The type, as `AAAA` or `TYPE65280`.
@@ -65,11 +66,9 @@ pub struct Asked {
 /// Why a question was not answered with what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No rule allows it.
-    Rules(Why),
-    /// A rule allows it, and there were too many before.
+    /// There were too many before.
     Full(Full),
-    /// It is no host's name.
+    /// It is not a host name.
     Name(NameError),
     /// It is about another network than the Internet.
     Class,
@@ -78,7 +77,6 @@ pub enum Denied {
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rules(why) => why.fmt(f),
             Self::Full(full) => full.fmt(f),
             Self::Name(error) => write!(f, "the name {error}"),
             Self::Class => f.write_str("only names of the Internet are answered"),
@@ -102,7 +100,7 @@ pub fn answer(
     query: &[u8],
     transport: Transport,
     mut known: Known<'_>,
-    log: &mut dyn FnMut(Asked),
+    log: &mut dyn FnMut(LoggedQuery),
 ) -> Option<Vec<u8>> {
     let question = match read::question(query) {
         Ok(question) => question,
@@ -117,7 +115,7 @@ pub fn answer(
         Answer::Denied(denied) => Some(denied.clone()),
         _ => None,
     };
-    log(Asked {
+    log(LoggedQuery {
         name: question.shown(),
         kind: kind(question.query.query_type()),
         denied: denied.clone(),
@@ -136,7 +134,7 @@ fn judge(question: &Question, known: &mut Known<'_>) -> Answer {
     let Known {
         names,
         rules,
-        unnamed,
+        unlisted,
     } = known;
     let kind = question.query.query_type();
     if question.query.query_class() != DNSClass::IN {
@@ -151,22 +149,27 @@ fn judge(question: &Question, known: &mut Known<'_>) -> Answer {
         Ok(name) => name,
         Err(error) => return Answer::Denied(Denied::Name(error)),
     };
-    let admit = if name.is_local() || rules.names_reached(&name) {
-        Names::admit
-    } else if unnamed(&name) == Unnamed::Asked {
-        Names::admit_or_ask
-    } else {
-        return Answer::Denied(Denied::Rules(Why::Name));
+    let admit = |names: &mut Names, name: &HostName| match unlisted(name) {
+        _ if rules.names_reached(name) => names.admit(name, rules),
+        Unlisted::Asked => names.admit_or_ask(name, rules),
+        Unlisted::Refused => names.refuse(name),
     };
     match kind {
         RecordType::A if name.is_local() => Answer::Record(RData::A(A(Ipv4Addr::LOCALHOST))),
-        RecordType::A => match admit(names, &name, rules) {
+        RecordType::A => match admit(names, &name) {
             Ok(address) => Answer::Record(RData::A(A(address))),
             Err(full) => Answer::Denied(Denied::Full(full)),
         },
-        // Types from 128 on ask the server to do something (RFC 6895), and OPT is none.
+        // Types from 128 on ask the server to do something (RFC 6895), and OPT is not a question.
         RecordType::OPT => Answer::NotImplemented,
         kind if (128..=255).contains(&u16::from(kind)) => Answer::NotImplemented,
+        // A query of any type for a refused name is reported.
+        _ if !name.is_local() && !rules.names_reached(&name) && unlisted(&name) == Unlisted::Refused => {
+            match names.refuse(&name) {
+                Ok(_) => Answer::Nothing,
+                Err(full) => Answer::Denied(Denied::Full(full)),
+            }
+        }
         _ => Answer::Nothing,
     }
 }
@@ -235,7 +238,7 @@ fn write(
     }
 }
 
-/// Without one nobody keeps that there is nothing (RFC 2308), and asks again for each connection.
+/// Without it a resolver does not cache a negative answer (RFC 2308), and asks again for each connection.
 fn authority() -> Option<SOA> {
     const DAY: i32 = 86_400;
     let source = absolute("ringfence.invalid")?;

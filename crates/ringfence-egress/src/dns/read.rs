@@ -22,9 +22,9 @@ pub(super) struct Question {
     pub(super) edns: Option<Edns>,
 }
 
-/// Why there is no question.
+/// Why a query has no question.
 pub(super) enum Unread {
-    /// There is nobody to answer.
+    /// It gets no answer.
     Ignored,
     /// A header that says what is wrong.
     Error([u8; HEADER_BYTES]),

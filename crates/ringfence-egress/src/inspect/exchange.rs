@@ -1,21 +1,22 @@
-//! The requests of a connection whose TLS ends here: each judged as on a plain connection, given the secrets that belong to
-//! its host, and answered without them. HTTP/1.1 or HTTP/2, as the other end has chosen, and the same on both sides.
+//! The requests of a connection whose TLS ends here: each is checked as on a plain connection, gets the secrets that
+//! belong to its host, and is answered without them. HTTP/1.1 or HTTP/2, as the other end has chosen, and the same on
+//! both sides.
 
 use super::{
-    Inspection,
+    frames::Frames,
     handshake::{self, Inner, Outer, Protocol, offer},
-    secret::{Unwritable, fill},
-    veiled::{Veiled, veil},
+    redacted::{RedactedBody, WithoutTrailers, redact_headers},
 };
 use crate::{
-    ClientHello, Destination, Happened, RefusalRule,
-    border::Upstream,
-    course::{Course, asked},
+    ClientHello, Destination, EgressEvent, Inspection, RefusalRule,
+    connection::{Connection, Mode, asked, opened},
     dial::unreachable,
-    http::{HEADERS_MAX, refused, tell_of_bad_end},
+    framing::HEAD_BYTES_MAX,
+    http::{HEADERS_MAX, PACKED, Unsent, refused, tell_of_bad_end},
+    inspection::{Unwritable, fill},
     refusal::{Refusal, shown},
-    request::{self, Front, Means, Wanted, misshapen},
-    shape::HEAD_BYTES_MAX,
+    request::{self, Means, ProxyMode, Wanted, malformed_request},
+    upstream::{self, Upstream},
     wire::{Client, Gate, Strict},
 };
 use http_body_util::{Either, Full};
@@ -23,6 +24,7 @@ use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
     client::conn::{http1 as outward1, http2 as outward2},
+    ext::ReasonPhrase,
     header::{self, HeaderValue},
     http::request::Parts,
     rt::Executor,
@@ -39,13 +41,13 @@ use tokio::task::JoinSet;
 
 /// Requests that one connection of HTTP/2 has open at once.
 const STREAMS_MAX: u32 = 64;
-/// Bytes of one connection of HTTP/2 that are on their way to whoever does not read: in all, and of one request towards the
-/// socket. The library's own measures are ten times that.
+/// Bytes of one HTTP/2 connection that are buffered for a peer that does not read: in all, and of one request towards
+/// the socket. The library's defaults are ten times as large.
 const WINDOW_BYTES: u32 = 512 * 1024;
 const SENT_AHEAD_BYTES: usize = 16 * 1024;
 
 /// A destination that was reached, and has shown that it is who it should be.
-pub(crate) struct Meeting {
+pub(crate) struct InspectedTls {
     inspection: Arc<Inspection>,
     to: Destination,
     outer: Outer,
@@ -57,19 +59,19 @@ pub(crate) struct Meeting {
 
 /// Reaches `to` for a connection that is read.
 pub(crate) async fn meet(
-    course: &Arc<Course>,
+    connection: &Arc<Connection>,
     inspection: &Arc<Inspection>,
     to: &Destination,
     hello: &ClientHello,
     ready: Option<Upstream>,
-) -> Result<Meeting, Refusal> {
+) -> Result<InspectedTls, Refusal> {
     let offered = offer(hello, to)?;
     let upstream = match ready {
         Some(upstream) => upstream,
-        None => course.border.dial(to).await?,
+        None => upstream::open(&connection.sandbox, to).await?,
     };
-    let (outer, protocol) = handshake::outward(inspection, course, to, offered.clone(), upstream).await?;
-    Ok(Meeting {
+    let (outer, protocol) = handshake::outward(inspection, connection, to, offered.clone(), upstream).await?;
+    Ok(InspectedTls {
         inspection: inspection.clone(),
         to: to.clone(),
         chosen: outer.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
@@ -80,18 +82,18 @@ pub(crate) async fn meet(
 }
 
 /// Answers the requests of a connection to its end.
-pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting) {
-    let Meeting {
+pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspected: InspectedTls) {
+    let InspectedTls {
         inspection,
         to,
         outer,
         protocol,
         chosen,
         offered,
-    } = meeting;
-    let inner = match handshake::inward(&inspection, course, &to, client, chosen).await {
+    } = inspected;
+    let inner = match handshake::inward(&inspection, connection, &to, client, chosen).await {
         Ok(inner) => inner,
-        Err(error) => return course.border.refuse(&disbelieved(&to, &error)),
+        Err(error) => return connection.sandbox.refuse(&disbelieved(&to, &error)),
     };
     let tasks = Tasks::default();
     let _ends_with_it = Ending(tasks.clone());
@@ -103,10 +105,10 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
         }
     };
     let is_for_secrets = inspection.concerns(&to);
-    let desk = Arc::new(Desk {
-        course: course.clone(),
+    let handler = Arc::new(RequestHandler {
+        connection: connection.clone(),
         redactor: if is_for_secrets {
-            inspection.redactor.clone()
+            inspection.redactor().clone()
         } else {
             Redactor::none()
         },
@@ -119,24 +121,29 @@ pub(crate) async fn serve(course: &Arc<Course>, client: Client, meeting: Meeting
         tasks,
         line: tokio::sync::Mutex::new(Some(line)),
     });
-    let served = answers(&desk, inner).await;
-    let hello = course.border.outside.limits().hello;
-    tell_of_bad_end(course, &desk.gate, served.as_ref().err(), hello);
+    let served = answers(&handler, inner).await;
+    let hello = connection.sandbox.dialer.limits().hello;
+    tell_of_bad_end(connection, &handler.gate, served.as_ref().err(), hello);
 }
 
 /// Answers as long as anything is asked.
-async fn answers(desk: &Arc<Desk>, inner: Inner) -> hyper::Result<()> {
-    let at_desk = desk.clone();
+async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<()> {
+    let for_service = handler.clone();
     let service = service_fn(move |request| {
-        let desk = at_desk.clone();
-        Box::pin(async move { Ok::<_, Infallible>(desk.answer(request).await) })
+        let handler = for_service.clone();
+        Box::pin(async move { Ok::<_, Infallible>(handler.answer(request).await) })
     });
-    match desk.protocol {
+    match handler.protocol {
         Protocol::Http1 => {
-            let io = Strict::new(inner, Vec::new(), desk.course.clone(), desk.gate.clone());
+            let io = Strict::new(
+                inner,
+                Vec::new(),
+                handler.connection.clone(),
+                handler.gate.clone(),
+            );
             inward1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(desk.course.border.outside.limits().hello)
+                .header_read_timeout(handler.connection.sandbox.dialer.limits().hello)
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_BYTES_MAX * 2)
                 .max_header_size(HEAD_BYTES_MAX)
@@ -146,7 +153,7 @@ async fn answers(desk: &Arc<Desk>, inner: Inner) -> hyper::Result<()> {
                 .await
         }
         Protocol::Http2 => {
-            inward2::Builder::new(desk.tasks.clone())
+            inward2::Builder::new(handler.tasks.clone())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
                 .initial_stream_window_size(WINDOW_BYTES)
@@ -154,7 +161,10 @@ async fn answers(desk: &Arc<Desk>, inner: Inner) -> hyper::Result<()> {
                 .max_send_buf_size(SENT_AHEAD_BYTES)
                 .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
                 .auto_date_header(false)
-                .serve_connection(TokioIo::new(inner), service)
+                .serve_connection(
+                    TokioIo::new(Frames::new(inner, handler.connection.clone())),
+                    service,
+                )
                 .await
         }
     }
@@ -200,16 +210,8 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
 
 /// A connection to the outside that requests go over.
 enum Line {
-    Http1(outward1::SendRequest<Incoming>),
-    Http2(outward2::SendRequest<Incoming>),
-}
-
-/// Why a request has no answer.
-enum Unsent {
-    /// Nothing of it was sent, so it can be sent again.
-    Never(Box<Request<Incoming>>),
-    /// Something of it may have arrived.
-    Perhaps(hyper::Error),
+    Http1(outward1::SendRequest<WithoutTrailers>),
+    Http2(outward2::SendRequest<WithoutTrailers>),
 }
 
 impl Line {
@@ -240,7 +242,10 @@ impl Line {
         }
     }
 
-    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent> {
+    async fn send(
+        &mut self,
+        request: Request<WithoutTrailers>,
+    ) -> Result<Response<Incoming>, Unsent<WithoutTrailers>> {
         let is_open = match self {
             Self::Http1(sender) => sender.ready().await,
             Self::Http2(sender) => sender.ready().await,
@@ -252,16 +257,12 @@ impl Line {
             Self::Http1(sender) => sender.try_send_request(request).await,
             Self::Http2(sender) => sender.try_send_request(request).await,
         };
-        sent.map_err(|mut error| match error.take_message() {
-            Some(request) => Unsent::Never(Box::new(request)),
-            None => Unsent::Perhaps(error.into_error()),
-        })
+        sent.map_err(Unsent::from)
     }
 }
 
-/// Where the requests of one connection are answered.
-struct Desk {
-    course: Arc<Course>,
+struct RequestHandler {
+    connection: Arc<Connection>,
     inspection: Arc<Inspection>,
     /// Takes out of answers what was put into requests.
     redactor: Redactor,
@@ -275,18 +276,18 @@ struct Desk {
 }
 
 /// What is answered: our own words, or what the other end says.
-type Answer = Either<Full<Bytes>, Veiled>;
+type Answer = Either<Full<Bytes>, RedactedBody>;
 
-impl Desk {
+impl RequestHandler {
     async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let (parts, body) = request.into_parts();
-        let answered = match request::read(&Front::Inside(self.to.clone()), &parts) {
+        let answered = match request::read(&ProxyMode::Inspected(self.to.clone()), &parts) {
             Ok(wanted) => self.pass_on(wanted, parts, body).await,
             Err(refusal) => Err(refusal),
         };
         answered.unwrap_or_else(|refusal| {
-            self.course.border.refuse(&refusal);
-            let mut response = refused(&refusal).map(Either::Left);
+            self.connection.sandbox.refuse(&refusal);
+            let mut response = refused(&self.connection.sandbox.advised(refusal)).map(Either::Left);
             if self.protocol == Protocol::Http2 {
                 // A stream ends with its answer; there the header is a fault.
                 response.headers_mut().remove(header::CONNECTION);
@@ -302,9 +303,13 @@ impl Desk {
         body: Incoming,
     ) -> Result<Response<Answer>, Refusal> {
         let method = shown(parts.method.as_str().as_bytes());
-        // Said before the rules are looked at, so that a change of them in between is seen by one of the two.
-        let being_asked = self.course.asks(&self.to, &method, &wanted.target);
-        asked(&self.course.border.rules_now(), &self.to, &method, &wanted.target)?;
+        // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
+        let being_asked = self.connection.asks(&self.to, &method, &wanted.target);
+        let rules = self.connection.sandbox.rules_now();
+        asked(&rules, &self.to, &method, &wanted.target)?;
+        if opened(&rules, &self.to)? == Mode::Inspect {
+            request::refuse_overrides(&self.to, &parts.headers)?;
+        }
         if wanted.means != Means::Answer {
             return Err(self.not_read(
                 "a WebSocket",
@@ -312,13 +317,15 @@ impl Desk {
             ));
         }
         let path = shown(wanted.target.split('?').next().unwrap_or_default().as_bytes());
+        // Before the secrets are written: what the program names in `Connection` cannot take them away again.
+        request::strip_named(&mut parts.headers);
         let secrets = self.fill(&mut parts.headers, &mut wanted.target)?;
         match self.protocol {
             Protocol::Http1 => request::rewrite(&mut parts, &wanted, 443)?,
             Protocol::Http2 => request::rewrite_for_http2(&mut parts, &wanted)?,
         }
-        let answered = self.send(Request::from_parts(parts, body)).await;
-        self.course.border.happened(Happened::Request {
+        let answered = self.send(Request::from_parts(parts, WithoutTrailers(body))).await;
+        self.connection.sandbox.happened(EgressEvent::Request {
             method,
             name: self.to.host.to_string(),
             port: self.to.port,
@@ -330,16 +337,21 @@ impl Desk {
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(unreachable(
                 &self.to,
-                "it answered with a protocol that nobody had asked for",
+                "it answered with a protocol that was not asked for",
             ));
         }
+        if !request::is_plainly_coded(&parts.headers) {
+            return Err(unreachable(&self.to, PACKED));
+        }
+        // A text of the server's that no redactor reads.
+        parts.extensions.remove::<ReasonPhrase>();
         request::strip(&mut parts.headers);
-        let body = Veiled::new(body, &self.redactor, being_asked);
+        let body = RedactedBody::new(body, &self.redactor, being_asked);
         if body.may_differ() {
             self.readable(&parts.headers)?;
             parts.headers.remove(header::CONTENT_LENGTH);
         }
-        veil(&mut parts.headers, &self.redactor);
+        redact_headers(&mut parts.headers, &self.redactor);
         if self.protocol == Protocol::Http1 {
             parts.version = Version::HTTP_11;
         }
@@ -392,7 +404,7 @@ impl Desk {
     }
 
     /// Sends a request over the connection that there is, or a new one where that has ended before anything was sent.
-    async fn send(&self, mut request: Request<Incoming>) -> Result<Response<Incoming>, Refusal> {
+    async fn send(&self, mut request: Request<WithoutTrailers>) -> Result<Response<Incoming>, Refusal> {
         let mut line = self.line.lock().await;
         for is_new in [false, true] {
             let mut open = match line.take() {
@@ -425,8 +437,8 @@ impl Desk {
     }
 
     fn unanswered(&self, error: &hyper::Error) -> Refusal {
-        match self.gate.misshape() {
-            Some(wrong) => misshapen(&wrong.to_string()),
+        match self.gate.framing_error() {
+            Some(wrong) => malformed_request(&wrong.to_string()),
             None => {
                 tracing::debug!(%error, "a request was not answered");
                 unreachable(&self.to, "the connection ended without a proper answer")
@@ -435,10 +447,10 @@ impl Desk {
     }
 
     async fn open(&self) -> Result<Line, Refusal> {
-        let upstream = self.course.border.dial(&self.to).await?;
+        let upstream = upstream::open(&self.connection.sandbox, &self.to).await?;
         let offered = self.offered.clone();
         let (outer, protocol) =
-            handshake::outward(&self.inspection, &self.course, &self.to, offered, upstream).await?;
+            handshake::outward(&self.inspection, &self.connection, &self.to, offered, upstream).await?;
         if protocol != self.protocol {
             return Err(unreachable(
                 &self.to,

@@ -1,13 +1,12 @@
-//! The two handshakes of a connection that is read. The outside's is first: the sandbox is offered just the protocol that the
-//! other end has chosen, and nothing at all where that end is not who it should be.
+//! The two handshakes of an inspected connection. The outside's is first: the sandbox is offered just the protocol that
+//! the other end has chosen, and gets no handshake if that end has no valid certificate.
 
-use super::Inspection;
 use crate::{
-    ClientHello, Destination, Host, RefusalRule,
-    border::Upstream,
-    course::Course,
+    ClientHello, Destination, Host, Inspection, RefusalRule,
+    connection::Connection,
     dial::unreachable,
     refusal::Refusal,
+    upstream::Upstream,
     wire::{Client, Metered},
 };
 use rustls::pki_types::ServerName;
@@ -19,13 +18,11 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-/// The outside's end.
 pub(super) type Outer = client::TlsStream<Metered>;
 
 const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// What both ends speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
@@ -51,7 +48,7 @@ pub(super) fn offer(hello: &ClientHello, to: &Destination) -> Result<Vec<Vec<u8>
 /// Speaks to the outside as a client that accepts only who `to` names.
 pub(super) async fn outward(
     inspection: &Inspection,
-    course: &Arc<Course>,
+    connection: &Arc<Connection>,
     to: &Destination,
     offer: Vec<Vec<u8>>,
     upstream: Upstream,
@@ -61,18 +58,15 @@ pub(super) async fn outward(
     };
     let name = ServerName::try_from(name.as_str().to_owned());
     let name = name.map_err(|_| unreachable(to, "no certificate can be for its name"))?;
-    let config = inspection
-        .trust
-        .client(offer)
-        .map_err(|error| failed(to, &error))?;
-    let Upstream { stream, carried } = upstream;
+    let config = inspection.client(offer).map_err(|error| failed(to, &error))?;
+    let Upstream { stream, meter } = upstream;
     let stream = Metered {
         stream,
-        carried,
-        course: course.clone(),
+        meter,
+        connection: connection.clone(),
     };
     let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    match timeout(course.border.outside.limits().connect, shaken).await {
+    match timeout(connection.sandbox.dialer.limits().connect, shaken).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(H2) => Protocol::Http2,
@@ -102,13 +96,12 @@ fn failed(to: &Destination, error: &rustls::Error) -> Refusal {
 
 /// The sandbox's side of a connection, what was read of it before first.
 type Whole = Join<Chain<io::Cursor<Vec<u8>>, OwnedReadHalf>, OwnedWriteHalf>;
-/// The sandbox's end.
 pub(super) type Inner = server::TlsStream<Whole>;
 
 /// Speaks to the sandbox as `to`.
 pub(super) async fn inward(
     inspection: &Inspection,
-    course: &Course,
+    connection: &Connection,
     to: &Destination,
     client: Client,
     protocol: Option<Vec<u8>>,
@@ -116,13 +109,10 @@ pub(super) async fn inward(
     let Host::Name(name) = &to.host else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    let config = inspection
-        .authority
-        .server(inspection.trust.provider(), name, protocol);
-    let config = config.map_err(io::Error::other)?;
+    let config = inspection.server(name, protocol).map_err(io::Error::other)?;
     let Client { stream, read } = client;
     let (says, hears) = stream.into_split();
     let whole = join(io::Cursor::new(read).chain(says), hears);
     let shaken = TlsAcceptor::from(Arc::new(config)).accept(whole);
-    timeout(course.border.outside.limits().hello, shaken).await?
+    timeout(connection.sandbox.dialer.limits().hello, shaken).await?
 }

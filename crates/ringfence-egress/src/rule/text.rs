@@ -1,5 +1,5 @@
-//! How rules are read. What is refused is told with the part that is wrong and the words to write instead, since most
-//! of it is a habit from somewhere else: a URL, `.example.com`, a port's name.
+//! Parses rules. An error names the part that is wrong and what to write instead, since most errors are habits from
+//! elsewhere: a URL, `.example.com`, a port's name.
 
 use super::{Pattern, RULE_BYTES_MAX, Rule};
 use crate::{
@@ -16,7 +16,7 @@ use std::{
 const METHODS_MAX: usize = 16;
 const METHOD_BYTES_MAX: usize = 20;
 
-/// Why a text is no rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
+/// Why a text is not a rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// Nothing.
@@ -32,7 +32,7 @@ pub enum RuleError {
     },
     /// Not a method, or too many.
     Method(String),
-    /// A host that is no name.
+    /// An invalid host name.
     Name {
         /// The host, as it was written.
         text: String,
@@ -45,7 +45,7 @@ pub enum RuleError {
     Local(String),
     /// Not a number from 1 to 65535 without zeros before it.
     Port(String),
-    /// A path that is none.
+    /// An invalid path.
     Path {
         /// The path, as it was written.
         text: String,
@@ -202,7 +202,6 @@ fn methods(words: &str) -> Result<Vec<String>, RuleError> {
     Ok(methods)
 }
 
-/// A rule about names.
 fn named(methods: Vec<String>, text: &str) -> Result<Rule, RuleError> {
     let (authority, path) = match text.find('/') {
         Some(at) => (&text[..at], Some(&text[at..])),

@@ -4,7 +4,7 @@ use crate::{
     servers::{self, request, serve},
     world::{End, PUBLIC, World, patiently, within},
 };
-use ringfence_egress::Happened;
+use ringfence_egress::EgressEvent;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,7 +28,7 @@ fn a_request_is_written_anew_and_answered() {
         );
         let told = world.told.lock().expect("unharmed").clone();
         assert!(told.iter().any(|what| matches!(what,
-            Happened::Request { method, name, path, status: Some(200), .. }
+            EgressEvent::Request { method, name, path, status: Some(200), .. }
             if method == "GET" && name == "api.test" && path == "/a")));
         assert_eq!(world.report().reached[0].requests, 1);
     });

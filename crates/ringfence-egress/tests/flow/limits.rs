@@ -3,7 +3,7 @@
 use crate::{
     servers::{self, echo, request, serve},
     tls::hello,
-    world::{End, PUBLIC, Wish, within},
+    world::{End, PUBLIC, WorldOptions, within},
 };
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
@@ -22,7 +22,7 @@ async fn drip(talk: &mut crate::world::Talk, bytes: &[u8]) {
 #[test]
 fn a_hello_or_a_head_that_comes_byte_by_byte_is_cut() {
     within(async {
-        let world = Wish::rules(&["api.test:443", "api.test:80", "api.test:8443"])
+        let world = WorldOptions::rules(&["api.test:443", "api.test:80", "api.test:8443"])
             .limits(|limits| limits.hello = Duration::from_millis(500))
             .world()
             .await;
@@ -54,7 +54,7 @@ fn a_hello_or_a_head_that_comes_byte_by_byte_is_cut() {
 #[test]
 fn a_connection_that_says_nothing_is_closed_and_not_told_of() {
     within(async {
-        let world = Wish::rules(&["api.test:443", "api.test:80"])
+        let world = WorldOptions::rules(&["api.test:443", "api.test:80"])
             .limits(|limits| limits.hello = Duration::from_millis(300))
             .world()
             .await;
@@ -69,7 +69,7 @@ fn a_connection_that_says_nothing_is_closed_and_not_told_of() {
 #[test]
 fn a_tunnel_on_which_nothing_moves_is_cut() {
     within(async {
-        let world = Wish::rules(&["api.test:5432"])
+        let world = WorldOptions::rules(&["api.test:5432"])
             .limits(|limits| limits.idle = Duration::from_millis(500))
             .world()
             .await;
@@ -93,7 +93,7 @@ fn a_tunnel_on_which_nothing_moves_is_cut() {
 #[test]
 fn a_connection_lasts_only_so_long_however_busy_it_is() {
     within(async {
-        let world = Wish::rules(&["api.test:5432", "api.test:80"])
+        let world = WorldOptions::rules(&["api.test:5432", "api.test:80"])
             .limits(|limits| limits.connection_time = Duration::from_millis(800))
             .world()
             .await;
@@ -115,7 +115,7 @@ fn a_connection_lasts_only_so_long_however_busy_it_is() {
 #[test]
 fn an_answer_that_does_not_come_is_not_waited_for_forever() {
     within(async {
-        let world = Wish::rules(&["api.test:80"])
+        let world = WorldOptions::rules(&["api.test:80"])
             .limits(|limits| limits.idle = Duration::from_millis(500))
             .world()
             .await;
@@ -137,7 +137,7 @@ fn an_answer_that_does_not_come_is_not_waited_for_forever() {
 #[test]
 fn a_sandbox_has_so_many_connections_at_once() {
     within(async {
-        let world = Wish::rules(&["api.test:5432"])
+        let world = WorldOptions::rules(&["api.test:5432"])
             .limits(|limits| limits.connections = 3)
             .world()
             .await;
@@ -171,7 +171,7 @@ fn a_sandbox_has_so_many_connections_at_once() {
 #[test]
 fn a_namespace_has_so_many_connections_at_once() {
     within(async {
-        let world = Wish::rules(&["api.test:5432"])
+        let world = WorldOptions::rules(&["api.test:5432"])
             .limits(|limits| limits.connections_per_namespace = 1)
             .world()
             .await;
@@ -195,7 +195,7 @@ fn a_namespace_has_so_many_connections_at_once() {
 #[test]
 fn a_sandbox_moves_so_many_bytes_and_no_more() {
     within(async {
-        let world = Wish::rules(&["api.test:5432", "api.test:80"])
+        let world = WorldOptions::rules(&["api.test:5432", "api.test:80"])
             .limits(|limits| limits.bytes_out = 100_000)
             .world()
             .await;
@@ -223,7 +223,7 @@ fn a_sandbox_moves_so_many_bytes_and_no_more() {
 #[test]
 fn an_answer_that_is_too_large_for_the_sandbox_is_cut() {
     within(async {
-        let world = Wish::rules(&["api.test:80"])
+        let world = WorldOptions::rules(&["api.test:80"])
             .limits(|limits| limits.bytes_in = 100_000)
             .world()
             .await;

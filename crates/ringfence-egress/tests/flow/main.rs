@@ -2,11 +2,11 @@
 //! programs that try what `SECURITY.md` says they cannot do. Each story runs in a process of its own, below `unshare`.
 #![allow(clippy::expect_used, reason = "a story that goes wrong is told by its panic")]
 
-mod asks;
+mod approvals;
 mod bytes;
-mod doors;
 mod http;
 mod limits;
+mod listeners;
 mod proxy;
 mod servers;
 mod tls;

@@ -86,7 +86,7 @@ fn connect_opens_the_ports_that_rules_name_and_no_others() {
                 "{answer}"
             );
             assert!(
-                answer.contains(&format!("`api.test:{port}`")),
+                answer.contains(&format!("\"api.test:{port}\"")),
                 "the hint: {answer}"
             );
             assert_eq!(world.denial().await.rule, "egress.port");

@@ -8,8 +8,8 @@ use hickory_proto::{
     },
 };
 use ringfence_egress::{
-    Asks, DEFAULT_PORTS, Happened, Lease, Limits, Outside, OutsideSettings, Rules, Sockets, Traffic, Who,
-    open,
+    ApprovalHook, DEFAULT_PORTS, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Lease,
+    LeaseOptions, Limits, Rules, Sockets, open,
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -105,21 +105,21 @@ pub type Zone = HashMap<String, Vec<Vec<IpAddr>>>;
 pub struct World {
     pub lease: Lease,
     pub rules: watch::Sender<Arc<Rules>>,
-    pub told: Arc<Mutex<Vec<Happened>>>,
+    pub told: Arc<Mutex<Vec<EgressEvent>>>,
     /// Names that the Internet was asked for.
     pub looked_up: Arc<Mutex<Vec<String>>>,
     zone: Arc<Mutex<Zone>>,
 }
 
 /// What a story wants to be other than usual.
-pub struct Wish {
+pub struct WorldOptions {
     pub rules: Vec<&'static str>,
     pub private: Vec<&'static str>,
     pub limits: Limits,
-    pub asks: Option<Arc<dyn Asks>>,
+    pub asks: Option<Arc<dyn ApprovalHook>>,
 }
 
-impl Wish {
+impl WorldOptions {
     pub fn rules(rules: &[&'static str]) -> Self {
         Self {
             rules: rules.to_vec(),
@@ -148,7 +148,7 @@ impl Wish {
         self
     }
 
-    pub fn asks(mut self, asks: Arc<dyn Asks>) -> Self {
+    pub fn asks(mut self, asks: Arc<dyn ApprovalHook>) -> Self {
         self.asks = Some(asks);
         self
     }
@@ -158,7 +158,7 @@ impl Wish {
         let looked_up = Arc::new(Mutex::new(Vec::new()));
         let resolver = UdpSocket::bind(RESOLVER).await.expect("the Internet's resolver");
         tokio::spawn(resolve(resolver, zone.clone(), looked_up.clone()));
-        let settings = OutsideSettings {
+        let settings = DialerSettings {
             resolvers: vec![RESOLVER.parse().expect("an address")],
             private: self
                 .private
@@ -167,7 +167,7 @@ impl Wish {
                 .collect(),
             limits: self.limits,
         };
-        let outside = Outside::new(settings).expect("an outside");
+        let dialer = Dialer::new(settings).expect("an outside");
         let rules = Rules::parse(&self.rules).expect("rules");
         let usual = self.asks.iter().flat_map(|_| DEFAULT_PORTS);
         let ports: BTreeSet<u16> = rules.ports().into_iter().chain(usual).collect();
@@ -186,12 +186,17 @@ impl Wish {
         let (sender, rules) = watch::channel(Arc::new(rules));
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = told.clone();
-        let who = Who {
-            namespace: "default".to_owned().try_into().expect("a namespace"),
-            id: "test".to_owned(),
+        let options = LeaseOptions {
+            owner: EgressOwner {
+                namespace: "default".to_owned().try_into().expect("a namespace"),
+                id: "test".to_owned(),
+            },
+            rules,
+            inspection: None,
+            events: Arc::new(move |what| tell.lock().expect("unharmed").push(what)),
+            approval: self.asks,
         };
-        let tell = Arc::new(move |what| tell.lock().expect("unharmed").push(what));
-        let lease = open(&outside, who, sockets, rules, None, tell, self.asks).expect("a lease");
+        let lease = open(&dialer, sockets, options).expect("a lease");
         World {
             lease,
             rules: sender,
@@ -232,7 +237,7 @@ pub fn bound(address: SocketAddr) -> TcpSocket {
 
 impl World {
     pub async fn with(rules: &[&'static str]) -> Self {
-        Wish::rules(rules).world().await
+        WorldOptions::rules(rules).world().await
     }
 
     /// From now on the name resolves to these addresses.
@@ -308,7 +313,7 @@ impl World {
         panic!("nothing was denied");
     }
 
-    pub fn report(&self) -> Traffic {
+    pub fn report(&self) -> EgressReport {
         self.lease.take_report()
     }
 }

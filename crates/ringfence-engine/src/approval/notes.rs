@@ -4,7 +4,7 @@ use super::{
     Ask,
     words::{Decision, Verdict},
 };
-use crate::{engine::Caller, events::ApprovalFacts, record::Note};
+use crate::{caller::Caller, events::ApprovalFacts, record::Note};
 use ringfence_store::audit::{Action, Outcome};
 use serde_json::{Value, json};
 

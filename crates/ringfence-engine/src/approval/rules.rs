@@ -1,5 +1,5 @@
-//! What has been approved of the network: rules with an end, by namespace, by session, and for one run. Whoever holds a way
-//! out listens, and asks again when it has changed.
+//! What has been approved of the network: rules with an end, by namespace, by session, and for one run. Whoever holds a
+//! way out listens, and asks again when it has changed.
 
 use super::{
     Ask,
@@ -25,7 +25,7 @@ const ONCE: Duration = Duration::from_secs(15 * 60);
 struct Approved {
     rule: Rule,
     namespace: Namespace,
-    holder: Holder,
+    holder: RuleOwner,
     /// None: as long as its holder.
     until: Option<Instant>,
     decision: Decision,
@@ -33,7 +33,7 @@ struct Approved {
 
 /// Whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
+enum RuleOwner {
     /// The next run of the namespace, or the next call of the session.
     Next(Option<SessionId>),
     Session(SessionId),
@@ -61,17 +61,17 @@ impl ApprovedRules {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the runs of a namespace may reach by approval, or the calls of one of its sessions. For one run alone there may be
-    /// more: see [`ApprovedRules::take_once`].
+    /// What the runs of a namespace may reach by approval, or the calls of one of its sessions. For one run alone there
+    /// may be more: see [`ApprovedRules::take_once`].
     pub(crate) fn rules_for(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
         let now = Instant::now();
         let is_theirs = |approved: &&Approved| {
             approved.namespace == *namespace
                 && approved.is_live(now)
                 && match &approved.holder {
-                    Holder::Namespace => true,
-                    Holder::Session(id) => Some(id) == session,
-                    Holder::Next(_) => false,
+                    RuleOwner::Namespace => true,
+                    RuleOwner::Session(id) => Some(id) == session,
+                    RuleOwner::Next(_) => false,
                 }
         };
         self.all()
@@ -87,7 +87,7 @@ impl ApprovedRules {
         let mut taken = Vec::new();
         self.all().retain(|approved| {
             let is_theirs = approved.namespace == *namespace
-                && matches!(&approved.holder, Holder::Next(of) if of.as_ref() == session);
+                && matches!(&approved.holder, RuleOwner::Next(of) if of.as_ref() == session);
             if is_theirs && approved.is_live(now) {
                 taken.push(approved.rule.clone());
             }
@@ -103,9 +103,9 @@ impl ApprovedRules {
 
     /// What a session had by approval ends with it.
     pub(crate) fn forget_session(&self, session: &SessionId) {
-        let is_its = |holder: &Holder| match holder {
-            Holder::Session(id) | Holder::Next(Some(id)) => id == session,
-            Holder::Next(None) | Holder::Namespace => false,
+        let is_its = |holder: &RuleOwner| match holder {
+            RuleOwner::Session(id) | RuleOwner::Next(Some(id)) => id == session,
+            RuleOwner::Next(None) | RuleOwner::Namespace => false,
         };
         self.remove(|approved| is_its(&approved.holder));
     }
@@ -119,10 +119,10 @@ impl ApprovedRules {
                 && approved.is_live(now)
                 && rule.is_within(&approved.rule)
                 && match &approved.holder {
-                    Holder::Namespace => true,
-                    Holder::Session(id) => Some(id) == ask.session.as_ref(),
+                    RuleOwner::Namespace => true,
+                    RuleOwner::Session(id) => Some(id) == ask.session.as_ref(),
                     // The run that waits is not the next.
-                    Holder::Next(of) => *of == ask.session && ask.execution.is_none(),
+                    RuleOwner::Next(of) => *of == ask.session && ask.execution.is_none(),
                 }
         });
         stands.map(|approved| approved.decision.clone())
@@ -140,11 +140,11 @@ impl ApprovedRules {
     /// False: there is no room.
     pub(super) fn add(self: &Arc<Self>, ask: &Ask, rule: &Rule, scope: Scope, decision: &Decision) -> bool {
         let holder = match (scope, &ask.session) {
-            (Scope::Once, session) => Holder::Next(session.clone()),
-            (Scope::Session, Some(session)) => Holder::Session(session.clone()),
+            (Scope::Once, session) => RuleOwner::Next(session.clone()),
+            (Scope::Session, Some(session)) => RuleOwner::Session(session.clone()),
             // It is refused before it comes here.
             (Scope::Session, None) => return false,
-            (Scope::Namespace, _) => Holder::Namespace,
+            (Scope::Namespace, _) => RuleOwner::Namespace,
         };
         if !self.has_room(&ask.namespace) {
             return false;

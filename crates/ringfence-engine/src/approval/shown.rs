@@ -1,10 +1,9 @@
-//! How a request is put before a person: every fact on a line of its own, and whatever a stranger has chosen in a quotation
-//! that cannot end before its end. The text is plain, and stays what it is on a terminal, in a dialogue and in Markdown.
+//! How a request is put before a person: every fact on a line of its own, and whatever a stranger has chosen in a
+//! quotation that cannot end before its end. The text is plain, and stays what it is on a terminal, in a dialogue and
+//! in Markdown.
 
-use super::{Ask, words::ApprovalRequest};
+use super::Ask;
 use ringfence_egress::{Pattern, Rule};
-use serde::Serialize;
-use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// All that is asked, for a person.
@@ -97,20 +96,6 @@ fn is_plain(c: char) -> bool {
         // The standard library escapes by category what cannot be seen, and what joins with the letter before it.
         other => other.escape_debug().eq([other]) || other == '\'',
     }
-}
-
-/// What the digest is over, in this order.
-#[derive(Serialize)]
-struct Canonical<'a> {
-    version: u8,
-    request: &'a ApprovalRequest,
-}
-
-pub(super) fn digest(request: &ApprovalRequest) -> String {
-    // Fields of a struct are written in the order of their declaration, whoever writes them.
-    let canonical = serde_json::to_vec(&Canonical { version: 1, request }).unwrap_or_default();
-    let hash = Sha256::digest(&canonical);
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

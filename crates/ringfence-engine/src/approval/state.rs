@@ -1,4 +1,4 @@
-//! The requests that lie on the desk, and what keeps them from becoming many.
+//! The requests that lie on the queue, and what keeps them from becoming many.
 
 use super::{
     Ask, Kind,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    engine::Caller,
+    caller::Caller,
     events::{Bus, Hears},
     log_redactor::LogRedactor,
     record::Record,
@@ -51,7 +51,7 @@ fn session() -> SessionId {
 fn ask_for(domain: &str) -> Ask {
     Ask {
         kind: Kind::Egress {
-            rule: egress_rule(domain).unwrap(),
+            rule: crate::egress_rule(domain).unwrap(),
         },
         namespace: Namespace::default_name(),
         session: None,
@@ -453,7 +453,7 @@ async fn an_approval_is_for_what_was_asked_and_no_longer_than_the_operator_allow
         "https://x.test",
         "",
     ] {
-        assert!(egress_rule(domain).is_err(), "{domain}");
+        assert!(crate::egress_rule(domain).is_err(), "{domain}");
     }
     let long = Ask {
         reason: "x".repeat(REASON_CHARS_MAX + 1),

@@ -1,7 +1,7 @@
 //! What a request for approval, an answer to it and a decision are, for whoever is asked.
 
-use super::shown;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// What somebody is asked. It never changes while it is pending.
@@ -35,10 +35,17 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
-    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. Whoever decides says
-    /// by it what they have seen.
+    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. Whoever decides
+    /// says by it what they have seen.
     pub fn digest(&self) -> String {
-        shown::digest(self)
+        // Fields of a struct are written in the order of their declaration, whoever writes them.
+        let canonical = Canonical {
+            version: 1,
+            request: self,
+        };
+        let canonical = serde_json::to_vec(&canonical).unwrap_or_default();
+        let hash = Sha256::digest(&canonical);
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -140,7 +147,7 @@ impl Decision {
     }
 
     /// The operator has allowed it beforehand, to all of the namespace.
-    pub(super) fn by_configuration() -> Self {
+    pub(crate) fn by_configuration() -> Self {
         Self {
             verdict: Verdict::Approved(Scope::Namespace),
             decided_by: "the operator's configuration".to_owned(),
@@ -202,4 +209,11 @@ impl DeniedBy {
             Self::Limit => "nobody: the approval could not be kept",
         }
     }
+}
+
+/// What the digest is over, in this order.
+#[derive(Serialize)]
+struct Canonical<'a> {
+    version: u8,
+    request: &'a ApprovalRequest,
 }

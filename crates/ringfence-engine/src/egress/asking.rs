@@ -1,14 +1,16 @@
-//! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one run, or
-//! to one call of a session, and ends with it; between its calls a session asks nobody.
+//! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one
+//! run, or to one call of a session, and ends with it; between its calls a session asks nobody.
 
-use super::{Terms, Veil};
+use super::{Egress, EgressRedactor, LeasePolicy};
 use crate::{
-    approval::{Ask, DeniedBy, Kind, Scope, Verdict},
-    engine::{Caller, House, OutputChunk, OutputStream},
-    record::Opened,
+    approval::{self, Ask, DeniedBy, Kind, Scope},
+    caller::{Caller, OutputChunk, OutputStream},
+    policy::{self, reach::PACKAGE_INDEXES},
+    record::AuditScope,
     settings::OnDenied,
 };
-use ringfence_egress::{Answering, Asks, Destination, NotApproved, Rule};
+use ringfence_egress::{ApprovalFuture, ApprovalHook, Destination, NotApproved, Rule, Verdict};
+use ringfence_types::AllowedDomains;
 use std::{
     collections::HashMap,
     ops::Deref,
@@ -22,24 +24,25 @@ use tokio::{
 
 /// A run, or a call, asks about so many different hosts and ports: each once, whatever the answer.
 const QUESTIONS_MAX: usize = 8;
-/// Of which so many wait for an answer at once; half of what a namespace may have, so that one sandbox is not all of it.
+/// Of which so many wait for an answer at once; half of what a namespace may have, so that one sandbox is not all of
+/// it.
 const OPEN_MAX: usize = 4;
 
 /// In whose name it is asked.
 #[derive(Clone)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     execution: String,
     caller: Caller,
     /// Whoever follows the run is told that it waits.
     live: Option<mpsc::Sender<OutputChunk>>,
 }
 
-impl Asker {
+impl Requester {
     pub(super) fn execution(&self) -> &str {
         &self.execution
     }
 
-    pub(crate) fn of(opened: &Opened, live: Option<&mpsc::Sender<OutputChunk>>) -> Self {
+    pub(crate) fn of(opened: &AuditScope, live: Option<&mpsc::Sender<OutputChunk>>) -> Self {
         Self {
             execution: opened.id().to_owned(),
             caller: opened.caller().clone(),
@@ -49,40 +52,40 @@ impl Asker {
 }
 
 /// The asking of one way out.
-pub(super) struct Asking {
-    house: Weak<House>,
-    terms: Arc<Terms>,
-    veil: Veil,
-    round: Mutex<Option<Round>>,
+pub(super) struct ApprovalScope {
+    egress: Weak<Egress>,
+    terms: Arc<LeasePolicy>,
+    veil: EgressRedactor,
+    round: Mutex<Option<OpenQuestions>>,
 }
 
 type Answered = Result<(), NotApproved>;
 
 /// Of the run, or the call, that goes on.
-struct Round {
-    asker: Asker,
+struct OpenQuestions {
+    asker: Requester,
     patience: Duration,
     questions: HashMap<Destination, watch::Receiver<Option<Answered>>>,
     /// Those that wait. Dropped, they are withdrawn.
     waiting: JoinSet<()>,
 }
 
-impl Asking {
-    pub(super) fn new(house: &Arc<House>, terms: &Arc<Terms>, veil: Veil) -> Arc<Self> {
+impl ApprovalScope {
+    pub(super) fn new(egress: &Arc<Egress>, terms: &Arc<LeasePolicy>, veil: EgressRedactor) -> Arc<Self> {
         Arc::new(Self {
-            house: Arc::downgrade(house),
+            egress: Arc::downgrade(egress),
             terms: terms.clone(),
             veil,
             round: Mutex::new(None),
         })
     }
 
-    fn round(&self) -> MutexGuard<'_, Option<Round>> {
+    fn round(&self) -> MutexGuard<'_, Option<OpenQuestions>> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin(&self, asker: Asker, patience: Duration) {
-        *self.round() = Some(Round {
+    pub(super) fn begin(&self, asker: Requester, patience: Duration) {
+        *self.round() = Some(OpenQuestions {
             asker,
             patience,
             questions: HashMap::new(),
@@ -133,7 +136,7 @@ impl Asking {
     }
 
     /// Puts it before whoever may answer, and gives an answer its effect.
-    async fn put(&self, asker: Asker, rule: Rule, patience: Duration) -> Answered {
+    async fn put(&self, asker: Requester, rule: Rule, patience: Duration) -> Answered {
         let ask = Ask {
             kind: Kind::Egress { rule: rule.clone() },
             namespace: self.terms.namespace.clone(),
@@ -143,7 +146,7 @@ impl Asking {
             reason: String::new(),
             patience: Some(patience),
         };
-        let approvals = self.house.upgrade().ok_or_else(stopping)?.approvals.clone();
+        let approvals = self.egress.upgrade().ok_or_else(stopping)?.approvals.clone();
         let asked = approvals.ask(ask).await;
         let mut waiting = asked.map_err(|error| not_asked(error.message.trim_end_matches('.')))?;
         if let (Some(live), Some(request)) = (&asker.live, waiting.request()) {
@@ -161,11 +164,11 @@ impl Asking {
             drop(live.try_send(chunk));
         }
         let decision = waiting.decided().await;
-        let house = self.house.upgrade().ok_or_else(stopping)?;
+        let egress = self.egress.upgrade().ok_or_else(stopping)?;
         match decision.verdict {
-            Verdict::Approved(Scope::Once) => self.give(&asker.execution, rule)?,
-            Verdict::Approved(_) => {}
-            Verdict::Denied(why) => {
+            approval::Verdict::Approved(Scope::Once) => self.give(&asker.execution, rule)?,
+            approval::Verdict::Approved(_) => {}
+            approval::Verdict::Denied(why) => {
                 return Err(NotApproved(match why {
                     DeniedBy::Human => format!("asked, and denied by {}", decision.decided_by),
                     DeniedBy::Timeout => {
@@ -177,7 +180,7 @@ impl Asking {
                 }));
             }
         }
-        house.egress.refresh(&house);
+        egress.refresh();
         Ok(())
     }
 
@@ -196,11 +199,11 @@ impl Asking {
 }
 
 /// Until it is dropped somebody may be asked.
-pub(super) struct Open(pub(super) Arc<Asking>);
+pub(super) struct Open(pub(super) Arc<ApprovalScope>);
 
 impl Deref for Open {
-    type Target = Asking;
-    fn deref(&self) -> &Asking {
+    type Target = ApprovalScope;
+    fn deref(&self) -> &ApprovalScope {
         &self.0
     }
 }
@@ -212,17 +215,53 @@ impl Drop for Open {
 }
 
 /// As the way out asks it.
-pub(super) struct Asked(pub(super) Arc<Asking>);
+pub(super) struct AskHook(pub(super) Arc<ApprovalScope>);
 
-impl Asks for Asked {
+impl ApprovalHook for AskHook {
     fn are_open(&self) -> bool {
-        let Some(house) = self.0.house.upgrade() else {
+        let Some(egress) = self.0.egress.upgrade() else {
             return false;
         };
-        self.0.round().is_some() && matches!(house.policy().egress.on_denied, OnDenied::Ask(_))
+        self.0.round().is_some() && matches!(egress.policy.current().egress.on_denied, OnDenied::Ask(_))
     }
 
-    fn ask(&self, to: Destination) -> Answering {
+    fn hint(&self, to: &Destination) -> Option<String> {
+        let name = to.host.name()?;
+        if PACKAGE_INDEXES.contains(&name.as_str()) {
+            return Some(
+                "Name packages in `packages`, or have them with `install_package`: pip and npm of a program reach no index."
+                    .to_owned(),
+            );
+        }
+        let egress = self.0.egress.upgrade()?;
+        let terms = &self.0.terms;
+        let is_narrowed = matches!(terms.asked, AllowedDomains::Only(_)) || terms.own().named.is_some();
+        let host = to.to_string();
+        let host = match to.port {
+            80 | 443 => name.as_str(),
+            _ => &host,
+        };
+        let given = || {
+            let policy = egress.policy.current();
+            let approved = egress
+                .approvals
+                .approved(&terms.namespace, terms.session.as_ref());
+            policy::again(
+                &policy.egress,
+                &approved,
+                &terms.namespace,
+                &AllowedDomains::Granted,
+            )
+        };
+        is_narrowed.then(|| match given().verdict(name, to.port) {
+            Verdict::Denied(_) => {
+                format!("Call `request_egress {{domain: \"{host}\"}}`, then add it to `allowed_domains`.")
+            }
+            _ => format!("Add `{host}` to `allowed_domains`."),
+        })
+    }
+
+    fn ask(&self, to: Destination) -> ApprovalFuture {
         let told = self.0.question(&to);
         Box::pin(async move {
             let mut told = told?;

@@ -1,15 +1,17 @@
 //! How each language is started, and how its driver inside tells what became of the program. A driver is text that the
 //! interpreter is given; it shares the process with the program, so that whatever it reports is the program's word.
 
+mod prepared;
 mod report;
 pub(crate) mod session;
 
+pub(crate) use prepared::{Prepared, SESSION, read_outcome, session as session_program};
 pub use report::{Blocked, ProgramReport, read_report};
 
 use ringfence_check::profile;
 use ringfence_types::{Argument, Language};
 use serde::Serialize;
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
 /// The driver, with the parts that few programs need as literals, because compiling costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
@@ -24,7 +26,7 @@ static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
     format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
 });
-/// A template forks children that go on as drivers.
+/// A template forks children that go on as drivers, or goes on as one itself.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
     let imports = literal(include_str!("python_imports.py"));
@@ -97,8 +99,8 @@ impl Checks {
 const CHECKS: &str = "RINGFENCE_CHECKS";
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
 
-/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place. Of the languages
-/// Python alone has checks.
+/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place. Of the
+/// languages Python alone has checks.
 pub(crate) fn launch(
     language: Language,
     interpreter: &str,
@@ -143,6 +145,14 @@ pub(crate) enum Imports {
     Data,
 }
 
+/// What a Python imports that serves one program: all of the profile `basic` would cost each of them 45 ms of CPU time.
+const COMMON: [&str; 6] = ["collections", "datetime", "json", "math", "random", "re"];
+
+/// A Python that waits for what it is to run.
+pub(crate) fn python_ahead(interpreter: &str) -> Launch {
+    importing(interpreter, &COMMON)
+}
+
 /// A Python that forks itself.
 pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> Launch {
     let more = match imports {
@@ -151,6 +161,11 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
     };
     let basic = profile::BASIC.iter().copied();
     let modules: Vec<&str> = basic.chain(more.iter().map(String::as_str)).collect();
+    importing(interpreter, &modules)
+}
+
+/// The template's program, which goes on as a driver itself where a pipe is its descriptor 4.
+fn importing(interpreter: &str, modules: &[&str]) -> Launch {
     begun(
         [interpreter, "-c", &PYTHON_TEMPLATE],
         &[
@@ -187,40 +202,24 @@ fn begun(argv: [&str; 3], env: &[(&str, &str)]) -> Launch {
 const GO_BYTES: usize = 8 << 10;
 
 /// What an interpreter that was started ahead reads from descriptor 4.
-pub(crate) fn go(
-    language: Language,
-    script: &str,
-    module: Option<&str>,
-    args: &[Argument],
-    environment: &[(String, String)],
-    checks: Option<&Checks>,
-) -> Vec<u8> {
-    word(&Go {
-        checks,
-        script,
-        source_maps: language == Language::Typescript,
-        module,
-        args: args.iter().map(Argument::as_str).collect(),
-        session: false,
-        env: by_name(environment),
-    })
-}
-
 #[derive(Serialize)]
-struct Go<'a> {
-    script: &'a str,
-    source_maps: bool,
-    module: Option<&'a str>,
-    args: Vec<&'a str>,
+pub(crate) struct Go<'a> {
+    pub(crate) script: &'a str,
+    pub(crate) source_maps: bool,
+    pub(crate) module: Option<&'a str>,
+    pub(crate) args: Vec<&'a str>,
     /// Serve calls, instead of running the script.
-    session: bool,
+    pub(crate) session: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    checks: Option<&'a Checks>,
-    env: BTreeMap<&'a str, &'a str>,
+    pub(crate) checks: Option<&'a Checks>,
+    /// Where the claim has put a directory of the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workspace: Option<&'a Path>,
+    pub(crate) env: BTreeMap<&'a str, &'a str>,
 }
 
 /// Without the checks, which have a place of their own.
-fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
+pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
     environment
         .iter()
         .filter(|(name, _)| !name.starts_with(CHECKS))
@@ -228,7 +227,7 @@ fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn word(go: &Go<'_>) -> Vec<u8> {
+pub(crate) fn word(go: &Go<'_>) -> Vec<u8> {
     // With room for all of it, so that growing leaves no copy of a secret behind.
     let room = go
         .env
@@ -244,8 +243,8 @@ fn word(go: &Go<'_>) -> Vec<u8> {
     word
 }
 
-/// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts, and
-/// never again.
+/// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts,
+/// and never again.
 pub(crate) fn decides_at_start(name: &str) -> bool {
     const PREFIXES: [&str; 19] = [
         "BLIS_",
@@ -288,3 +287,6 @@ pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> b
 
 #[cfg(test)]
 mod tests;
+
+/// The worker's name.
+pub(crate) const PREPARE: &str = "prepare-javascript";

@@ -148,11 +148,11 @@
     try {
       breakable.runInThisContext({ breakOnSigint: true });
     } catch (error) {
-      hear();
       if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
       throw error;
+    } finally {
+      if (shared) share();
     }
-    hear();
   };
   // An interrupt that was repeated as the call ended is heard before the next one begins, and is nobody's. One that came
   // just as `breakOnSigint` was left is kept by Node.js for whatever next is run so.
@@ -169,21 +169,29 @@
     error.stack = 'Interrupted: the call was interrupted';
     return error;
   };
-  // A listener of the process would be taken away before `breakOnSigint` begins and put back after it has ended, and an
-  // interrupt that came in between would be the end of Node.js. After it has ended nobody listens until this one does anew.
+  // An interrupt is SIGINT for code that runs and SIGSTKFLT for code that waits. Node.js exits on a SIGINT between two uses of
+  // `breakOnSigint`, unless its watchdog has been started besides: then nothing comes of it.
   const { noDeprecation } = process;
   process.noDeprecation = true;
-  const heard = new (process.binding('signal_wrap').Signal)();
+  const watchdog = process.binding('contextify');
   process.noDeprecation = noDeprecation;
-  heard.unref();
-  heard.onsignal = () => {
-    if (runs(call)) fail(interrupted());
+  watchdog.startSigintWatchdog();
+  process.on('SIGSTKFLT', () => { if (runs(call)) fail(interrupted()); });
+  // A program that listens for SIGINT itself gets it while it waits, and each use of `breakOnSigint` takes it away.
+  let shared = false;
+  process.on('newListener', (name) => {
+    if (name !== 'SIGINT' || shared) return;
+    shared = true;
+    watchdog.stopSigintWatchdog();
+  });
+  const share = () => {
+    const theirs = process.rawListeners('SIGINT');
+    process.removeAllListeners('SIGINT');
+    for (const their of theirs) process.on('SIGINT', their);
+    if (theirs.length) return;
+    watchdog.startSigintWatchdog();
+    shared = false;
   };
-  const hear = () => {
-    heard.stop();
-    heard.start(os.constants.signals.SIGINT);
-  };
-  hear();
   // Of the call that runs, or else the next one hears of it.
   process.on('uncaughtException', (error) => {
     if (runs(call)) return fail(error);
@@ -239,7 +247,8 @@
         const description = answer?.exceptionDetails?.exception?.description;
         // It has not run: it could not be read.
         if (first && /^SyntaxError: Cannot use import statement/.test(description)) return attempt(bound(code), mine, false);
-        if (error) fail(new Error(error.message));
+        // Code that was interrupted fails as that first.
+        if (error) nextTick(() => runs(mine) && fail(new Error(error.message)));
         else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));
         else settle(real(answer.result), mine);
       } finally {
@@ -296,9 +305,12 @@
       return refuse(place, `a ${kind} cannot be ${inspect(inner.slice(0, 40))}`);
     }
   };
+  const OWN = new Set(Object.getOwnPropertyNames(globalThis));
   const exchange = (request) => {
     let expression = request.get;
     if (request.set) {
+      // A variable of that name would stand before what Node.js itself and this session use.
+      if (OWN.has(request.set)) throw new SyntaxError(`${request.set} is a name of Node.js itself`);
       const value = made(request.value, request.set);
       Object.defineProperty(globalThis, '__given__', { value, configurable: true });
       expression = `let ${request.set} = __given__`;

@@ -18,7 +18,8 @@ def _ringfence(sys, forked, session, guard):
         sys.argv[:] = ['', word['script'], *word['args']]
         return block  # which lives as long as the program
     def compiled(source, script, future=None):
-        """The statements, and the expression at their end. In a session what is taken from the future stays."""
+        """The statements, the expression at their end, and the names of a result that they assign. In a session what
+        is taken from the future stays."""
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
         tree = compile(source, script, 'exec', TREE | (future or 0), dont_inherit=True)
         last = None
@@ -27,11 +28,32 @@ def _ringfence(sys, forked, session, guard):
                 len(tree.body) == 1 and isinstance(getattr(tree.body[0].value, 'value', None), str))):
             last = compile('0', '', 'eval', TREE, dont_inherit=True)
             last.body = tree.body.pop().value
+        names = assigned(tree.body)
         body = compile(tree, script, 'exec', AWAIT | (future or 0), dont_inherit=True)
         future = body.co_flags & 0x1ff0000
         if last is not None:
             last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
-        return body, last
+        return body, last, names
+    def assigned(body):
+        """Names that stand for a result, where a plain assignment outside functions and classes binds them. Below a
+        condition it may be skipped: what an earlier call has left there does not count. No loop's target does."""
+        names, loops, waiting = set(), set(), [(node, True) for node in body]
+        while waiting:
+            node, certain = waiting.pop()
+            kind = type(node).__name__
+            if kind in ('Assign', 'AnnAssign') and node.value:
+                bound = {getattr(target, 'id', None) for target in getattr(node, 'targets', None) or [node.target]}
+                names |= bound if certain else bound.difference(main)
+            elif kind in ('For', 'AsyncFor'):
+                targets = [node.target]
+                while targets:
+                    target = targets.pop()
+                    loops.add(getattr(target, 'id', None))
+                    targets += [target.value] if type(target).__name__ == 'Starred' else getattr(target, 'elts', ())
+            if kind not in ('FunctionDef', 'AsyncFunctionDef', 'ClassDef'):
+                for part in ('body', 'orelse', 'handlers', 'finalbody', 'cases'):
+                    waiting += [(below, False) for below in getattr(node, part, ())]
+        return [name for name in ('result', 'output', '_') if name in names and name not in loops]
     def rehearse():
         """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
         env = json.loads(json.dumps(dict(os.environ)))
@@ -40,7 +62,7 @@ def _ringfence(sys, forked, session, guard):
         time.tzset()
         with open(os.devnull, 'w') as nowhere:
             space = {'__name__': '', 'nowhere': nowhere}
-            body, last = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
+            body, last, _ = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
             exec(body, space)
             repr(eval(last, space))
         gc.collect()
@@ -66,10 +88,12 @@ def _ringfence(sys, forked, session, guard):
                 pass  # nobody listens
             finally:
                 turn.release()
-    def value_of():
-        for name in ('result', '_', 'output'):
-            if name in main and name not in given:
-                return main[name]
+    def value_of(value, names):
+        """The last expression's, else the first that an assignment has left."""
+        for name in names:
+            if value is None:
+                value = main.get(name)
+        return value
     def plain(thing):
         """A number or an array of numpy's, where it is not huge."""
         if type(thing).__module__ != 'numpy' or thing.size > 1 << 16:
@@ -129,10 +153,10 @@ def _ringfence(sys, forked, session, guard):
         return eval(text, {'null': None}) if text else None
     def run():
         with open(script, 'rb') as file:
-            body, last = compiled(file.read(), script)
+            body, last, names = compiled(file.read(), script)
         if not (body.co_flags | (last.co_flags if last else 0)) & 0x80:
             exec(body, main)
-            return eval(last, main) if last else None
+            return value_of(eval(last, main) if last else None, names)
         import asyncio
         async def steps():
             for code in (body, last):
@@ -140,7 +164,7 @@ def _ringfence(sys, forked, session, guard):
                 if code and code.co_flags & 0x80:
                     value = await value
             return value
-        return asyncio.run(steps())
+        return value_of(asyncio.run(steps()), names)
     def end_fork(status):
         """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
         import atexit, io, threading
@@ -178,6 +202,7 @@ def _ringfence(sys, forked, session, guard):
         rehearsed = rehearse()
         with open(4, 'rb') as word:
             word = json.loads(word.read())
+        forked(word.get('workspace'))
         block = take(word)
         del rehearsed
     checks = word.get('checks') if forked else from_environment()
@@ -203,7 +228,8 @@ def _ringfence(sys, forked, session, guard):
         os.environ.setdefault('PYTHONPATH', packages)  # for the interpreters that it starts
     if serving:
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
-                 'compiled': compiled, 'describe': describe, 'display': display, 'explaining': explain, 'bridging': bridge,
+                 'compiled': compiled, 'value_of': value_of, 'describe': describe, 'display': display,
+                 'explaining': explain, 'bridging': bridge,
                  'restrict': restrict, 'patch': patch, 'release': release, 'unpatched': unpatched}
         exec(session, words)
         report = words['report']
@@ -219,8 +245,6 @@ def _ringfence(sys, forked, session, guard):
             restrict(checks, script)
             patch(checks)
         value = run()
-        if value is None:
-            value = value_of()
         names = [name for name in main if name not in given and not name.startswith('__')]
         if value is not None:
             describe(value)

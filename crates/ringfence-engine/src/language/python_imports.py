@@ -15,7 +15,7 @@ original, dynamic, loaders = builtins.__import__, machine.create_dynamic, (built
 # None: nothing is refused.
 allowed, parents, profile, script, own = None, (), '', None, '/'
 # An interrupt came while it was working, and is for the caller's code.
-late = False
+late, hears, shown = False, False, ()
 roots, views, behind, told = ('\0',), {}, {}, set()
 
 class View(Module):
@@ -274,6 +274,15 @@ def create_dynamic(spec, *file):
     tell_of(str(name), getframe(1))
     raise ImportError("ringfence: module '%s' is native code, and only that of installed modules is loaded" % name, name=name)
 
+def opened(event, given):
+    """Under the profile `strict` the caller's code opens files of its workspace, and what libraries write for it beside that.
+    What they open for themselves is theirs."""
+    if event != 'open' or profile != 'strict' or allowed is None or type(given[0]) is int or is_library(getframe(1)):
+        return
+    path = modules['os'].path.realpath(modules['os'].fsdecode(given[0]))
+    if not path.startswith(shown):
+        raise PermissionError(13, 'outside the workspace', given[0])
+
 def prepare(names):
     """Views of modules that are there before anybody asks."""
     find_roots()
@@ -290,7 +299,7 @@ def find_roots():
 
 def begin(names, of_profile, of_script, here, packages):
     """From now on the caller's code imports these modules, and no others."""
-    global allowed, parents, profile, script, own, original, dynamic, told, roots, late
+    global allowed, parents, profile, script, own, original, dynamic, told, roots, late, hears, shown
     if packages or len(roots) == 1:
         find_roots()
         roots += (packages + '/',) if packages else ()
@@ -305,11 +314,17 @@ def begin(names, of_profile, of_script, here, packages):
             at = name.rfind('.')
     profile, script, told, parents, allowed = of_profile, of_script, set(), above, {'__future__', *names}
     late, own = False, here + '/'
+    places = [modules['os'].environ.get(name) for name in ('TMPDIR', 'RINGFENCE_OUTPUT_DIR')]
+    places.append(of_script.rpartition('/')[0])  # the code itself
+    shown = (own, '/dev/null', *[place + '/' for place in places if place])
     if builtins.__import__ is not imported:
         original, builtins.__import__ = builtins.__import__, imported
     if machine.create_dynamic is not create_dynamic:
         dynamic, machine.create_dynamic = machine.create_dynamic, create_dynamic
     builtins.__loader__ = builtins.__spec__ = None
+    if of_profile == 'strict' and not hears:
+        hears = True
+        sys.addaudithook(opened)
 
 def end():
     """What has been given out stays, and shows everything."""

@@ -101,9 +101,9 @@ def remember(name, call, code):
     return name
 
 def run(code, script):
-    """Gives the value of the last expression, or what is bound in this call to a name that stands for a result."""
+    """Gives the value of the last expression, or what this call assigns to a name that stands for a result."""
     global future
-    body, last = compiled(code, script, future)
+    body, last, results = compiled(code, script, future)
     future |= body.co_flags & FUTURE
     names = stored(body)
     if (body.co_flags | (last.co_flags if last else 0)) & COROUTINE:
@@ -111,10 +111,7 @@ def run(code, script):
     else:
         exec(body, main)
         value = eval(last, main) if last else None
-    for name in ('result', '_', 'output'):
-        if value is None and name in names:
-            value = main.get(name)
-    return value, [name for name in names if name in main and not name.startswith('__')]
+    return value_of(value, results), [name for name in names if name in main and not name.startswith('__')]
 
 def explain(error, script):
     """Of a traceback only the caller's frames are told, also where it ends in the interrupt above."""
@@ -176,7 +173,9 @@ def perform(request):
             if not issubclass(type(main.get(name)), type(sys)):
                 tell(b'V', name, 256)
     except SystemExit as status:
-        last = status
+        # A script that is done says so with 0, and its session goes on.
+        if getpid() != process or status.code not in (None, 0):
+            last = status
     except BaseException as error:
         failure = error
     try:
@@ -212,6 +211,8 @@ def exchange(request):
                 raise NameError("name '%s' is not defined" % request['get'])
             tell(b'J', bridge['encoded'](main[request['get']], request['get']), 24 << 20)
         else:
+            if request['set'][:2] == '__' == request['set'][-2:]:
+                raise SyntaxError('%s is a name of Python itself' % request['set'])
             main[request['set']] = bridge['decoded'](request['value'], request['set'])
         armed = False
         return True

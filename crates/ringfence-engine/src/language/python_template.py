@@ -3,8 +3,10 @@ def _ringfence_template(os, sys, run, session, imports):
 
     A child walks into namespaces that stand ready, gives up every right, and goes on with `run`, which waits for its
     claim. Of a request this process learns how its program has ended, and nothing else.
+
+    In a sandbox of its own it goes on with `run` itself, and forks nobody.
     """
-    import array, ctypes, gc, json, resource, select, socket, struct
+    import array, ctypes, gc, json, resource, select, socket, stat, struct
     imported = []
     for name in os.environ.pop('RINGFENCE_PRELOAD').split(','):
         try:
@@ -35,6 +37,15 @@ def _ringfence_template(os, sys, run, session, imports):
     guard = {'__builtins__': run.__globals__['__builtins__'], 'sys': sys}
     exec(imports, guard)
     guard['prepare'](imported)
+
+    def told():
+        loaded = ' '.join(sorted({name.split('.')[0] for name in sys.modules}))
+        return json.dumps({'wanted': imported, 'loaded': loaded[:8192]}).encode()
+
+    if stat.S_ISFIFO(os.fstat(4).st_mode):  # it is the claim's, and no control connection
+        os.write(5, told())
+        os.close(5)
+        run(sys, lambda workspace: None, session, guard)  # does not return
     libc = ctypes.CDLL(None, use_errno=True)
     class Filter(ctypes.Structure):
         _fields_ = [('length', ctypes.c_ushort), ('lines', ctypes.c_void_p)]
@@ -90,12 +101,23 @@ def _ringfence_template(os, sys, run, session, imports):
         must(libc.capset(struct.pack('=Ii', 0x20080522, 0), bytes(24)), 'capabilities')
         os.umask(0o022)
         os.chdir(word['workspace'])
-        for number, name in enumerate(NAMES[8:13]):
+        for number, name in enumerate((*NAMES[8:13], 'rules')):
             os.dup2(given[name], number)
-        must(libc.syscall(446, given['rules'], 0), 'landlock')
         must(libc.prctl(4, 1, 0, 0, 0), 'dumpable')  # its own user's, as after an exec
-        for program in filters:
-            must(libc.prctl(22, 2, ctypes.byref(program), 0, 0), 'seccomp')
+        must(libc.prctl(22, 2, ctypes.byref(filters[0]), 0, 0), 'seccomp')
+
+    def confine(workspace):
+        """The last walls, of which the claim decides: what may be written, and less if a directory is shared."""
+        try:
+            if workspace:
+                os.chdir(workspace)  # what lies here now was not here before
+                is_read_only = os.statvfs('.').f_flag & os.ST_RDONLY
+                for program in filters[1:] if is_read_only else filters[1:-1]:
+                    must(libc.prctl(22, 2, ctypes.byref(program), 0, 0), 'seccomp')
+            must(libc.syscall(446, 5, 0), 'landlock')
+            os.close(5)
+        except BaseException:
+            os.kill(os.getpid(), 9)
 
     def refresh():
         """What was drawn before the fork must not be drawn again."""
@@ -137,8 +159,8 @@ def _ringfence_template(os, sys, run, session, imports):
             reply.detach()
             control.detach()
             children.clear()
-            os.closerange(5, 1 << 20)
-            run(sys, True, session, guard)  # does not return: taking these frames apart would copy their pages
+            os.closerange(6, 1 << 20)
+            run(sys, confine, session, guard)  # does not return: taking these frames apart would copy their pages
         for number in numbers:
             if number != given['reply']:
                 os.close(number)
@@ -164,8 +186,18 @@ def _ringfence_template(os, sys, run, session, imports):
     generators = [thing for thing in gc.get_objects() if isinstance(thing, sys.modules['random'].Random)] \
         if 'random' in sys.modules else []
     gc.freeze()
-    loaded = ' '.join(sorted({name.split('.')[0] for name in sys.modules}))
-    control.send(json.dumps({'wanted': imported, 'loaded': loaded[:8192]}).encode())
+    control.send(told())
+    def reap_strangers():
+        """A child that this process has not forked holds up the end of its sandbox until it is waited for."""
+        try:
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if any(pid == ended.si_pid for pid, _ in children.values()):
+                    return  # which comes next
+                os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            pass
+
     while True:
         for number, _ in poll.poll():
             bury(number) if number in children else serve()
+        reap_strangers()

@@ -8,8 +8,7 @@ mod shell;
 pub(crate) use given::encode_given;
 
 use super::{
-    Checks, Go, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report,
-    report::record, word,
+    Checks, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report, report::record,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
@@ -94,7 +93,8 @@ pub(crate) struct Call<'a> {
     pub(crate) checks: Option<&'a Checks>,
 }
 
-/// How the interpreter of a session is started, where none was started ahead. It reads requests from its standard input.
+/// How the interpreter of a session is started, where none was started ahead. It reads requests from its standard
+/// input.
 pub(crate) fn launch(language: Language, interpreter: &str) -> Launch {
     let (words, env): (&[&str], &[(&str, &str)]) = match language {
         Language::Python => (
@@ -121,19 +121,6 @@ pub(crate) fn launch(language: Language, interpreter: &str) -> Launch {
             .collect(),
         report_fd: true,
     }
-}
-
-/// What an interpreter that was started ahead reads from descriptor 4, to become a session.
-pub(crate) fn go(language: Language, environment: &[(String, String)]) -> Vec<u8> {
-    word(&Go {
-        script: "",
-        source_maps: language == Language::Typescript,
-        module: None,
-        args: Vec::new(),
-        session: true,
-        checks: None,
-        env: by_name(environment),
-    })
 }
 
 #[derive(Serialize)]
@@ -221,7 +208,7 @@ fn framed(json: &[u8]) -> Result<Vec<u8>, Unsendable> {
 
 /// What has become of one call.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct DriverAnswer {
     pub(crate) number: u64,
     pub(crate) ok: bool,
     /// The status of the last command, in a shell.
@@ -270,9 +257,9 @@ impl Reports {
         self.is_cut = false;
     }
 
-    /// Takes bytes as they come, in any pieces, and gives the answer when the awaited call has ended. What comes between
-    /// two calls is dropped.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Option<Answer> {
+    /// Takes bytes as they come, in any pieces, and gives the answer when the awaited call has ended. What comes
+    /// between two calls is dropped.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Option<DriverAnswer> {
         let mut answer = None;
         while !bytes.is_empty() {
             let dropped = self.drop.min(bytes.len());
@@ -295,7 +282,7 @@ impl Reports {
     }
 
     /// What was told of a call whose end never came, because the interpreter is gone.
-    pub(crate) fn unfinished(&mut self) -> Answer {
+    pub(crate) fn unfinished(&mut self) -> DriverAnswer {
         self.answer(&End {
             call: self.awaited.unwrap_or(0),
             ok: Some(false),
@@ -326,7 +313,7 @@ impl Reports {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Option<Answer> {
+    fn take(&mut self, bytes: &[u8]) -> Option<DriverAnswer> {
         let (tag, payload, _) = record(bytes)?;
         match tag {
             b'C' => {
@@ -344,9 +331,9 @@ impl Reports {
         None
     }
 
-    fn answer(&mut self, end: &End) -> Answer {
+    fn answer(&mut self, end: &End) -> DriverAnswer {
         let kept = std::mem::take(&mut self.kept);
-        Answer {
+        DriverAnswer {
             number: end.call,
             ok: end.ok.unwrap_or(end.status == Some(0)),
             status: end.status,

@@ -77,6 +77,31 @@ fn python_values_are_told_as_json_where_they_are_json() {
         Some("'slept'"),
     );
     check("'only a docstring'", None, None);
+    // A name that stands for a result is one where the program assigns it at its top.
+    let three = || Some(json!(3));
+    check("for _ in range(3): pass", None, None);
+    check("_ = 7\nfor a, (_, *result) in [(1, (2, 3))]: pass", None, None);
+    check("first, _ = 1, 2", None, None);
+    check("from math import pi as result", None, None);
+    check(
+        "def f():\n    result = 2\nf()\nx = [0 for result in range(9)]",
+        None,
+        None,
+    );
+    check("result = 1\nresult += 2\nprint()", three(), Some("3"));
+    check("_: int = 3", three(), Some("3"));
+    check("x = output = 3", three(), Some("3"));
+    check(
+        "try:\n    if 1:\n        result = 3\nfinally: pass",
+        three(),
+        Some("3"),
+    );
+    check("result = 3\ndel result", None, None);
+    check(
+        "result = 3\nimport asyncio\nawait asyncio.sleep(0)",
+        three(),
+        Some("3"),
+    );
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Whom an installer has to reach: the hosts of the index that the operator has told pip or npm, and no others.
 
-use super::PackageSources;
-use crate::settings::IndexHost;
+use crate::settings::{IndexHost, PackageSources};
 use ringfence_egress::{Rule, Rules};
 use ringfence_types::{Language, RequestError};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
-//! How pip and npm are called, and what they say of what they have done. Wheels only and no scripts: nothing of a package
-//! is executed while it is installed.
+//! How pip and npm are called, and what they say of what they have done. Wheels only and no scripts: nothing of a
+//! package is executed while it is installed.
 
-use super::PackageSources;
+use crate::settings::PackageSources;
 use ringfence_jail::{PACKAGES, harvest};
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
@@ -33,7 +33,7 @@ const NPM_LOCK: &str = "layer/package-lock.json";
 const REPORT_BYTES_MAX: u64 = 16 << 20;
 
 /// What is executed, and the files that it finds.
-pub(super) struct Call {
+pub(super) struct InstallerCall {
     pub(super) argv: Vec<String>,
     pub(super) environment: Vec<(String, String)>,
     pub(super) files: Vec<(&'static str, Zeroizing<Vec<u8>>)>,
@@ -45,7 +45,7 @@ pub(super) fn call(
     interpreter: &Path,
     set: &BTreeSet<Requirement>,
     sources: &PackageSources,
-) -> Result<Call, RequestError> {
+) -> Result<InstallerCall, RequestError> {
     let mut call = match language.runs_as() {
         Language::Node => npm(interpreter, sources)?,
         _ => pip(interpreter, sources),
@@ -71,7 +71,7 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-fn pip(interpreter: &Path, sources: &PackageSources) -> Call {
+fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
     let inside = format!("{PACKAGES}/python");
     let mut argv = vec![interpreter.display().to_string()];
     argv.extend(words(["-I", "-c", INSTALL_PYTHON, PYTHON, &inside, "install"]));
@@ -112,7 +112,7 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> Call {
             .clone()
             .map(|pem| (CLIENT_CERTIFICATE, pem)),
     );
-    Call {
+    InstallerCall {
         argv,
         environment: vec![
             ("PIP_CONFIG_FILE".to_owned(), below(PIP_CONF)),
@@ -122,7 +122,7 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> Call {
     }
 }
 
-fn npm(interpreter: &Path, sources: &PackageSources) -> Result<Call, RequestError> {
+fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, RequestError> {
     let mut argv = vec![interpreter.display().to_string()];
     argv.extend(words(["--require", &below(NPM_PRELOAD)]));
     argv.push(npm_cli(interpreter)?);
@@ -164,7 +164,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<Call, RequestErro
         ),
     ];
     files.extend(sources.npm_certificates.clone().map(|pem| (CERTIFICATES, pem)));
-    Ok(Call {
+    Ok(InstallerCall {
         argv,
         environment: Vec::new(),
         files,
@@ -306,8 +306,8 @@ const UNKNOWN: [&str; 5] = [
     "ETARGET",
     "ENOVERSIONS",
 ];
-/// What comes after it in a refusal, whoever has watched has seen already.
-pub const LAST_WORDS: &str = " The installer's last words:\n";
+/// What the installer's last lines follow in a refusal.
+pub(super) const LAST_WORDS: &str = " The installer's last words:\n";
 const LINES_MAX: usize = 8;
 const LINE_CHARS_MAX: usize = 300;
 

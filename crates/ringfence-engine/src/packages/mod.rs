@@ -2,33 +2,33 @@
 //! at no cost. It is installed in a sandbox of its own, which runs the installer and nothing of what that downloads.
 
 mod hosts;
-mod installation;
 mod installers;
-mod sources;
 
-pub use installation::{Installation, Installed, PackageWish};
-pub use installers::LAST_WORDS;
-pub use sources::PackageSources;
+use installers::LAST_WORDS;
 
 use crate::{
     backend::{RawOutcome, Running},
-    egress,
-    engine::{Caller, House, OutputChunk, OutputStream, Stdin},
-    events::EventKind,
-    record::Note,
-    sandbox::{self, Blobs},
-    seats::{Asking, Bounds, Seat, Seats},
-    settings::PackagePolicy,
+    caller::{Caller, OutputChunk, OutputStream, Stdin},
+    disk::Disk,
+    egress::{self, Egress},
+    events::{Bus, EventKind},
+    fair_queue::{FairLimits, FairPermit, FairQueue, Ticket},
+    policy::reach,
+    record::{Note, Record},
+    runtimes,
+    sandbox::{self, Blobs, Sandboxes},
+    settings::{PackagePolicy, PackageSettings},
     store,
-    streams::Wires,
+    streams::Stdio,
 };
 use ringfence_jail::{
     ClaimSpec, LayerName, Run, harvest,
     wire::{Cause, Ending},
 };
+use ringfence_redact::Personal;
 use ringfence_store::{
     audit::{Action, Outcome},
-    layers::{Layer, LayerError, Layers, LayersKept, Lock, Package, SetName},
+    layers::{Layer, LayerError, Layers, Package, SetLock, SetName},
 };
 use ringfence_types::{
     Denial, ErrorCode, Language, Limits, Namespace, RequestError, Requirement, Tier, WorkspacePath,
@@ -42,16 +42,7 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// What the engine has to be told about packages.
-#[derive(Clone, Debug)]
-pub struct PackageSettings {
-    /// Where they come from.
-    pub sources: PackageSources,
-    /// How long layers are kept.
-    pub kept: LayersKept,
-}
-
-const INSTALLERS: Bounds = Bounds {
+const INSTALLERS: FairLimits = FairLimits {
     seats: 3,
     seats_of_one: 2,
     // They may also wait for somebody else who installs the same.
@@ -75,8 +66,28 @@ const OUTPUT_BYTES_MAX: u64 = MEBIBYTE;
 /// The layers of a server, and what it knows of them.
 pub(crate) struct Packages {
     pub(crate) layers: Layers,
-    seats: Seats,
+    seats: FairQueue,
     failures: Mutex<HashMap<SetName, (Instant, RequestError)>>,
+    settings: PackageSettings,
+    /// Is personal data taken out of what an installer says.
+    personal: Personal,
+    sandboxes: Arc<Sandboxes>,
+    disk: Arc<Disk>,
+    egress: Arc<Egress>,
+    record: Record,
+    bus: Bus,
+}
+
+/// What installing packages needs.
+pub(crate) struct PackageServices {
+    pub(crate) layers: Layers,
+    pub(crate) settings: PackageSettings,
+    pub(crate) personal: Personal,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) record: Record,
+    pub(crate) bus: Bus,
 }
 
 /// The packages of one request, for as long as this lives.
@@ -89,7 +100,7 @@ pub(crate) struct Provided {
 }
 
 /// Who wants packages, and which.
-pub(crate) struct Wish<'a> {
+pub(crate) struct LayerRequest<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) namespace: &'a Namespace,
     /// The execution that it is for.
@@ -102,11 +113,28 @@ pub(crate) struct Wish<'a> {
 }
 
 impl Packages {
-    pub(crate) fn new(layers: Layers) -> Self {
+    pub(crate) fn new(parts: PackageServices) -> Self {
+        let PackageServices {
+            layers,
+            settings,
+            personal,
+            sandboxes,
+            disk,
+            egress,
+            record,
+            bus,
+        } = parts;
         Self {
             layers,
-            seats: Seats::new(INSTALLERS),
+            seats: FairQueue::new(INSTALLERS),
             failures: Mutex::default(),
+            settings,
+            personal,
+            sandboxes,
+            disk,
+            egress,
+            record,
+            bus,
         }
     }
 
@@ -124,78 +152,9 @@ impl Packages {
     }
 }
 
-/// The layer of a set, which is made when there is none yet. Whoever else wants the same set waits for it.
-pub(crate) async fn layer(house: &Arc<House>, wish: &Wish<'_>) -> Result<Provided, RequestError> {
-    let policy = house.policy().packages.clone();
-    check(house, &policy, wish.set)?;
-    let set = name_of(house, wish.language, wish.set)?;
-    let until = Instant::now() + 2 * policy.timeout;
-    let mut asking = None;
-    loop {
-        if let Some(layer) = find(house, &set).await? {
-            return provided(layer, String::new());
-        }
-        let asking = match &mut asking {
-            Some(asking) => asking,
-            none => none.insert(house.packages.seats.ask(wish.namespace).ok_or_else(crowded)?),
-        };
-        if let Some(error) = house.packages.failed_lately(&set) {
-            return Err(error);
-        }
-        if let Some(making) = house.packages.layers.begin(&set).map_err(|error| fault(&error))? {
-            // Somebody may have made it a moment ago.
-            if let Some(layer) = find(house, &set).await? {
-                return provided(layer, String::new());
-            }
-            return make(house, wish, &policy, &set, (making, asking)).await;
-        }
-        if *wish.cancelled.borrow() {
-            return Err(cancelled());
-        }
-        if Instant::now() > until {
-            return Err(RequestError::new(
-                ErrorCode::PackageUnavailable,
-                "the same packages are being installed for somebody else, and it takes too long.",
-                "Ask again later.",
-            ));
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-}
-
 fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
     let name = LayerName::try_from(layer.name().to_owned()).map_err(store::fault)?;
     Ok(Provided { layer, name, output })
-}
-
-fn check(house: &House, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
-    if house.settings.tier != Tier::Full {
-        return Err(RequestError::new(
-            ErrorCode::UnsupportedArgument,
-            "there are no packages in the tier `landlock`.",
-            "Use what the host's interpreter has, or the tier `full`.",
-        ));
-    }
-    policy.check(set)
-}
-
-/// Off the runtime's threads: every file is looked at. A layer that is not what it was is refused, and made anew by the
-/// next request.
-async fn find(house: &Arc<House>, set: &SetName) -> Result<Option<Layer>, RequestError> {
-    let (own, wanted) = (house.clone(), set.clone());
-    let found = tokio::task::spawn_blocking(move || own.packages.layers.find(&wanted)).await;
-    match found.map_err(|error| store::fault(error.to_string()))? {
-        Err(error @ LayerError::Damaged { .. }) => {
-            tracing::error!(%error, "a layer of packages has been changed");
-            house.packages.layers.forget(set).map_err(|error| fault(&error))?;
-            Err(RequestError::new(
-                ErrorCode::StoreFault,
-                format!("{error}."),
-                "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
-            ))
-        }
-        found => found.map_err(|error| fault(&error)),
-    }
 }
 
 fn fault(error: &LayerError) -> RequestError {
@@ -205,7 +164,7 @@ fn fault(error: &LayerError) -> RequestError {
             format!("{error}."),
             "Ask for less; the bound is the operator's `packages.max_mb`.",
         ),
-        LayerError::Io { .. } | LayerError::Damaged { .. } => store::fault(error.to_string()),
+        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error.to_string()),
     }
 }
 
@@ -215,74 +174,6 @@ fn cancelled() -> RequestError {
         "the request was cancelled while its packages were installed.",
         "Send it again when it is wanted.",
     )
-}
-
-/// A set of this interpreter's: another version or build of it needs other files.
-fn name_of(house: &House, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
-    let interpreter = sandbox::surroundings(house, language.runs_as())?.interpreter;
-    let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
-    let build = std::fs::metadata(&real).map_or_else(
-        |_| String::new(),
-        |file| format!("{} {}.{}", file.len(), file.mtime(), file.mtime_nsec()),
-    );
-    let (path, real) = (interpreter.display().to_string(), real.display().to_string());
-    let mut parts = vec![language.runs_as().as_str(), &path, &real, &build];
-    parts.extend(set.iter().map(Requirement::as_str));
-    Ok(SetName::of(&parts))
-}
-
-/// Installs a set, on record.
-async fn make(
-    house: &Arc<House>,
-    wish: &Wish<'_>,
-    policy: &PackagePolicy,
-    set: &SetName,
-    (making, asking): (Lock, &Asking<'_>),
-) -> Result<Provided, RequestError> {
-    let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
-    note(
-        house,
-        wish,
-        Outcome::Pending,
-        json!({"wanted": names, "language": wish.language}),
-    )
-    .await?;
-    tell(wish.live.as_ref(), &format!("installing {}\n", names.join(", "))).await;
-    let begun = Instant::now();
-    let made = install(house, wish, policy, set, (making, asking)).await;
-    match made {
-        Ok((layer, output)) => {
-            let details = json!({
-                "wanted": names,
-                "language": wish.language,
-                "layer": layer.name(),
-                "packages": noted(layer.packages()),
-            });
-            note(house, wish, Outcome::Ok, details).await?;
-            let packages: Vec<String> = layer.packages().iter().map(shown).collect();
-            let line = format!(
-                "installed {} in {:.1} s\n",
-                packages.join(", "),
-                begun.elapsed().as_secs_f64()
-            );
-            tell(wish.live.as_ref(), &line).await;
-            let kind = EventKind::PackageInstalled {
-                language: wish.language,
-                packages,
-            };
-            house.bus.tell(wish.namespace.as_str(), wish.execution_id, kind);
-            sweep(house);
-            provided(layer, output)
-        }
-        Err(error) => {
-            let details = json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
-            note(house, wish, Outcome::Failed, details).await?;
-            if error.code == ErrorCode::PackageUnavailable {
-                house.packages.remember(set, &error);
-            }
-            Err(error)
-        }
-    }
 }
 
 fn shown(package: &Package) -> String {
@@ -297,18 +188,6 @@ fn noted(packages: &[Package]) -> Value {
     json!({"count": packages.len(), "first": first.collect::<Vec<_>>()})
 }
 
-async fn note(house: &House, wish: &Wish<'_>, outcome: Outcome, details: Value) -> Result<(), RequestError> {
-    let note = Note {
-        action: Action::PackageInstalled,
-        outcome,
-        namespace: wish.namespace.as_str(),
-        execution_id: wish.execution_id,
-        caller: wish.caller,
-        details,
-    };
-    house.record.note(note).await.map(drop)
-}
-
 async fn tell(live: Option<&mpsc::Sender<OutputChunk>>, text: &str) {
     if let Some(live) = live {
         let chunk = OutputChunk {
@@ -320,46 +199,12 @@ async fn tell(live: Option<&mpsc::Sender<OutputChunk>>, text: &str) {
     }
 }
 
-/// Runs the installer, and takes in what it leaves.
-async fn install(
-    house: &Arc<House>,
-    wish: &Wish<'_>,
-    policy: &PackagePolicy,
-    set: &SetName,
-    (making, asking): (Lock, &Asking<'_>),
-) -> Result<(Layer, String), RequestError> {
-    let _seat = seat(wish, policy, asking).await?;
-    let Ended {
-        mut raw,
-        said,
-        refused,
-    } = run(house, wish, policy).await?;
-    judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
-    let doors = raw
-        .doors
-        .take()
-        .ok_or_else(|| store::fault("the installer has left nothing".to_owned()))?;
-    let (own, set, language, bytes_max) = (house.clone(), set.clone(), wish.language, policy.bytes_max);
-    let taken = tokio::task::spawn_blocking(move || {
-        let failed = |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
-        let packages = installers::downloaded(language, doors.changes.as_fd()).map_err(failed)?;
-        let installed = harvest::open_directory(doors.changes.as_fd(), installers::LAYER.as_ref());
-        let installed = installed.map_err(failed)?;
-        let layers = &own.packages.layers;
-        layers
-            .put(&set, &making, installed.as_fd(), packages, bytes_max)
-            .map_err(|error| fault(&error))
-    });
-    let layer = taken.await.map_err(|error| store::fault(error.to_string()))??;
-    Ok((layer, said))
-}
-
 /// Until fewer installers run than may.
 async fn seat<'a>(
-    wish: &Wish<'_>,
+    wish: &LayerRequest<'_>,
     policy: &PackagePolicy,
-    asking: &Asking<'a>,
-) -> Result<Seat<'a>, RequestError> {
+    asking: &Ticket<'a>,
+) -> Result<FairPermit<'a>, RequestError> {
     let mut is_cancelled = wish.cancelled.clone();
     tokio::select! {
         seat = tokio::time::timeout(policy.timeout, asking.seat()) => seat.map_err(|_| crowded()),
@@ -375,66 +220,6 @@ fn crowded() -> RequestError {
     )
 }
 
-/// The installer, to its end, and what it said.
-async fn run(house: &House, wish: &Wish<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
-    let sources = &house.settings.packages.sources;
-    let surroundings = sandbox::surroundings(house, wish.language.runs_as())?;
-    let limits = limits(policy);
-    let call = installers::call(wish.language, &surroundings.interpreter, wish.set, sources)?;
-    let plan = sandbox::plan_of_installer(house, &surroundings, &sources.wheel_directories, limits.clone())?;
-    let mut environment = sandbox::environment(&plan.layout, &surroundings);
-    environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
-    environment.extend(call.environment);
-    let mut blobs = Blobs::default();
-    let mut files = Vec::new();
-    for (path, bytes) in &call.files {
-        let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
-        files.push((path, blobs.add(bytes.as_slice())));
-    }
-    let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
-    egress::check(&reaches, None)?;
-    let claim = house.native.claim(ClaimSpec {
-        code: Vec::new(),
-        files,
-        run: Run::Exec {
-            argv: call.argv,
-            environment,
-            report: false,
-        },
-        layer: None,
-        way_out: egress::way_out(&reaches, None),
-        limits,
-        grace_ms: 0,
-    });
-    let isolation = plan.isolation(&claim, &house.native.host);
-    let place = house.native.place(Arc::new(plan), None)?;
-    let mut is_cancelled = wish.cancelled.clone();
-    let mut started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
-    let sockets = started.take_sockets();
-    let lease = sockets.map(|sockets| egress::open_for_installer(house, wish.namespace, &reaches, sockets));
-    let lease = lease.transpose()?;
-    let (heard, forwarding) = forward(wish.live.clone());
-    let wires = Wires {
-        stdin: Stdin::FromRequest,
-        stdin_bytes: Vec::new(),
-        live: heard,
-        redactor: sources.redactor(house.settings.record.personal),
-        teller: None,
-    };
-    let running = Running::attach(started, wires, OUTPUT_BYTES_MAX)?;
-    let raw = running.wait(is_cancelled, isolation).await?;
-    let refused = egress::refused(lease, &raw, &reaches).await;
-    if let Some(forwarding) = forwarding {
-        drop(forwarding.await);
-    }
-    let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
-    Ok(Ended {
-        said: String::from_utf8_lossy(&said).into_owned(),
-        raw,
-        refused,
-    })
-}
-
 /// How an installer came to its end.
 struct Ended {
     raw: RawOutcome,
@@ -443,34 +228,12 @@ struct Ended {
     refused: Vec<Denial>,
 }
 
-/// What the installer prints is a notice to whoever watches.
-fn forward(
-    live: Option<mpsc::Sender<OutputChunk>>,
-) -> (
-    Option<mpsc::Sender<OutputChunk>>,
-    Option<tokio::task::JoinHandle<()>>,
-) {
-    let Some(live) = live else { return (None, None) };
-    let (heard, mut chunks) = mpsc::channel::<OutputChunk>(16);
-    let forwarding = tokio::spawn(async move {
-        while let Some(chunk) = chunks.recv().await {
-            let notice = OutputChunk {
-                stream: OutputStream::Notice,
-                bytes: chunk.bytes,
-            };
-            if live.send(notice).await.is_err() {
-                return;
-            }
-        }
-    });
-    (Some(heard), Some(forwarding))
-}
-
 fn limits(policy: &PackagePolicy) -> Limits {
     // The archives, what is unpacked of them, and what becomes of it lie there at one time.
     let disk_bytes = 3 * policy.bytes_max;
     Limits {
-        memory_bytes: disk_bytes + INSTALLER_BYTES,
+        // Half of it is the disk's at most.
+        memory_bytes: 2 * disk_bytes.max(INSTALLER_BYTES),
         cpu_millicores: 2000,
         timeout_ms: u64::try_from(policy.timeout.as_millis()).unwrap_or(u64::MAX),
         processes: 128,
@@ -479,7 +242,12 @@ fn limits(policy: &PackagePolicy) -> Limits {
     }
 }
 
-fn judge(wish: &Wish<'_>, policy: &PackagePolicy, ending: &Ending, said: &str) -> Result<(), RequestError> {
+fn judge(
+    wish: &LayerRequest<'_>,
+    policy: &PackagePolicy,
+    ending: &Ending,
+    said: &str,
+) -> Result<(), RequestError> {
     let unavailable =
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
     match (ending.cause, ending.status) {
@@ -517,26 +285,279 @@ fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
     error
 }
 
-/// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
-pub(crate) fn keep_swept(house: &Arc<House>) {
-    let house = Arc::downgrade(house);
-    tokio::spawn(async move {
-        let mut due = tokio::time::interval(SWEEP_EVERY);
+impl Packages {
+    /// The layer of a set, which is made when there is none yet. Whoever else wants the same set waits for it.
+    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
+        let policy = self.sandboxes.policy.current().packages.clone();
+        self.check(&policy, wish.set)?;
+        let set = self.name_of(wish.language, wish.set)?;
+        let until = Instant::now() + 2 * policy.timeout;
+        let mut asking = None;
         loop {
-            due.tick().await;
-            let Some(house) = house.upgrade() else { return };
-            sweep(&house);
+            if let Some(layer) = self.find(&set).await? {
+                return provided(layer, String::new());
+            }
+            let asking = match &mut asking {
+                Some(asking) => asking,
+                none => none.insert(self.seats.ask(wish.namespace).ok_or_else(crowded)?),
+            };
+            if let Some(error) = self.failed_lately(&set) {
+                return Err(error);
+            }
+            if let Some(making) = self.layers.begin(&set).map_err(|error| fault(&error))? {
+                // Somebody may have made it a moment ago.
+                if let Some(layer) = self.find(&set).await? {
+                    return provided(layer, String::new());
+                }
+                return self.make(wish, &policy, making, asking).await;
+            }
+            if *wish.cancelled.borrow() {
+                return Err(cancelled());
+            }
+            if Instant::now() > until {
+                return Err(RequestError::new(
+                    ErrorCode::PackageUnavailable,
+                    "the same packages are being installed for somebody else, and it takes too long.",
+                    "Ask again later.",
+                ));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
-    });
-}
+    }
 
-/// The same whenever there is another.
-fn sweep(house: &Arc<House>) {
-    let house = house.clone();
-    tokio::task::spawn_blocking(
-        move || match house.packages.layers.sweep(house.settings.packages.kept) {
+    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+        if self.sandboxes.tier != Tier::Full {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "there are no packages in the tier `landlock`.",
+                "Use what the host's interpreter has, or the tier `full`.",
+            ));
+        }
+        policy.check(set)
+    }
+
+    /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
+    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
+        let (own, wanted) = (self.clone(), set.clone());
+        let found = tokio::task::spawn_blocking(move || own.layers.find(&wanted)).await;
+        match found.map_err(|error| store::fault(error.to_string()))? {
+            Err(error @ LayerError::Damaged { .. }) => {
+                tracing::error!(%error, "a layer of packages has been changed");
+                self.layers.forget(set).map_err(|error| fault(&error))?;
+                Err(RequestError::new(
+                    ErrorCode::StoreFault,
+                    format!("{error}."),
+                    "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
+                ))
+            }
+            found => found.map_err(|error| fault(&error)),
+        }
+    }
+
+    /// A set of this interpreter's: another version or build of it needs other files.
+    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
+        let interpreter = runtimes::toolchain(language.runs_as(), &self.sandboxes.runtimes)?.interpreter;
+        let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
+        let build = std::fs::metadata(&real).map_or_else(
+            |_| String::new(),
+            |file| format!("{} {}.{}", file.len(), file.mtime(), file.mtime_nsec()),
+        );
+        let (path, real) = (interpreter.display().to_string(), real.display().to_string());
+        let mut parts = vec![language.runs_as().as_str(), &path, &real, &build];
+        parts.extend(set.iter().map(Requirement::as_str));
+        Ok(SetName::of(&parts))
+    }
+
+    /// Installs a set, on record.
+    async fn make(
+        self: &Arc<Self>,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+        making: SetLock,
+        asking: &Ticket<'_>,
+    ) -> Result<Provided, RequestError> {
+        let set = making.set().clone();
+        let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
+        self.note(
+            wish,
+            Outcome::Pending,
+            json!({"wanted": names, "language": wish.language}),
+        )
+        .await?;
+        tell(wish.live.as_ref(), &format!("installing {}\n", names.join(", "))).await;
+        let begun = Instant::now();
+        let made = match self.disk.check(wish.namespace).await {
+            Ok(()) => self.install(wish, policy, making, asking).await,
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok((layer, output)) => {
+                let details = json!({
+                    "wanted": names,
+                    "language": wish.language,
+                    "layer": layer.name(),
+                    "packages": noted(layer.packages()),
+                });
+                self.note(wish, Outcome::Ok, details).await?;
+                let packages: Vec<String> = layer.packages().iter().map(shown).collect();
+                let line = format!(
+                    "installed {} in {:.1} s\n",
+                    packages.join(", "),
+                    begun.elapsed().as_secs_f64()
+                );
+                tell(wish.live.as_ref(), &line).await;
+                let kind = EventKind::PackageInstalled {
+                    language: wish.language,
+                    packages,
+                };
+                self.bus.tell(wish.namespace.as_str(), wish.execution_id, kind);
+                self.sweep();
+                provided(layer, output)
+            }
+            Err(error) => {
+                let details =
+                    json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
+                self.note(wish, Outcome::Failed, details).await?;
+                if error.code == ErrorCode::PackageUnavailable {
+                    self.remember(&set, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn note(
+        &self,
+        wish: &LayerRequest<'_>,
+        outcome: Outcome,
+        details: Value,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::PackageInstalled,
+            outcome,
+            namespace: wish.namespace.as_str(),
+            execution_id: wish.execution_id,
+            caller: wish.caller,
+            details,
+        };
+        self.record.note(note).await.map(drop)
+    }
+
+    /// Runs the installer, and takes in what it leaves.
+    async fn install(
+        self: &Arc<Self>,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+        making: SetLock,
+        asking: &Ticket<'_>,
+    ) -> Result<(Layer, String), RequestError> {
+        let _seat = seat(wish, policy, asking).await?;
+        let Ended {
+            mut raw,
+            said,
+            refused,
+        } = self.run(wish, policy).await?;
+        judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
+        let doors = raw
+            .doors
+            .take()
+            .ok_or_else(|| store::fault("the installer has left nothing".to_owned()))?;
+        let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
+        let taken = tokio::task::spawn_blocking(move || {
+            let failed =
+                |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
+            let packages = installers::downloaded(language, doors.changes.as_fd()).map_err(failed)?;
+            let installed = harvest::open_directory(doors.changes.as_fd(), installers::LAYER.as_ref());
+            let installed = installed.map_err(failed)?;
+            let layers = &own.layers;
+            layers
+                .put(&making, installed.as_fd(), packages, bytes_max)
+                .map_err(|error| fault(&error))
+        });
+        let layer = taken.await.map_err(|error| store::fault(error.to_string()))??;
+        Ok((layer, said))
+    }
+
+    /// The installer, to its end, and what it said.
+    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
+        let sources = &self.settings.sources;
+        let toolchain = runtimes::toolchain(wish.language.runs_as(), &self.sandboxes.runtimes)?;
+        let limits = limits(policy);
+        let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
+        let plan =
+            self.sandboxes
+                .plan_of_installer(&toolchain, &sources.wheel_directories, limits.clone())?;
+        let mut environment = sandbox::environment(&plan.layout, &toolchain);
+        environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
+        environment.extend(call.environment);
+        let mut blobs = Blobs::default();
+        let mut files = Vec::new();
+        for (path, bytes) in &call.files {
+            let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
+            files.push((path, blobs.add(bytes.as_slice())));
+        }
+        let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
+        reach::check(&reaches)?;
+        let claim = self.sandboxes.native.claim(ClaimSpec {
+            code: Vec::new(),
+            files,
+            run: Run::Exec {
+                argv: call.argv,
+                environment,
+                report: false,
+            },
+            workspace: None,
+            layer: None,
+            egress: reach::way_out(self.sandboxes.tier, &reaches),
+            limits,
+            grace_ms: 0,
+        });
+        let isolation = plan.isolation(&claim, &self.sandboxes.native.host);
+        let place = self.sandboxes.native.place(Arc::new(plan), None)?;
+        let mut is_cancelled = wish.cancelled.clone();
+        let mut started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
+        let sockets = started.take_sockets();
+        let lease = sockets.map(|sockets| self.egress.open_for_installer(wish.namespace, &reaches, sockets));
+        let lease = lease.transpose()?;
+        let wires = Stdio {
+            stdin: Stdin::FromRequest,
+            stdin_bytes: Vec::new(),
+            live: None,
+            redactor: sources.redactor(self.personal),
+            teller: None,
+        };
+        let running = Running::attach(started, wires, OUTPUT_BYTES_MAX)?;
+        let raw = running.wait(is_cancelled, isolation).await?;
+        let refused = egress::refused(lease, &raw).await;
+        let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
+        Ok(Ended {
+            said: String::from_utf8_lossy(&said).into_owned(),
+            raw,
+            refused,
+        })
+    }
+
+    /// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
+    pub(crate) fn keep_swept(self: &Arc<Self>) {
+        let packages = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut due = tokio::time::interval(SWEEP_EVERY);
+            loop {
+                due.tick().await;
+                let Some(packages) = packages.upgrade() else {
+                    return;
+                };
+                packages.sweep();
+            }
+        });
+    }
+
+    /// The same whenever there is another.
+    fn sweep(self: &Arc<Self>) {
+        let packages = self.clone();
+        tokio::task::spawn_blocking(move || match packages.layers.sweep(packages.settings.kept) {
             Ok(swept) => tracing::info!(?swept, "layers of packages"),
             Err(error) => tracing::error!(%error, "layers that are too old or too many could not be removed"),
-        },
-    );
+        });
+    }
 }

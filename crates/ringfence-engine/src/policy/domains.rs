@@ -42,8 +42,8 @@ pub(super) fn decide(
     }
 }
 
-/// The same for a request that is under way, when its namespace has other rules than before: what it asked for and still may
-/// have.
+/// The same for a request that is under way, when its namespace has other rules than before: what it asked for and
+/// still may have.
 pub(crate) fn again(
     policy: &EgressPolicy,
     approved: &Approved,
@@ -61,8 +61,8 @@ pub(crate) fn again(
     }
 }
 
-/// How long a person may be asked about what the rules of a request do not allow; none: nobody is. What a caller has given up by
-/// naming hosts is denied: nobody widens that but the caller.
+/// How long a person may be asked about what the rules of a request do not allow; none: nobody is. What a caller has
+/// given up by naming hosts is denied: nobody widens that but the caller.
 pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Duration> {
     match (policy.on_denied, asked) {
         (OnDenied::Deny, _) | (_, AllowedDomains::Only(_)) => None,
@@ -84,7 +84,8 @@ fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> R
     Rules::new(all.collect()).unwrap_or_default()
 }
 
-/// The rules of one call of a session that has `given`: those that the call names, each of which the session has to have.
+/// The rules of one call of a session that has `given`: those that the call names, each of which the session has to
+/// have.
 pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rules>, RequestError> {
     let Some(names) = asked.names() else {
         return Ok(None);

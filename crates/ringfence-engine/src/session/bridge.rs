@@ -1,20 +1,19 @@
-//! A value that moves into a session: the caller's own, or a variable of another session of the namespace. On its way it is
-//! JSON of a few kinds more than JSON has (`language/session.rs` has the table), and whoever gives it is not trusted.
+//! A value that moves into a session: the caller's own, or a variable of another session of the namespace. On its way
+//! it is JSON of a few kinds more than JSON has (`language/session.rs` has the table), and whoever gives it is not
+//! trusted.
 
 use super::{
-    Live,
+    Session, Sessions,
     interpreter::{Called, How, Sent},
 };
 use crate::{
-    engine::{Caller, Engine, House, Stdin},
-    language::session::{self, Answer},
-    record::Note,
-    streams::Wires,
+    caller::Stdin,
+    language::session::{self, DriverAnswer},
+    streams::Stdio,
 };
-use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{EnvName, ErrorCode, Namespace, ProgramError, RequestError, SessionId};
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -28,7 +27,7 @@ const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a
 
 /// Where a value comes from.
 #[derive(Clone, Debug)]
-pub enum Gift {
+pub enum BridgedValue {
     /// From the caller.
     Value(Value),
     /// From a variable of another session.
@@ -49,59 +48,17 @@ pub struct Bridged {
     pub bytes: usize,
 }
 
-impl Engine {
-    /// Gives a session a variable. `name`: what it is called there; the name that it had, where nothing is said.
-    pub async fn bridge(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        gift: Gift,
-        to: &SessionId,
-        name: Option<EnvName>,
-    ) -> Result<Bridged, RequestError> {
-        let house = self.house();
-        let note = async |outcome, details| {
-            let note = Note {
-                action: Action::SessionBridged,
-                outcome,
-                namespace: namespace.as_str(),
-                execution_id: None,
-                caller,
-                details,
-            };
-            house.record.note(note).await
-        };
-        let from = match &gift {
-            Gift::Value(_) => Value::Null,
-            Gift::Variable { session, .. } => json!(session.as_str()),
-        };
-        note(Outcome::Pending, json!({"from": from, "to": to.as_str()})).await?;
-        let moved = carry(house, namespace, &gift, to, name).await;
-        let (outcome, mut details) = match &moved {
-            Ok(bridged) => (
-                Outcome::Ok,
-                json!({"name": bridged.name.as_str(), "bytes": bridged.bytes}),
-            ),
-            Err(error) => (Outcome::Failed, json!({"code": error.code.as_str()})),
-        };
-        details["from"] = from;
-        details["to"] = json!(to.as_str());
-        note(outcome, details).await?;
-        moved
-    }
-}
-
-async fn carry(
-    house: &Arc<House>,
+pub(crate) async fn carry(
+    sessions: &Sessions,
     namespace: &Namespace,
-    gift: &Gift,
+    gift: &BridgedValue,
     to: &SessionId,
     name: Option<EnvName>,
 ) -> Result<Bridged, RequestError> {
     // Both are there before either is asked.
-    let target = house.sessions.find(namespace, to)?;
+    let target = sessions.find(namespace, to)?;
     let (value, name) = match gift {
-        Gift::Value(value) => {
+        BridgedValue::Value(value) => {
             let name = name.ok_or_else(|| {
                 RequestError::invalid("`name` is missing.", "Say what the variable is to be called.")
             })?;
@@ -109,8 +66,8 @@ async fn carry(
                 .map_err(|why| RequestError::invalid(format!("`data`: {why}."), "Send it as a file."))?;
             (value, name)
         }
-        Gift::Variable { session, name: own } => {
-            let source = house.sessions.find(namespace, session)?;
+        BridgedValue::Variable { session, name: own } => {
+            let source = sessions.find(namespace, session)?;
             (get(&source, own).await?, name.unwrap_or_else(|| own.clone()))
         }
     };
@@ -123,7 +80,7 @@ async fn carry(
 }
 
 /// Its JSON, which is whatever the session says.
-async fn get(live: &Arc<Live>, name: &EnvName) -> Result<String, RequestError> {
+async fn get(live: &Arc<Session>, name: &EnvName) -> Result<String, RequestError> {
     let word = |number| session::encode_get(live.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -155,7 +112,7 @@ async fn get(live: &Arc<Live>, name: &EnvName) -> Result<String, RequestError> {
     Ok(value.to_string())
 }
 
-async fn set(live: &Arc<Live>, name: &EnvName, value: &str) -> Result<(), RequestError> {
+async fn set(live: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), RequestError> {
     let word = |number| session::encode_set(live.language, number, name.as_str(), value);
     let refused = || {
         RequestError::invalid(
@@ -172,11 +129,11 @@ async fn set(live: &Arc<Live>, name: &EnvName, value: &str) -> Result<(), Reques
 
 /// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
 async fn ask(
-    live: &Arc<Live>,
+    live: &Arc<Session>,
     name: &EnvName,
     word: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
-) -> Result<Answer, RequestError> {
+) -> Result<DriverAnswer, RequestError> {
     let turn = live.turn_soon().await?;
     let (_nobody, cancelled) = watch::channel(false);
     let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -186,7 +143,7 @@ async fn ask(
     let sent = Sent {
         number,
         word,
-        wires: Wires {
+        wires: Stdio {
             stdin: Stdin::FromRequest,
             stdin_bytes: Vec::new(),
             live: None,
@@ -199,7 +156,7 @@ async fn ask(
         interrupts: turn.open_to_interrupts(),
         is_question: true,
     };
-    let Called { how, .. } = super::call::send(live, sent).await?;
+    let Called { how, .. } = live.send(sent).await?;
     match how {
         How::Answered(answer, None) if answer.ok => Ok(answer),
         How::Answered(answer, None) => Err(match answer.report.error {
@@ -225,7 +182,7 @@ async fn ask(
 }
 
 /// What a driver says of a variable that does not move.
-fn objection(live: &Live, error: &ProgramError) -> RequestError {
+fn objection(live: &Session, error: &ProgramError) -> RequestError {
     let hint = match error.kind.as_str() {
         "NameError" | "ReferenceError" => NO_SUCH_NAME,
         "KeyboardInterrupt" | "Interrupted" => "Ask again.",

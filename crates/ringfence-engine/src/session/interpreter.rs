@@ -1,17 +1,17 @@
-//! An interpreter that lives: one call at a time goes in, and its answer comes out. What it says between calls belongs to the
-//! next one. Everything that comes from it is a stranger's.
+//! An interpreter that lives: one call at a time goes in, and its answer comes out. What it says between calls belongs
+//! to the next one. Everything that comes from it is a stranger's.
 
 use crate::{
     backend::{Events, Parts, Template, fault},
-    engine::OutputStream,
+    caller::OutputStream,
     language::{
         ProgramReport,
-        session::{Answer, Reports},
+        session::{DriverAnswer, Reports},
     },
-    streams::{Kept, Outlet, Wires},
+    streams::{CapturedStream, OutputSink, Stdio},
 };
 use ringfence_jail::{
-    LayerName, Opening, WayOut,
+    EgressSpec, LayerName,
     wire::{Cause, Ending, Event, Order, Usage},
 };
 use ringfence_types::{ProgramError, RequestError, SessionEnd};
@@ -36,10 +36,10 @@ const GRACE: Duration = Duration::from_secs(2);
 /// One that comes before the interpreter has begun with a call is lost, and a program may swallow one.
 const NUDGE: Duration = Duration::from_millis(250);
 const NUDGES: u32 = 8;
-/// Not before: bash takes its handler back in two steps when a call begins, and dies of an interrupt between them.
+/// Not before: an interpreter that has not begun with the call ignores it.
 const BEGINNING: Duration = Duration::from_millis(20);
 /// How long a supervisor may take to say what its tree has used.
-const ANSWERING: Duration = Duration::from_secs(1);
+const ANSWERING: Duration = Duration::from_secs(5);
 /// And to attach a layer.
 const SHOWING: Duration = Duration::from_secs(10);
 /// After each piece of what is thrown away between two calls: reading it is the server's work, and nobody waits for it.
@@ -74,7 +74,7 @@ struct Between {
 pub(crate) struct Sent {
     pub(crate) number: u64,
     pub(crate) word: Vec<u8>,
-    pub(crate) wires: Wires,
+    pub(crate) wires: Stdio,
     /// Bytes of each stream that are kept.
     pub(crate) keep: u64,
     pub(crate) timeout: Duration,
@@ -87,8 +87,8 @@ pub(crate) struct Sent {
 /// What became of it.
 pub(crate) struct Called {
     pub(crate) how: How,
-    pub(crate) stdout: Kept,
-    pub(crate) stderr: Kept,
+    pub(crate) stdout: CapturedStream,
+    pub(crate) stderr: CapturedStream,
     /// Of the session so far; none: it has ended.
     pub(crate) usage: Option<Usage>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Called {
 /// How a call ended.
 pub(crate) enum How {
     /// With an answer, perhaps because it was interrupted.
-    Answered(Answer, Option<Cause>),
+    Answered(DriverAnswer, Option<Cause>),
     /// With the interpreter, which may have told something before.
     Ended(Ending, ProgramReport),
     /// Without an answer: the session has to end.
@@ -108,22 +108,22 @@ pub(crate) enum How {
 impl Called {
     /// A call that was not made, because its code cannot be read.
     pub(crate) fn objected(number: u64, objection: ProgramError) -> Self {
-        let stderr = Kept {
+        let stderr = CapturedStream {
             bytes: objection.traceback.clone().into_bytes(),
             total: objection.traceback.len() as u64,
-            ..Kept::default()
+            ..CapturedStream::default()
         };
-        let answer = Answer {
+        let answer = DriverAnswer {
             number,
             report: ProgramReport {
                 error: Some(objection),
                 ..ProgramReport::default()
             },
-            ..Answer::default()
+            ..DriverAnswer::default()
         };
         Self {
             how: How::Answered(answer, None),
-            stdout: Kept::default(),
+            stdout: CapturedStream::default(),
             stderr,
             usage: None,
         }
@@ -200,8 +200,8 @@ impl Interpreter {
             interrupts,
             is_question,
         } = sent;
-        let mut out = Outlet::new(OutputStream::Stdout, &wires, keep);
-        let mut err = Outlet::new(OutputStream::Stderr, &wires, keep);
+        let mut out = OutputSink::new(OutputStream::Stdout, &wires, keep);
+        let mut err = OutputSink::new(OutputStream::Stderr, &wires, keep);
         let [said_out, said_err] = &mut self.said_between;
         if !is_question {
             said_out.give(&mut out).await;
@@ -247,6 +247,12 @@ impl Interpreter {
             rest(&self.stderr, &mut err).await;
         }
         let usage = if lives { self.usage(number).await } else { None };
+        // A shell answers when its child was killed for memory, before its supervisor ends the tree.
+        if let (How::Answered(answer, _), Some(Ok(ending))) = (&mut how, &self.over)
+            && matches!(ending.cause, Cause::OutOfMemory | Cause::Disk)
+        {
+            how = How::Ended(ending.clone(), std::mem::take(&mut answer.report));
+        }
         Called {
             how,
             stdout: out.finish().await,
@@ -255,8 +261,8 @@ impl Interpreter {
         }
     }
 
-    /// Shows it this layer of packages, upon whatever it was shown before. A supervisor that does not answer has lost its
-    /// sandbox for us.
+    /// Shows it this layer of packages, upon whatever it was shown before. A supervisor that does not answer has lost
+    /// its sandbox for us.
     pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<(), RequestError> {
         let failed = |what: String| fault("show the session its packages", &io::Error::other(what));
         self.events.order(&Order::Layer(layer.clone()));
@@ -275,15 +281,15 @@ impl Interpreter {
         }
     }
 
-    /// Opens a way out of it, or more of that: its sockets.
-    pub(crate) async fn open(&mut self, opening: Opening, way: WayOut) -> Result<Vec<OwnedFd>, RequestError> {
+    /// Opens more of its way out: the sockets of that.
+    pub(crate) async fn open(&mut self, way: EgressSpec) -> Result<Vec<OwnedFd>, RequestError> {
         let failed = |what: String| fault("open the session's way out", &io::Error::other(what));
-        self.events.order(&Order::WayOut(opening, way));
+        self.events.order(&Order::Egress(way));
         let by = Instant::now() + SHOWING;
         loop {
             let over = match timeout_at(by, self.events.handed()).await {
-                Ok(Ok((Event::WayOut, sockets))) => return Ok(sockets),
-                Ok(Ok((Event::NoWayOut(failure), _))) => return Err(failed(failure.to_string())),
+                Ok(Ok((Event::EgressOpened, sockets))) => return Ok(sockets),
+                Ok(Ok((Event::EgressNotOpened(failure), _))) => return Err(failed(failure.to_string())),
                 Ok(Ok((Event::Ended(ending), _))) => Ok(ending),
                 Ok(Ok(_)) => continue,
                 Ok(Err(error)) => Err(error),
@@ -335,7 +341,7 @@ async fn follow(
     events: &Events,
     write: impl Future<Output = io::Result<()>>,
     pumps: impl Future<Output = ()>,
-    answer: impl Future<Output = Answer>,
+    answer: impl Future<Output = DriverAnswer>,
     mut wanted: Wanted<'_>,
 ) -> How {
     let (mut write, mut pumps, mut answer) = (pin!(write), pin!(pumps), pin!(answer));
@@ -390,7 +396,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<SessionEnd>>) -> S
 }
 
 /// The answer to a call; never, if none comes.
-async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> Answer {
+async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> DriverAnswer {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
         chunk.clear();
@@ -408,14 +414,14 @@ async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> Answer {
 /// Never ends: whoever waits for something else drops it.
 async fn pump_all(
     stdout: &mut pipe::Receiver,
-    out: &mut Outlet,
+    out: &mut OutputSink,
     stderr: &mut pipe::Receiver,
-    err: &mut Outlet,
+    err: &mut OutputSink,
 ) {
     tokio::join!(pump(stdout, out), pump(stderr, err));
 }
 
-async fn pump(from: &mut pipe::Receiver, to: &mut Outlet) {
+async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
         chunk.clear();
@@ -428,7 +434,7 @@ async fn pump(from: &mut pipe::Receiver, to: &mut Outlet) {
 }
 
 /// What stands in a pipe now: all that was written before the answer.
-async fn rest(from: &pipe::Receiver, to: &mut Outlet) {
+async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
     for piece in standing(from) {
         to.take(&piece).await;
     }
@@ -484,7 +490,7 @@ impl Between {
         }
     }
 
-    async fn give(&mut self, to: &mut Outlet) {
+    async fn give(&mut self, to: &mut OutputSink) {
         let Self { bytes, lost } = std::mem::take(self);
         to.take(&bytes).await;
         to.miss(lost);

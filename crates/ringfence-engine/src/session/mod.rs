@@ -1,39 +1,42 @@
-//! Sessions: sandboxes whose interpreter is kept between calls. Each belongs to one namespace, serves one call at a time in
-//! the order in which they came, and ends by itself when nobody uses it. To any other namespace it is not there.
+//! Sessions: sandboxes whose interpreter is kept between calls. Each belongs to one namespace, serves one call at a
+//! time, in order of arrival, and ends by itself when it is not used. Other namespaces do not see it.
 
 mod bridge;
-mod call;
-mod create;
 mod interpreter;
-mod life;
 mod packages;
-mod way_out;
+mod task;
+pub(crate) mod way_out;
 
-pub use bridge::{Bridged, Gift};
-pub(crate) use call::call;
-pub(crate) use packages::{Told, provide};
+pub(crate) use bridge::carry;
+pub use bridge::{Bridged, BridgedValue};
+pub(crate) use interpreter::{Called, How, Interpreter, Sent};
+pub(crate) use packages::{PackageCaller, SessionPackages, ShownPackages, provide};
+pub(crate) use task::{Job, SessionTask};
+pub(crate) use way_out::WayOut;
 
 use crate::{
+    approval::Approvals,
     artifacts::Before,
-    backend::{Doors, Events},
-    engine::{Caller, Engine, House},
-    events::EventKind,
+    backend::{Events, SandboxDirs},
+    caller::Caller,
+    disk_quota::{DiskUse, Room},
+    events::{Bus, EventKind},
     overlay::Lower,
-    record::Note,
-    room::{Room, Taken},
+    record::{Note, Record},
     secrets::SecretLease,
+    settings::SessionSettings,
 };
-use life::Job;
-use packages::Shown;
 use ringfence_jail::wire::Usage;
 use ringfence_store::audit::{Action, Outcome};
+use ringfence_store::snapshots::SnapshotStore;
 use ringfence_types::{
-    AllowedDomains, ErrorCode, Isolation, Language, Limits, Namespace, RequestError, Session, SessionEnd,
-    SessionId, SessionState, WorkspaceSource,
+    AllowedDomains, ErrorCode, Isolation, Language, Limits, Namespace, RequestError, Session as SessionFacts,
+    SessionEnd, SessionId, SessionState, WorkspaceSource,
 };
 use serde_json::json;
 use std::{
     collections::{HashMap, VecDeque},
+    os::fd::AsFd,
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -42,8 +45,7 @@ use std::{
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use way_out::WayOut;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// Calls that wait for their turn on one session.
 const WAITING_MAX: usize = 32;
@@ -52,32 +54,21 @@ const ENDED_MAX: usize = 1000;
 /// How long one waits for a turn who has something short to do.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a session is waited for.
-const END_PATIENCE: Duration = Duration::from_secs(15);
-
-/// How many sessions there may be, and for how long.
-#[derive(Clone, Debug)]
-pub struct SessionSettings {
-    /// Of all namespaces.
-    pub max: usize,
-    /// Of one.
-    pub per_namespace: usize,
-    /// Without a call, where the caller says nothing.
-    pub idle: Duration,
-    /// The longest that a caller may ask for.
-    pub idle_max: Duration,
-    /// The oldest that one becomes.
-    pub age: Duration,
-}
+pub(crate) const END_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The sessions of a server.
-#[derive(Default)]
 pub(crate) struct Sessions {
     state: Mutex<State>,
+    pub(crate) settings: SessionSettings,
+    record: Record,
+    approvals: Approvals,
+    bus: Bus,
+    snapshots: Arc<SnapshotStore>,
 }
 
 #[derive(Default)]
 struct State {
-    live: HashMap<SessionId, Arc<Live>>,
+    live: HashMap<SessionId, Arc<Session>>,
     /// Seats of sessions that are just being made.
     making: HashMap<Namespace, usize>,
     /// The latest last.
@@ -86,7 +77,7 @@ struct State {
 }
 
 /// A session that lives.
-pub(crate) struct Live {
+pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) namespace: Namespace,
     pub(crate) language: Language,
@@ -98,46 +89,48 @@ pub(crate) struct Live {
     /// Of a call that asks for nothing.
     pub(crate) limits: Limits,
     /// What lay in a directory of the host's when it was shared.
-    pub(crate) found: Taken,
+    pub(crate) found: DiskUse,
     pub(crate) isolation: Isolation,
-    pub(crate) doors: Doors,
+    pub(crate) doors: SandboxDirs,
     pub(crate) lease: SecretLease,
-    idle: Duration,
-    age: Duration,
-    created: Instant,
-    created_unix_ms: u64,
-    used: Mutex<Instant>,
-    calls: AtomicU64,
-    waiting: AtomicUsize,
-    is_busy: AtomicBool,
+    pub(crate) idle: Duration,
+    pub(crate) age: Duration,
+    pub(crate) created: Instant,
+    pub(crate) created_unix_ms: u64,
+    pub(crate) used: Mutex<Instant>,
+    pub(crate) calls: AtomicU64,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) is_busy: AtomicBool,
     /// Whoever has the turn has it for a call.
-    has_call: AtomicBool,
-    line: Arc<Semaphore>,
-    jobs: mpsc::Sender<Job>,
-    events: Arc<Events>,
-    stop: watch::Sender<Option<SessionEnd>>,
-    interrupts: watch::Sender<u64>,
-    gone: watch::Sender<Option<SessionEnd>>,
-    packages: Mutex<Shown>,
-    way_out: Mutex<WayOut>,
+    pub(crate) has_call: AtomicBool,
+    /// The execution that has the turn.
+    pub(crate) running: Mutex<Option<String>>,
+    pub(crate) line: Arc<Semaphore>,
+    pub(crate) jobs: mpsc::Sender<Job>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) stop: watch::Sender<Option<SessionEnd>>,
+    pub(crate) interrupts: watch::Sender<u64>,
+    pub(crate) gone: watch::Sender<Option<SessionEnd>>,
+    pub(crate) packages: Mutex<ShownPackages>,
+    pub(crate) way_out: Mutex<WayOut>,
     /// So far.
-    usage: Mutex<Usage>,
+    pub(crate) usage: Mutex<Usage>,
     /// What a call finds that it has not made.
-    before: Mutex<Before>,
+    pub(crate) before: Mutex<Before>,
 }
 
 type Permit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
 /// A place in the line of those who want to use a session; given up when dropped.
 pub(crate) struct InLine {
-    live: Arc<Live>,
+    live: Arc<Session>,
     waits: Waits,
     permit: Permit,
     at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl InLine {
-    pub(crate) fn live(&self) -> &Arc<Live> {
+    pub(crate) fn live(&self) -> &Arc<Session> {
         &self.live
     }
 
@@ -182,15 +175,20 @@ impl InLine {
 
 /// The right to be the one who uses a session.
 pub(crate) struct Turn {
-    live: Arc<Live>,
+    live: Arc<Session>,
     /// Of this turn, not of one before.
     interrupts: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Turn {
-    pub(crate) fn live(&self) -> &Live {
+    pub(crate) fn live(&self) -> &Session {
         &self.live
+    }
+
+    /// Whoever finds the session busy is told of this execution.
+    pub(crate) fn name(&self, execution_id: &str) {
+        *self.live.running() = Some(execution_id.to_owned());
     }
 
     /// Lets `interrupt_session` reach whoever has this turn, from now on; the interrupts of it, counted up.
@@ -205,18 +203,19 @@ impl Drop for Turn {
         self.live.touch();
         self.live.is_busy.store(false, Ordering::Relaxed);
         self.live.has_call.store(false, Ordering::Relaxed);
+        *self.live.running() = None;
     }
 }
 
 /// A seat for a session that is being made.
-struct Seat {
-    house: Arc<House>,
+pub(crate) struct SessionPermit {
+    sessions: Arc<Sessions>,
     namespace: Namespace,
 }
 
-impl Drop for Seat {
+impl Drop for SessionPermit {
     fn drop(&mut self) {
-        let mut state = self.house.sessions.state();
+        let mut state = self.sessions.state();
         if let Some(making) = state.making.get_mut(&self.namespace) {
             *making -= 1;
             if *making == 0 {
@@ -226,7 +225,15 @@ impl Drop for Seat {
     }
 }
 
-impl Live {
+impl Session {
+    /// Hands its interpreter a call, or a question.
+    pub(crate) async fn send(&self, sent: Sent) -> Result<Called, RequestError> {
+        let (answer, answered) = oneshot::channel();
+        let job = Job::Call(Box::new(sent), answer);
+        self.jobs.send(job).await.map_err(|_| self.ended())?;
+        answered.await.map_err(|_| self.ended())
+    }
+
     /// Stands in line from now on, behind those who came before.
     pub(crate) fn line_up(self: &Arc<Self>) -> Result<InLine, RequestError> {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -267,18 +274,27 @@ impl Live {
         let (_nobody, cancelled) = watch::channel(false);
         let turn = tokio::time::timeout(PATIENCE, self.turn(cancelled)).await;
         turn.unwrap_or_else(|_| {
-            let mut busy = RequestError::new(
-                ErrorCode::Busy,
-                "the session is busy with a call.",
-                "Wait for its answer, or stop it with `interrupt_session`.",
-            );
+            let (what, hint) = match self.running().clone() {
+                Some(id) => (
+                    format!("the session is busy with the execution {id}."),
+                    format!(
+                        "next: cancel_execution {{\"execution_id\": \"{id}\"}} stops it, or call again later"
+                    ),
+                ),
+                None => ("the session is busy.".to_owned(), "Call again later.".to_owned()),
+            };
+            let mut busy = RequestError::new(ErrorCode::Busy, what, hint);
             busy.retry_after_ms = Some(1000);
             Err(busy)
         })
     }
 
+    fn running(&self) -> MutexGuard<'_, Option<String>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Interrupts the call that runs or is about to; false: there is none.
-    fn interrupt(&self) -> bool {
+    pub(crate) fn interrupt(&self) -> bool {
         let has_call = self.has_call.load(Ordering::Relaxed);
         if has_call {
             self.interrupts.send_modify(|count| *count += 1);
@@ -287,7 +303,7 @@ impl Live {
     }
 
     /// Ends it; the first reason counts.
-    fn stop(&self, why: SessionEnd) {
+    pub(crate) fn stop(&self, why: SessionEnd) {
         self.stop.send_if_modified(|stop| {
             let is_first = stop.is_none();
             *stop = stop.or(Some(why));
@@ -326,7 +342,7 @@ impl Live {
         self.line.close();
     }
 
-    fn ended(&self) -> RequestError {
+    pub(crate) fn ended(&self) -> RequestError {
         ended(&self.id, self.stop.borrow().unwrap_or(SessionEnd::Terminated))
     }
 
@@ -345,7 +361,7 @@ impl Live {
     }
 
     /// Of a session only the whole is counted; its processor time is divided among its calls here.
-    fn used_since_last(&self, usage: Option<Usage>) -> Usage {
+    pub(crate) fn used_since_last(&self, usage: Option<Usage>) -> Usage {
         let mut last = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
         let now = usage.unwrap_or(*last);
         let since = Usage {
@@ -358,13 +374,13 @@ impl Live {
         since
     }
 
-    fn describe(&self) -> Session {
+    pub(crate) fn describe(&self) -> SessionFacts {
         let unix = |at: Instant| {
             let since = at.saturating_duration_since(self.created).as_millis();
             self.created_unix_ms
                 .saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
         };
-        Session {
+        SessionFacts {
             session_id: self.id.clone(),
             namespace: self.namespace.to_string(),
             language: self.language,
@@ -399,7 +415,7 @@ impl Live {
 }
 
 /// One who waits; not any more when dropped.
-struct Waits(Arc<Live>);
+struct Waits(Arc<Session>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
@@ -408,12 +424,41 @@ impl Drop for Waits {
 }
 
 impl Sessions {
+    pub(crate) fn new(
+        settings: SessionSettings,
+        record: Record,
+        approvals: Approvals,
+        bus: Bus,
+        snapshots: Arc<SnapshotStore>,
+    ) -> Self {
+        Self {
+            state: Mutex::default(),
+            settings,
+            record,
+            approvals,
+            bus,
+            snapshots,
+        }
+    }
+
+    /// The workspace of a session goes with it, and no snapshot is kept to complete what was begun there.
+    async fn forget_workspace(&self, live: &Arc<Session>) {
+        if live.workspace != WorkspaceSource::Private {
+            return;
+        }
+        let (store, of) = (self.snapshots.clone(), live.clone());
+        let forgotten = tokio::task::spawn_blocking(move || store.forget(of.doors.changes.as_fd())).await;
+        if !matches!(forgotten, Ok(Ok(()))) {
+            tracing::warn!(?forgotten, session = %live.id, "a restore of its workspace is still in the store");
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of this name, if it is this namespace's.
-    pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Live>, RequestError> {
+    pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>, RequestError> {
         let state = self.state();
         if let Some(live) = state.live.get(id).filter(|live| live.namespace == *namespace) {
             return Ok(live.clone());
@@ -429,7 +474,7 @@ impl Sessions {
     }
 
     /// Whose it is, and what it speaks.
-    fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
+    pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
         let state = self.state();
         if let Some(live) = state.live.get(id) {
             return Ok((live.namespace.clone(), live.language));
@@ -444,11 +489,11 @@ impl Sessions {
     }
 
     /// Those of a namespace, or all, the oldest first.
-    pub(crate) fn list(&self, namespace: Option<&Namespace>) -> Vec<Session> {
+    pub(crate) fn list(&self, namespace: Option<&Namespace>) -> Vec<SessionFacts> {
         let state = self.state();
-        let is_own = |live: &Live| namespace.is_none_or(|namespace| live.namespace == *namespace);
+        let is_own = |live: &Session| namespace.is_none_or(|namespace| live.namespace == *namespace);
         let own = state.live.values().filter(|live| is_own(live));
-        let mut listed: Vec<Session> = own.map(|live| live.describe()).collect();
+        let mut listed: Vec<SessionFacts> = own.map(|live| live.describe()).collect();
         listed.sort_by(|a, b| a.session_id.cmp(&b.session_id));
         listed
     }
@@ -459,8 +504,8 @@ impl Sessions {
     }
 
     /// Takes a seat for one more.
-    fn sit(&self, house: &Arc<House>, namespace: &Namespace) -> Result<Seat, RequestError> {
-        let settings = &house.settings.sessions;
+    pub(crate) fn sit(self: &Arc<Self>, namespace: &Namespace) -> Result<SessionPermit, RequestError> {
+        let settings = &self.settings;
         let mut state = self.state();
         let making: usize = state.making.values().sum();
         let own = state
@@ -495,14 +540,14 @@ impl Sessions {
             ));
         }
         *state.making.entry(namespace.clone()).or_default() += 1;
-        Ok(Seat {
-            house: house.clone(),
+        Ok(SessionPermit {
+            sessions: self.clone(),
             namespace: namespace.clone(),
         })
     }
 
     /// False: the server has begun to stop.
-    fn add(&self, live: Arc<Live>) -> bool {
+    pub(crate) fn add(&self, live: Arc<Session>) -> bool {
         let mut state = self.state();
         if !state.is_closed {
             state.live.insert(live.id.clone(), live);
@@ -511,7 +556,7 @@ impl Sessions {
     }
 
     /// Its end is on record before it cannot be found any more.
-    async fn bury(&self, house: &House, live: &Live, end: SessionEnd) {
+    async fn bury(&self, live: &Session, end: SessionEnd) {
         let details = json!({"session": live.id.as_str(), "why": end.as_str(), "calls": live.calls.load(Ordering::Relaxed)});
         let caller = Caller::ours();
         let note = Note {
@@ -522,7 +567,7 @@ impl Sessions {
             caller: &caller,
             details,
         };
-        if let Err(error) = house.record.note(note).await {
+        if let Err(error) = self.record.note(note).await {
             tracing::error!(%error, session = %live.id, "the end of a session is not on record");
         }
         {
@@ -535,12 +580,12 @@ impl Sessions {
                 state.ended.pop_front();
             }
         }
-        house.approvals.forget_session(&live.id);
+        self.approvals.forget_session(&live.id);
         let kind = EventKind::SessionKilled {
             session_id: live.id.to_string(),
             reason: end.as_str(),
         };
-        house.bus.tell(live.namespace.as_str(), None, kind);
+        self.bus.tell(live.namespace.as_str(), None, kind);
     }
 
     /// Ends all, and lets no other begin. Who has to be waited for.
@@ -570,114 +615,4 @@ fn ended(id: &SessionId, end: SessionEnd) -> RequestError {
         format!("the session {id} {}.", end.in_words()),
         "Make another with `create_session`; what the old one held in memory is gone.",
     )
-}
-
-impl Engine {
-    /// The sessions of a namespace.
-    pub async fn sessions(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<Session>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_sessions")
-            .await?;
-        Ok(self.house().sessions.list(Some(namespace)))
-    }
-
-    /// The language of a session, for a call that names none.
-    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language, RequestError> {
-        Ok(self.house().sessions.find(namespace, id)?.language)
-    }
-
-    /// The sessions of all namespaces. For the operator alone.
-    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<Session>, RequestError> {
-        self.note_call(caller, "", "list_sessions").await?;
-        Ok(self.house().sessions.list(None))
-    }
-
-    /// Whose session it is, and what it speaks. For the operator alone.
-    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
-        self.house().sessions.whose(id)
-    }
-
-    /// Interrupts the call that runs in a session; false: none does.
-    pub async fn interrupt_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<bool, RequestError> {
-        let interrupted = self
-            .house()
-            .sessions
-            .find(namespace, id)
-            .map(|live| live.interrupt());
-        let told = interrupted.as_ref().map(|interrupted| json!(interrupted));
-        self.note_session(caller, namespace, "interrupt_session", id, told)
-            .await?;
-        interrupted
-    }
-
-    /// Ends a session, and waits until nothing of it is left; false: it had ended before.
-    pub async fn terminate_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<bool, RequestError> {
-        let ended = self.end_session(namespace, id).await;
-        let told = ended.as_ref().map(|ended| json!(ended));
-        self.note_session(caller, namespace, "terminate_session", id, told)
-            .await?;
-        ended
-    }
-
-    async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool, RequestError> {
-        let live = match self.house().sessions.find(namespace, id) {
-            Ok(live) => live,
-            Err(error) if error.code == ErrorCode::SessionEnded => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        let mut gone = live.gone.subscribe();
-        live.stop(SessionEnd::Terminated);
-        match tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await {
-            Ok(_) => Ok(true),
-            Err(_) => Err(RequestError::new(
-                ErrorCode::SandboxFault,
-                format!("the session {id} is being ended, and is not gone yet."),
-                "Look with `list_sessions`; the server's log says more.",
-            )),
-        }
-    }
-
-    /// What was done with which session, and how it went.
-    async fn note_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        tool: &str,
-        id: &SessionId,
-        told: Result<serde_json::Value, &RequestError>,
-    ) -> Result<(), RequestError> {
-        let mut details = json!({"tool": tool, "session": id.as_str()});
-        let outcome = match told {
-            Ok(told) => {
-                details["done"] = told;
-                Outcome::Ok
-            }
-            Err(error) => {
-                details["code"] = json!(error.code.as_str());
-                Outcome::Failed
-            }
-        };
-        let note = Note {
-            action: Action::ToolCalled,
-            outcome,
-            namespace: namespace.as_str(),
-            execution_id: None,
-            caller,
-            details,
-        };
-        self.house().record.note(note).await.map(drop)
-    }
 }

@@ -1,9 +1,9 @@
 //! Packages of a session that lives. Those it had stay: it is shown one layer that has them all.
 
-use super::{Live, life::Job};
+use super::{Session, task::Job};
 use crate::{
-    engine::{Caller, House, OutputChunk},
-    packages::{self, Provided, Wish},
+    caller::{Caller, OutputChunk},
+    packages::{LayerRequest, Packages, Provided},
 };
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, RequestError, Requirement};
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// What a session was shown.
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownPackages {
     set: BTreeSet<Requirement>,
     /// Held as long as the session can reach into it: what was imported from an older one may still be read.
     layers: Vec<Provided>,
@@ -24,7 +24,7 @@ pub(crate) struct Shown {
 /// Layers upon each other; each is a mount, and kept.
 const LAYERS_MAX: usize = 32;
 
-impl Shown {
+impl ShownPackages {
     pub(crate) fn new(set: BTreeSet<Requirement>, provided: Option<Provided>) -> Self {
         Self {
             set,
@@ -40,7 +40,7 @@ impl Shown {
 
 /// What a session was shown now.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct SessionPackages {
     /// What the installer said, where it was asked.
     pub(crate) output: String,
     /// All that the session has.
@@ -49,7 +49,7 @@ pub(crate) struct Told {
     pub(crate) replaced: Vec<String>,
 }
 
-impl Shown {
+impl ShownPackages {
     fn replaced_by(&self, now: &[Package]) -> Vec<String> {
         let had = self.layers.iter().flat_map(|provided| provided.layer.packages());
         let replaced: BTreeSet<String> = had
@@ -63,14 +63,21 @@ impl Shown {
     }
 }
 
+/// Who adds packages to a session.
+pub(crate) struct PackageCaller<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) execution_id: Option<&'a str>,
+    pub(crate) notices: Option<mpsc::Sender<OutputChunk>>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
 /// Shows a session these packages beside those it has; whoever asks has its turn. None: it has them.
 pub(crate) async fn provide(
-    house: &Arc<House>,
-    live: &Live,
-    (caller, execution_id): (&Caller, Option<&str>),
+    packages: &Arc<Packages>,
+    live: &Session,
+    of: PackageCaller<'_>,
     wanted: &BTreeSet<Requirement>,
-    (notices, cancelled): (Option<mpsc::Sender<OutputChunk>>, watch::Receiver<bool>),
-) -> Result<Option<Told>, RequestError> {
+) -> Result<Option<SessionPackages>, RequestError> {
     let (set, layers) = {
         let shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted.is_subset(&shown.set) {
@@ -85,23 +92,23 @@ pub(crate) async fn provide(
             "Make a session with all that it needs in `packages`.",
         ));
     }
-    let wish = Wish {
-        caller,
+    let wish = LayerRequest {
+        caller: of.caller,
         namespace: &live.namespace,
-        execution_id,
-        language: live.language,
+        execution_id: of.execution_id,
+        language: live.language.packaged_as(),
         set: &set,
-        live: notices,
-        cancelled,
+        live: of.notices,
+        cancelled: of.cancelled,
     };
-    let provided = packages::layer(house, &wish).await?;
+    let provided = packages.layer(&wish).await?;
     let (done, attached) = oneshot::channel();
     let job = Job::Layer(provided.name.clone(), done);
     live.jobs.send(job).await.map_err(|_| live.ended())?;
     attached.await.map_err(|_| live.ended())??;
     let mut shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
     let packages = provided.layer.packages();
-    let told = Told {
+    let told = SessionPackages {
         output: provided.output.clone(),
         packages: packages.to_vec(),
         replaced: shown.replaced_by(packages),

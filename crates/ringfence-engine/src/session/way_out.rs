@@ -1,15 +1,14 @@
-//! The way out of a session: opened with its sandbox, or by the first of its calls that may have one. What it is good for is
-//! decided by the rules as they are, which may change while it is open.
+//! The egress of a session: opened with its sandbox, and widened by calls whose rules name more ports. What it is good
+//! for is decided by the rules as they are, which may change while it is open.
 
-use super::{Live, life::Job};
+use super::{Session, task::Job};
 use crate::{
-    egress::{self, Asker, EgressLease, Holder},
-    engine::House,
-    policy::Grant,
+    egress::{Egress, EgressLease, LeaseOwner, Requester},
+    policy::{Grant, reach},
     secrets::SecretLease,
 };
-use ringfence_egress::Traffic;
-use ringfence_jail::{self as jail, Opening, WayOutSockets};
+use ringfence_egress::EgressReport;
+use ringfence_jail::{self as jail, EgressSockets};
 use ringfence_types::{ErrorCode, RequestError, SessionId};
 use std::{
     collections::BTreeSet,
@@ -29,31 +28,32 @@ pub(crate) struct WayOut {
 }
 
 impl WayOut {
-    /// With the sandbox, whose sockets these are; none: its rules have named nobody.
-    pub(super) fn begin(
-        house: &Arc<House>,
+    /// With the sandbox, whose sockets these are; none: it has no network of its own.
+    pub(crate) fn begin(
+        egress: &Arc<Egress>,
         grant: &Grant,
         lease: &SecretLease,
-        (id, sockets): (&SessionId, Option<WayOutSockets>),
+        id: &SessionId,
+        sockets: Option<EgressSockets>,
     ) -> Result<Self, RequestError> {
         let mut open = Self {
-            lease: egress::open_for(house, (grant, lease), Holder::Session(id), sockets)?,
+            lease: egress.open_for(grant, lease, LeaseOwner::Session(id), sockets)?,
             ..Self::default()
         };
-        if let Some(way) = egress::way_out(grant.reaches(), grant.asks()).filter(|_| open.lease.is_some()) {
+        if let Some(way) = reach::way_out(egress.tier, grant.reaches()) {
             open.opened(&way);
         }
         Ok(open)
     }
 
-    fn opened(&mut self, way: &jail::WayOut) {
+    fn opened(&mut self, way: &jail::EgressSpec) {
         self.ports.extend(&way.ports);
         self.networks.extend(&way.networks);
     }
 
     /// What of this is not open yet.
-    fn lacks(&self, way: jail::WayOut) -> Result<jail::WayOut, RequestError> {
-        let jail::WayOut {
+    fn lacks(&self, way: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
+        let jail::EgressSpec {
             mut ports,
             mut networks,
         } = way;
@@ -69,19 +69,19 @@ impl WayOut {
                 "Make a session, with `allowed_domains` that name the hosts that it needs.",
             ));
         }
-        Ok(jail::WayOut { ports, networks })
+        Ok(jail::EgressSpec { ports, networks })
     }
 }
 
 /// What a call has of the way out for itself. It ends with the call, however that ends.
-pub(super) struct OfCall {
-    house: Arc<House>,
-    live: Arc<Live>,
+pub(crate) struct OfCall {
+    egress: Arc<Egress>,
+    live: Arc<Session>,
 }
 
 impl OfCall {
     /// What was done since the last call ended.
-    pub(super) fn report(self) -> Option<Traffic> {
+    pub(crate) fn report(self) -> Option<EgressReport> {
         let open = lock(&self.live);
         open.lease.as_ref().map(EgressLease::report)
     }
@@ -90,60 +90,50 @@ impl OfCall {
 impl Drop for OfCall {
     fn drop(&mut self) {
         if let Some(lease) = &lock(&self.live).lease {
-            lease.end_call(&self.house);
+            lease.end_call(&self.egress);
         }
     }
 }
 
 /// Sees to it that a call has the way out that its grant allows; whoever asks has the session's turn.
-pub(super) async fn provide(
-    house: &Arc<House>,
-    live: &Arc<Live>,
+pub(crate) async fn provide(
+    egress: &Arc<Egress>,
+    live: &Arc<Session>,
     grant: &Grant,
-    asker: Asker,
+    asker: Requester,
 ) -> Result<OfCall, RequestError> {
-    open(house, live, grant).await?;
+    open(egress, live, grant).await?;
     let of_call = OfCall {
-        house: house.clone(),
+        egress: egress.clone(),
         live: live.clone(),
     };
     if let Some(lease) = &lock(live).lease {
-        lease.begin_call(house, grant, asker);
+        lease.begin_call(egress, grant, asker);
     }
     Ok(of_call)
 }
 
 /// Opens what is not open yet.
-async fn open(house: &Arc<House>, live: &Arc<Live>, grant: &Grant) -> Result<(), RequestError> {
-    let Some(way) = egress::way_out(grant.reaches(), grant.asks()) else {
+async fn open(egress: &Arc<Egress>, live: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
+    let Some(way) = reach::way_out(egress.tier, grant.reaches()) else {
         return Ok(());
     };
-    let (opening, way) = {
-        let open = lock(live);
-        let way = open.lacks(way)?;
-        match &open.lease {
-            Some(_) if way.ports.is_empty() && way.networks.is_empty() => return Ok(()),
-            Some(_) => (Opening::More, way),
-            None => (Opening::First, way),
-        }
-    };
+    let way = lock(live).lacks(way)?;
+    if way.ports.is_empty() && way.networks.is_empty() {
+        return Ok(());
+    }
     let (done, opened) = oneshot::channel();
-    let job = Job::WayOut(opening, way.clone(), done);
+    let job = Job::WayOut(way.clone(), done);
     live.jobs.send(job).await.map_err(|_| live.ended())?;
     let sockets = opened.await.map_err(|_| live.ended())??;
     let mut open = lock(live);
-    match &open.lease {
-        Some(lease) => lease.add_ports(way.ports.iter().copied().zip(sockets).collect())?,
-        None => {
-            let sockets = WayOutSockets::from_descriptors(&way, sockets);
-            let holder = Holder::Session(&live.id);
-            open.lease = egress::open_for(house, (grant, &live.lease), holder, sockets)?;
-        }
+    if let Some(lease) = &open.lease {
+        lease.add_ports(way.ports.iter().copied().zip(sockets).collect())?;
     }
     open.opened(&way);
     Ok(())
 }
 
-fn lock(live: &Live) -> MutexGuard<'_, WayOut> {
+fn lock(live: &Session) -> MutexGuard<'_, WayOut> {
     live.way_out.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Limits for the whole tree by cgroup, version 2 where it is delegated to us, version 1 where we are root, else none.
-//! Our own, because the libraries bring a daemon's worth of code for a dozen writes to files.
+//! Limits for the whole tree by cgroup: version 2 where it is delegated to us, version 1 where we are root, else none.
+//! No library is used, because it would be much code for a dozen writes to files.
 
 mod v1;
 mod v2;
@@ -88,7 +88,8 @@ impl Parent {
     }
 
     /// Removes what supervisors that were killed have left behind: empty cgroups whose owner is gone. One that still
-    /// holds a process cannot be removed, by the kernel's rule, so this needs no lock. How many went, and how many stay.
+    /// holds a process cannot be removed, by the kernel's rule, so this needs no lock. How many went, and how many
+    /// stay.
     pub fn sweep(&self) -> (usize, usize) {
         let roots: Vec<&Path> = match self {
             Self::V2 { directory, .. } => vec![directory],
@@ -149,8 +150,8 @@ pub struct Cgroup {
 
 #[derive(Debug)]
 enum Kind {
-    V2(v2::Group),
-    V1(v1::Group),
+    V2(v2::GroupV2),
+    V1(v1::GroupV1),
 }
 
 /// How pid 1 gets into its cgroup; its children are then born inside.
@@ -190,9 +191,9 @@ impl Cgroup {
     pub fn create(parent: &Parent, limits: &Limits) -> io::Result<Option<Self>> {
         let kind = match parent {
             Parent::V2 { directory, cpu } => {
-                Kind::V2(v2::Group::create(directory, *cpu, &own_name(), limits)?)
+                Kind::V2(v2::GroupV2::create(directory, *cpu, &own_name(), limits)?)
             }
-            Parent::V1 { memory, pids, cpu } => Kind::V1(v1::Group::create(
+            Parent::V1 { memory, pids, cpu } => Kind::V1(v1::GroupV1::create(
                 memory,
                 pids,
                 cpu.as_deref(),

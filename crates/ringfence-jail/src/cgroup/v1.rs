@@ -49,15 +49,14 @@ fn hierarchy(membership: &str, mounts: &str, controller: &str) -> Option<PathBuf
     directory.is_dir().then_some(directory)
 }
 
-/// The directories of one sandbox.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupV1 {
     memory: PathBuf,
     others: Vec<PathBuf>,
     alarm: Option<OwnedFd>,
 }
 
-impl Drop for Group {
+impl Drop for GroupV1 {
     fn drop(&mut self) {
         self.alarm = None;
         remove(&self.memory);
@@ -65,7 +64,7 @@ impl Drop for Group {
     }
 }
 
-impl Group {
+impl GroupV1 {
     pub(super) fn create(
         memory: &Path,
         pids: &Path,

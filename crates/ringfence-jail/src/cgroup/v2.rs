@@ -107,14 +107,13 @@ pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
     )
 }
 
-/// The directory of one sandbox.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct GroupV2 {
     directory: PathBuf,
     cpu: CpuShare,
 }
 
-impl Drop for Group {
+impl Drop for GroupV2 {
     fn drop(&mut self) {
         // Ends what a dying supervisor could not; a kernel older than 5.14 has no such file and needs no such step,
         // because the death of pid 1 has ended the tree already.
@@ -125,7 +124,7 @@ impl Drop for Group {
     }
 }
 
-impl Group {
+impl GroupV2 {
     pub(super) fn create(parent: &Path, cpu: CpuShare, name: &str, limits: &Limits) -> io::Result<Self> {
         let group = Self {
             directory: parent.join(name),
@@ -248,7 +247,7 @@ mod tests {
             output_bytes: 1,
             disk_bytes: 1,
         };
-        let group = Group::create(&parent, CpuShare::Quota, "g", &limits).unwrap();
+        let group = GroupV2::create(&parent, CpuShare::Quota, "g", &limits).unwrap();
         let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("memory.oom.group"), "1");

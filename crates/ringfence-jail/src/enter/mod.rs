@@ -1,14 +1,16 @@
-//! Walks into the jail: performs a plan in the process that becomes pid 1, step by step and in order. The first step
-//! that the kernel refuses ends the run; nothing of the program has been executed then.
+//! Performs a plan in the process that becomes pid 1, step by step and in order. The first step that the kernel refuses
+//! ends the run, before anything of the program is executed.
 
 pub(crate) mod own_root;
 
 use crate::{
     Part, Program,
     cgroup::Parent,
+    egress,
+    failure::{StepResult, step},
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
-    sample, seccomp,
-    wire::{Door, Failure},
+    sample, seccomp, tree,
+    wire::Handle,
 };
 use ringfence_sys::{
     file, identity, landlock,
@@ -17,7 +19,7 @@ use ringfence_sys::{
     process::{self, NamespaceKind},
     resource::{self, Limit},
 };
-use ringfence_types::Tier;
+use ringfence_types::{Tier, WorkspaceMode};
 use std::{
     fs::File,
     io,
@@ -33,7 +35,6 @@ use std::{
 pub(crate) struct Handed {
     /// Trees that only the supervisor could open, by number.
     pub(crate) mapped_trees: Vec<(usize, OwnedFd)>,
-    /// The supervisor's pid.
     pub(crate) supervisor: u32,
     /// The host's `/proc`.
     pub(crate) proc: OwnedFd,
@@ -46,13 +47,12 @@ pub(crate) struct Entered {
     pub(crate) rules: Rules,
     /// Where the code is written; a worker has none.
     pub(crate) code: Option<OwnedFd>,
-    /// For the supervisor.
-    pub(crate) doors: Doors,
+    pub(crate) descriptors: Handles,
 }
 
-/// By which the supervisor, and in part the server, reach into the sandbox from outside. A worker has no doors.
+/// By which the supervisor, and in part the server, reach into the sandbox from outside. A worker has none.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
+pub(crate) struct Handles {
     /// Where the program's changes are found.
     pub(crate) changes: Option<OwnedFd>,
     /// `$RINGFENCE_OUTPUT_DIR`.
@@ -61,23 +61,27 @@ pub(crate) struct Doors {
     pub(crate) proc: Option<OwnedFd>,
     /// The private disk, to be sized (tier `full`).
     pub(crate) disk: Option<OwnedFd>,
-    /// All layers of packages, of which nobody inside sees any until a claim names it.
+    /// The sockets of its egress (tier `full`).
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// All layers of packages. None of them is visible inside until a claim names it.
     pub(crate) layers: Option<OwnedFd>,
 }
 
-impl Doors {
-    /// Those that there are.
-    pub(crate) fn named(self) -> Vec<(Door, OwnedFd)> {
-        let doors = [
-            (Door::Changes, self.changes),
-            (Door::Output, self.output),
-            (Door::Proc, self.proc),
-            (Door::Disk, self.disk),
-            (Door::Layers, self.layers),
+impl Handles {
+    /// Those that there are, each with its kind.
+    pub(crate) fn by_kind(self) -> Vec<(Handle, OwnedFd)> {
+        let sockets = (0_u8..).map(Handle::Socket).zip(self.sockets);
+        let others = [
+            (Handle::Changes, self.changes),
+            (Handle::Output, self.output),
+            (Handle::Proc, self.proc),
+            (Handle::Disk, self.disk),
+            (Handle::Layers, self.layers),
         ];
-        doors
+        others
             .into_iter()
-            .filter_map(|(name, door)| Some((name, door?)))
+            .filter_map(|(kind, descriptor)| Some((kind, descriptor?)))
+            .chain(sockets)
             .collect()
     }
 }
@@ -85,23 +89,16 @@ impl Doors {
 /// Least, usual and most bytes.
 const TCP_BUFFERS: &str = "4096 65536 212992";
 
-type Step<T> = Result<T, Failure>;
-
-/// Names a step, so that a failure says where it was.
-pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> Step<T> {
-    result.map_err(|error| Failure::new(name, &error))
-}
-
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
-pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
-    let (code, disk, layers) = match plan.tier {
+pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
+    let (code, disk, layers, sockets) = match plan.tier {
         Tier::Full => {
             let own = own_root::enter(plan, handed)?;
-            (own.code, Some(own.disk), own.layers)
+            (own.code, Some(own.disk), own.layers, own.sockets)
         }
         Tier::Landlock => {
             take_identity(plan, handed)?;
-            (Some(open(&plan.layout.code)?), None, None)
+            (Some(open(&plan.layout.code)?), None, None, Vec::new())
         }
     };
     file::set_umask(0o022);
@@ -122,31 +119,50 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> Step<Entered> {
     Ok(Entered {
         rules: rules(plan)?,
         code,
-        doors: Doors {
+        descriptors: Handles {
             disk,
             layers,
-            ..open_doors(plan)?
+            sockets,
+            ..open_descriptors(plan)?
         },
     })
 }
 
-/// The walls that a process raises around itself: the program's before it is executed, and pid 1's (which Landlock would
-/// keep from signalling the program) once it has started the program.
-pub(crate) fn filter(plan: &Plan) -> Step<()> {
-    let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
-    if plan.shared.is_some() {
-        let more = step("seccomp filters", seccomp::of_shared_directories())?;
-        step("seccomp", ringfence_sys::seccomp::install(&more))?;
+/// What the program may do in the workspace that its claim has brought: rules are about directories, not about paths.
+pub(crate) fn admit(rules: Rules, plan: &Plan, claim: &Claim) -> StepResult<Rules> {
+    match &claim.workspace {
+        Some(shared) if shared.mode == WorkspaceMode::Rw => {
+            step("landlock", rules.add(&plan.layout.workspace, Right::Write))
+        }
+        _ => Ok(rules),
     }
+}
+
+/// The walls that a process raises around itself: the program's before it is executed, and pid 1's (which Landlock
+/// would keep from signalling the program) once it has started the program.
+pub(crate) fn filter(plan: &Plan) -> StepResult<()> {
+    let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
     step("seccomp", ringfence_sys::seccomp::install(filters))
 }
 
+/// The program's: what it does in a directory of the host, pid 1 does not. `claimed`: how its claim has shared one.
+pub(crate) fn filter_program(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
+    let shared = claimed.or_else(|| plan.shared_mode());
+    if shared.is_some() || plan.tier == Tier::Landlock {
+        let more = step("seccomp filters", seccomp::of_host_directories(shared))?;
+        step("seccomp", ringfence_sys::seccomp::install(&more))?;
+    }
+    filter(plan)
+}
+
 /// The claim's limits of one process (0: this one), and of all that it starts.
-pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> Step<()> {
+pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> StepResult<()> {
     for (limit, value) in &claim.rlimits {
         // Without a user namespace of its own all that the user has running counts.
         let others = match (plan.tier, &plan.identity, limit) {
-            (Tier::Landlock, Identity::Server { uid, .. }, Rlimit::Processes) => sample::threads_of(*uid),
+            (Tier::Landlock, Identity::Server { uid, .. }, Rlimit::Processes) => {
+                sample::threads_of(*uid) + claim.others
+            }
             _ => 0,
         };
         step(
@@ -157,18 +173,20 @@ pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> St
     match claim.processors {
         Some(count) => {
             let first = usize::try_from(supervisor).unwrap_or(0);
-            step(
-                "processor affinity",
-                resource::pin_to_processors(pid, first, count),
-            )
+            // Of an interpreter that was started ahead, each thread that it has.
+            let pinned = tree::threads(pid).and_then(|threads| {
+                let pin = |thread| resource::pin_to_processors(thread, first, count);
+                threads.into_iter().try_for_each(pin)
+            });
+            step("processor affinity", pinned)
         }
         None => Ok(()),
     }
 }
 
-/// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and offers the sandbox
-/// first when the host's memory runs out. For pid 1 of a place that is made from a template.
-pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> Step<()> {
+/// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and offers the
+/// sandbox first when the host's memory runs out. For pid 1 of a sandbox that is made from a template.
+pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> StepResult<()> {
     let (uid, gid) = match plan.identity {
         Identity::Own { base } => (base + handed.supervisor, base + handed.supervisor),
         Identity::Server { uid, gid } => (uid, gid),
@@ -186,7 +204,7 @@ pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> Step<()> {
 }
 
 /// Becomes the sandbox's own user, where the server is root; else stays who it is.
-fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
+fn take_identity(plan: &Plan, handed: &Handed) -> StepResult<()> {
     let Identity::Own { base } = plan.identity else {
         return Ok(());
     };
@@ -200,7 +218,7 @@ fn take_identity(plan: &Plan, handed: &Handed) -> Step<()> {
     step("identity", identity::become_user(id, id))
 }
 
-fn rules(plan: &Plan) -> Step<Rules> {
+fn rules(plan: &Plan) -> StepResult<Rules> {
     // Held until the rules are made of it.
     let workspace = match plan.tier {
         Tier::Full => None,
@@ -234,7 +252,7 @@ fn rules(plan: &Plan) -> Step<Rules> {
 
 /// Writes what the claim brings: the code where the program cannot write, and the input files, whatever their names,
 /// where the program could have written them (no link is followed, nothing outside the workspace is reached).
-pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload: &File) -> Step<()> {
+pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload: &File) -> StepResult<()> {
     for ((name, part), directory) in claim.code.iter().zip(code.into_iter().cycle()) {
         let written = file::make_file(directory.as_fd(), Path::new(name), 0o444)
             .and_then(|target| copy_part(payload, *part, &target));
@@ -269,32 +287,31 @@ fn copy_part(payload: &File, part: Part, target: &File) -> io::Result<()> {
     Ok(())
 }
 
-fn open_doors(plan: &Plan) -> Step<Doors> {
+fn open_descriptors(plan: &Plan) -> StepResult<Handles> {
     if matches!(plan.program, Program::Worker { .. }) {
-        return Ok(Doors::default());
+        return Ok(Handles::default());
     }
     let proc = step(
         "open /proc",
         file::open_listing(file::current_directory(), Path::new("/proc")),
     )?;
-    Ok(Doors {
+    Ok(Handles {
         changes: Some(open_inside(plan, &plan.changes)?),
         output: Some(open(&plan.layout.output)?),
         proc: Some(proc),
-        disk: None,
-        layers: None,
+        ..Handles::default()
     })
 }
 
 /// A directory of the program's. Without a root of its own that may be one of the host's, under its own path.
-fn open_inside(plan: &Plan, path: &Path) -> Step<OwnedFd> {
+fn open_inside(plan: &Plan, path: &Path) -> StepResult<OwnedFd> {
     match plan.shared_at(path).filter(|_| plan.tier == Tier::Landlock) {
         Some(shared) => step(format!("open {}", path.display()), shared.again()),
         None => open(path),
     }
 }
 
-fn open(path: &Path) -> Step<OwnedFd> {
+fn open(path: &Path) -> StepResult<OwnedFd> {
     step(
         format!("open {}", path.display()),
         file::open_directory(file::current_directory(), path),
@@ -319,23 +336,61 @@ fn limit_of(limit: Rlimit) -> Limit {
 
 /// Own clocks for the processes to come: the sandbox was "booted" now, so that the host's uptime does not show.
 fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
+    let path = Path::new("self/timens_offsets");
+    // Offsets count from the host's clocks, and this process may be in a time namespace already, which may run ahead.
+    let inherited = file::read_small(proc, path, 4096)?;
     process::unshare(&[NamespaceKind::Time])?;
     let (monotonic, boot) = resource::clock_seconds();
-    file::write_small(
-        proc,
-        Path::new("self/timens_offsets"),
-        &format!("monotonic -{monotonic} 0\nboottime -{boot} 0\n"),
-    )
+    file::write_small(proc, path, &offsets_to_zero(&inherited, monotonic, boot))
 }
 
-/// A name and a network of its own. Where no cgroup counts them, what a TCP socket may hold is kept small.
-fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> Step<()> {
-    step("host name", identity::set_host_name("sandbox"))?;
+/// What sets clocks that show these seconds to the beginning of one, given the offsets by which they show them.
+fn offsets_to_zero(inherited: &str, monotonic: i64, boot: i64) -> String {
+    let line = |name: &str, now: i64| {
+        let words = inherited.lines().find_map(|line| line.trim().strip_prefix(name));
+        let mut words = words.unwrap_or_default().split_whitespace();
+        let seconds: i64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        format!("{name} {} {}\n", seconds - now, words.next().unwrap_or("0"))
+    };
+    line("monotonic", monotonic) + &line("boottime", boot)
+}
+
+/// A name and a network of its own, with the sockets of its egress. Where no cgroup counts them, what a TCP socket may
+/// hold is kept small.
+fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> StepResult<Vec<OwnedFd>> {
+    if !plan.refused.host_name {
+        step("host name", identity::set_host_name("sandbox"))?;
+    }
     if matches!(plan.cgroups, Parent::None { .. }) {
         for name in ["tcp_rmem", "tcp_wmem"] {
             let path = Path::new("sys/net/ipv4").join(name);
             step(name, file::write_small(proc, &path, TCP_BUFFERS))?;
         }
     }
-    step("loopback", network::loopback_up())
+    step("loopback", network::loopback_up())?;
+    if !plan.is_bound_late() {
+        return Ok(Vec::new());
+    }
+    step("sockets of the egress", egress::open_ready())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_begin_at_zero_in_whatever_time_namespace_the_server_is() {
+        let check = |inherited: &str, expect: &str| {
+            assert_eq!(offsets_to_zero(inherited, 500, 600), expect, "{inherited:?}");
+        };
+        check(
+            "monotonic           0         0\nboottime            0         0\n",
+            "monotonic -500 0\nboottime -600 0\n",
+        );
+        check(
+            "monotonic  -20 7\nboottime 100000 9\n",
+            "monotonic -520 7\nboottime 99400 9\n",
+        );
+        check("", "monotonic -500 0\nboottime -600 0\n");
+    }
 }

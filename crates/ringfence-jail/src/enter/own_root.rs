@@ -1,11 +1,12 @@
-//! The full tier's way in: own namespaces, own identity, own root.
+//! The steps of the `full` tier: namespaces, an identity and a root of its own.
 
-use super::{Handed, Step, own_clocks, own_host, step, take_identity};
+use super::{Handed, own_clocks, own_host, take_identity};
 use crate::{
     Plan, Program,
+    failure::{StepResult, step},
     plan::{
         self, Tree,
-        root::{self, Shown},
+        root::{self, ProcEntries},
     },
 };
 use ringfence_sys::{
@@ -33,7 +34,7 @@ const READ_WRITE: Attributes = Attributes {
     no_exec: false,
 };
 
-pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
+pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<OwnRoot> {
     step("private mounts", mount::make_root_private())?;
     step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
@@ -43,10 +44,18 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> Step<OwnRoot> {
     let trees = open_trees(plan, handed)?;
     take_identity(plan, handed)?;
     let Built { code, layers } = build_root(plan, &trees)?;
-    step("pivot_root", mount::pivot_to_current_directory())?;
-    own_host(plan, handed.proc.as_fd())?;
+    match plan.refused.pivot_root {
+        true => step("chroot", mount::change_root_to_current_directory())?,
+        false => step("pivot_root", mount::pivot_to_current_directory())?,
+    }
+    let sockets = own_host(plan, handed.proc.as_fd())?;
     let disk = step("pick the root", mount::pick_current_directory())?;
-    Ok(OwnRoot { code, disk, layers })
+    Ok(OwnRoot {
+        code,
+        disk,
+        layers,
+        sockets,
+    })
 }
 
 /// What pid 1 keeps of the root that it has built.
@@ -57,16 +66,18 @@ pub(super) struct OwnRoot {
     pub(super) disk: OwnedFd,
     /// The directory of all layers, which is covered.
     pub(super) layers: Option<OwnedFd>,
+    /// Of the egress.
+    pub(super) sockets: Vec<OwnedFd>,
 }
 
-/// Descriptors to what nobody reaches by name once the root is built.
+/// Descriptors to what has no name any more once the root is built.
 #[derive(Default)]
 struct Built {
     code: Option<OwnedFd>,
     layers: Option<OwnedFd>,
 }
 
-fn open_trees(plan: &Plan, handed: &Handed) -> Step<Vec<OwnedFd>> {
+fn open_trees(plan: &Plan, handed: &Handed) -> StepResult<Vec<OwnedFd>> {
     plan.trees
         .iter()
         .enumerate()
@@ -98,7 +109,7 @@ pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
     }
 }
 
-fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Built> {
+fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
     let mut steps = plan.root.iter();
     let Some(plan::Step::Root { bytes, files }) = steps.next() else {
         return Err(crate::wire::Failure {
@@ -122,55 +133,55 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> Step<Built> {
     step("enter root", process::change_directory_to(root.as_fd()))?;
     file::set_umask(0);
     let mut built = Built::default();
-    for act in steps {
-        if *act == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
+    for action in steps {
+        if *action == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
             let place = inside(&plan.layout.code);
             built.code = Some(step(
                 "keep code writable",
                 mount::clone_tree(root.as_fd(), place),
             )?);
         }
-        if let plan::Step::Layers { number, path } = act {
+        if let plan::Step::Layers { number, path } = action {
             let attached = attach_beneath(trees, *number, root.as_fd(), path);
             built.layers = Some(step(format!("layers {}", path.display()), attached)?);
         }
-        perform(act, root.as_fd(), trees)?;
+        perform(action, root.as_fd(), trees)?;
     }
     Ok(built)
 }
 
-fn perform(act: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> Step<()> {
-    use plan::Step as Act;
-    match act {
-        Act::Root { .. } | Act::Layers { .. } => Ok(()),
-        Act::Directory { path, mode } => step(
+fn perform(action: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> StepResult<()> {
+    use plan::Step as Action;
+    match action {
+        Action::Root { .. } | Action::Layers { .. } => Ok(()),
+        Action::Directory { path, mode } => step(
             format!("directory {}", path.display()),
             file::make_directory(root, inside(path), *mode),
         ),
-        Act::Link { path, target } => step(
+        Action::Link { path, target } => step(
             format!("link {}", path.display()),
             file::make_link(root, inside(path), target),
         ),
-        Act::Text { path, content } => {
+        Action::Text { path, content } => {
             let written = file::make_file(root, inside(path), 0o444)
                 .and_then(|mut file| file.write_all(content.as_bytes()));
             step(format!("file {}", path.display()), written)
         }
-        Act::Tree { number, path, .. } => step(
+        Action::Tree { number, path, .. } => step(
             format!("attach {}", path.display()),
             attach(trees, *number, root, path),
         ),
-        Act::Overlay { lower, path } => step(
+        Action::Overlay { lower, path } => step(
             format!("overlay {}", path.display()),
             overlay(trees, *lower, root, path),
         ),
-        Act::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
-        Act::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
-        Act::Pts => step("devpts", pseudo_terminals(root)),
-        Act::Proc { shown } => match shown {
-            Shown::Nothing => step("proc", own_proc(root, &[("subset", Some("pid"))])),
-            Shown::All => step("proc", own_proc(root, &[])),
-            Shown::Only(names) => {
+        Action::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
+        Action::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
+        Action::Pts => step("devpts", pseudo_terminals(root)),
+        Action::Proc { shown } => match shown {
+            ProcEntries::Nothing => step("proc", own_proc(root, &[("subset", Some("pid"))])),
+            ProcEntries::All => step("proc", own_proc(root, &[])),
+            ProcEntries::Only(names) => {
                 step("proc", own_proc(root, &[]))?;
                 step("mask proc", mask_proc(root, names))
             }
@@ -263,5 +274,6 @@ fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> io::Result<()> {
         };
         mount::bind(behind, &Path::new("proc").join(&name))?;
     }
-    Ok(())
+    // How many files, inodes and names the whole host has.
+    mount::bind(inside(Path::new(root::EMPTY)), Path::new("proc/sys/fs"))
 }

@@ -1,13 +1,13 @@
-//! A request's claim on a place: its limits in the kernel's units, and which bytes go where.
+//! A request's claim on a sandbox: its limits in the kernel's units, and which bytes go where.
 
 use super::Rlimit;
-use crate::{ClaimSpec, Host, LayerName, Part, WayOut, spec::Run};
+use crate::{ClaimSpec, EgressSpec, Host, HostWorkspace, LayerName, Part, spec::Run};
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use zeroize::Zeroize;
 
-/// Everything that a request brings to a place.
+/// Everything that a request brings to a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -17,12 +17,17 @@ pub struct Claim {
     pub files: Vec<(PathBuf, Part)>,
     /// What runs.
     pub run: Run,
+    /// The directory of the host's that becomes the workspace.
+    pub workspace: Option<HostWorkspace>,
     /// The packages that it brings.
     pub layer: Option<LayerName>,
-    /// The way out that it has.
-    pub way_out: Option<WayOut>,
+    /// What it adds to the egress of every sandbox.
+    pub egress: Option<EgressSpec>,
     /// Limits for the cgroup, the sampler, the disk and the clock.
     pub limits: Limits,
+    /// Processes and threads of the server's user that may be added elsewhere while it runs. They count where a sandbox
+    /// has no user namespace.
+    pub others: u64,
     /// `setrlimit`.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Run on so many processors, where no cgroup shares out time.
@@ -50,8 +55,10 @@ pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
             .map(|(path, part)| (PathBuf::from(path.as_str()), part))
             .collect(),
         run: spec.run,
+        workspace: spec.workspace,
         layer: spec.layer,
-        way_out: spec.way_out,
+        egress: spec.egress,
+        others: 0,
         rlimits: rlimits(&spec.limits),
         processors: processors(&spec.limits, host),
         limits: spec.limits,
@@ -64,7 +71,7 @@ fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
     vec![
         (Rlimit::Cpu, cpu_seconds),
         (Rlimit::FileSize, limits.disk_bytes),
-        // Not before: the kernel counts descriptors that are under way by user, against the limit of whoever sends.
+        // Not before: the kernel counts descriptors that are under way by user, against the limit of the sender.
         (Rlimit::OpenFiles, 1024),
         // pid 1 counts
         (Rlimit::Processes, u64::from(limits.processes) + 1),

@@ -30,6 +30,9 @@ impl Plan {
         layer("ipc_namespace", full, only_full("own"));
         layer("uts_namespace", full, only_full("own"));
         layer("cgroup_namespace", full, only_full("own"));
+        for (name, detail) in self.weaker() {
+            layer(name, false, detail.to_owned());
+        }
         let time = if self.time_namespace {
             "own, clocks start at zero".to_owned()
         } else {
@@ -37,7 +40,8 @@ impl Plan {
         };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
-        let network = match (full, self.shared.is_some()) {
+        let shared = self.shared.is_some() || claim.workspace.is_some();
+        let network = match (full, shared) {
             (false, _) => ", no sockets",
             (true, true) => ", no unix sockets, no set-id bits",
             (true, false) => "",
@@ -72,14 +76,21 @@ impl Plan {
             true,
             "core, cpu, file size, open files, locked memory, stack".to_owned(),
         );
-        Isolation {
-            tier: self.tier,
-            layers,
-        }
+        Isolation::new(self.tier, layers)
+    }
+
+    /// What a filter on the server refuses.
+    fn weaker(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let (full, refused) = (self.tier == Tier::Full, self.refused);
+        let host_name = ("host_name", "the host's: sethostname is refused here");
+        let root = ("pivot_root", "the root is a chroot: pivot_root is refused here");
+        [(refused.host_name, host_name), (refused.pivot_root, root)]
+            .into_iter()
+            .filter_map(move |(is_refused, layer)| (full && is_refused).then_some(layer))
     }
 
     fn network(claim: &Claim) -> &'static str {
-        match claim.way_out {
+        match claim.egress {
             Some(_) => "own, and out of it what the rules allow",
             None => "own, loopback only",
         }
@@ -111,10 +122,13 @@ impl Plan {
     }
 
     fn disk(&self, claim: &Claim) -> String {
-        let mebibytes = claim.limits.disk_bytes >> 20;
+        let limits = &claim.limits;
         match self.tier {
-            Tier::Full => format!("{mebibytes} MiB in memory, by the file system"),
-            Tier::Landlock => format!("{mebibytes} MiB, by sampling"),
+            Tier::Full => format!(
+                "{} MiB in memory, by the file system",
+                limits.private_disk_bytes() >> 20
+            ),
+            Tier::Landlock => format!("{} MiB, by sampling", limits.disk_bytes >> 20),
         }
     }
 }

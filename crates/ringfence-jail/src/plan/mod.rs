@@ -7,7 +7,7 @@ pub(crate) mod root;
 mod text;
 
 use crate::{
-    Host, JailSpec, Layout, Pinned, Program, Quota, Written, cgroup,
+    Host, HostWorkspace, JailSpec, Known, Layout, Pinned, Program, Quota, Refused, Written, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
@@ -37,6 +37,8 @@ pub struct Plan {
     pub root: Vec<Step>,
     /// Is there a time namespace.
     pub time_namespace: bool,
+    /// Steps that are left out, or done otherwise, because a filter refuses them.
+    pub refused: Refused,
     /// Landlock rules.
     pub landlock: Vec<(PathBuf, PathRight)>,
     /// System call filter.
@@ -56,6 +58,8 @@ pub struct Plan {
     pub quota: Option<Quota>,
     /// See [`crate::HostWorkspace::writing`].
     pub writing: Option<PathBuf>,
+    /// See [`crate::HostWorkspace::known`].
+    pub known: Known,
     /// The program.
     pub program: Program,
 }
@@ -66,7 +70,20 @@ impl Plan {
         self.shared.as_ref().filter(|shared| shared.path == path)
     }
 
-    /// May a claim bring it packages and a way out, which its supervisor has somebody put there.
+    /// How it is shown; an overlay is written like any other.
+    pub(crate) fn shared_mode(&self) -> Option<WorkspaceMode> {
+        let is_written = |(path, right): &(PathBuf, PathRight)| {
+            *path == self.layout.workspace && matches!(right, PathRight::Write | PathRight::Keep)
+        };
+        self.shared
+            .as_ref()
+            .map(|_| match self.landlock.iter().any(is_written) {
+                true => WorkspaceMode::Rw,
+                false => WorkspaceMode::Ro,
+            })
+    }
+
+    /// May a claim bring it packages and ports, which a child of its supervisor attaches.
     pub(crate) fn is_bound_late(&self) -> bool {
         self.tier == Tier::Full
             && matches!(
@@ -198,17 +215,20 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         trees,
         root: steps,
         time_namespace: full && host.time_namespaces,
+        refused: host.refused,
         landlock: landlock(&spec, host),
         seccomp: match spec.program {
-            _ if !full => seccomp::Profile::Landlock { memory_cgroup },
+            _ if !full => seccomp::Profile::Landlock {
+                memory_cgroup,
+                servers_user: matches!(identity, Identity::Server { .. }),
+            },
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
         shared: shared.map(|shared| shared.directory.clone()),
-        quota: shared
-            .filter(|shared| shared.mode == WorkspaceMode::Rw)
-            .map(|shared| shared.quota),
+        quota: shared.and_then(HostWorkspace::quota),
         writing: shared.and_then(|shared| shared.writing.clone()),
+        known: shared.map(|shared| shared.known).unwrap_or_default(),
         rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
         limits: spec.limits,

@@ -4,8 +4,9 @@
 use super::{Identity, Tree};
 use crate::{
     Host, HostWorkspace, JailSpec, PACKAGES, Program,
+    egress::GATEWAY,
     host::{Node, SystemPath},
-    way_out::GATEWAY,
+    quota::files_max,
 };
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
@@ -59,7 +60,7 @@ pub enum Step {
         /// Path.
         path: PathBuf,
     },
-    /// Attaches a tree of `Plan::trees` where nobody inside reaches it: what is attached there next covers it.
+    /// Attaches a tree of `Plan::trees` where no process inside reaches it: the next mount there covers it.
     Layers {
         /// Number.
         number: usize,
@@ -78,19 +79,19 @@ pub enum Step {
     /// `/proc` of its own pid namespace, read-only.
     Proc {
         /// What else is in it.
-        shown: Shown,
+        shown: ProcEntries,
     },
 }
 
 /// What is in `/proc` beside the processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Shown {
+pub enum ProcEntries {
     /// Nothing at all (`subset=pid`).
     Nothing,
     /// These names; everything else is masked.
     Only(Vec<String>),
-    /// Everything: for a template, because the kernel lets a sandbox below it have a `/proc` of its own only where one that
-    /// is whole can be seen (`mount_too_revealing`).
+    /// Everything: for a template, because the kernel lets a sandbox below it have a `/proc` of its own only where one
+    /// that is whole can be seen (`mount_too_revealing`).
     All,
 }
 
@@ -118,7 +119,7 @@ pub(crate) const UPPER: &str = "/.overlay/upper";
 pub(crate) const OVERLAY_WORK: &str = "/.overlay/work";
 pub(crate) const OVERLAY_LOWER: &str = "/.overlay/lower";
 
-/// Places of the host that are never shown as a whole, whoever asks.
+/// Directories of the host that are never shown as a whole.
 const TOO_BROAD: &[&str] = &[
     "/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
     "/sys", "/tmp", "/var",
@@ -139,8 +140,8 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         made: BTreeSet::new(),
     };
     root.steps.push(Step::Root {
-        bytes: spec.limits.disk_bytes,
-        files: files_max(spec.limits.disk_bytes),
+        bytes: spec.limits.private_disk_bytes(),
+        files: files_max(spec.limits.private_disk_bytes()),
     });
     if matches!(spec.program, Program::Worker { .. }) {
         root.steps.push(Step::Directory {
@@ -149,7 +150,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         });
         root.steps.push(Step::SealRoot);
         root.steps.push(Step::Proc {
-            shown: Shown::Nothing,
+            shown: ProcEntries::Nothing,
         });
         return (root.trees, root.steps);
     }
@@ -162,11 +163,6 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
     root.steps.push(Step::SealRoot);
     root.proc(&spec.program);
     (root.trees, root.steps)
-}
-
-/// How many files a disk of this size may hold.
-pub fn files_max(disk_bytes: u64) -> u64 {
-    (disk_bytes / 4096).clamp(4096, 1 << 20)
 }
 
 struct Root {
@@ -250,11 +246,16 @@ impl Root {
         self.text("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n");
         self.text("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n");
         self.text("/etc/hostname", "sandbox\n");
+        // Git refuses to commit without an identity.
+        self.text(
+            "/etc/gitconfig",
+            "[user]\n\tname = sandbox\n\temail = sandbox@localhost\n",
+        );
         self.text(
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
-        // Of every sandbox, since a claim may bring the way out. Without one there is no route to it.
+        // In every sandbox, since a claim may bring egress. Without egress there is no route to it.
         self.text(
             "/etc/resolv.conf",
             &format!("nameserver {GATEWAY}\noptions timeout:5 attempts:2\n"),
@@ -300,8 +301,8 @@ impl Root {
         for name in &host.devices {
             let path = Path::new("/dev").join(name);
             self.place(&path, Node::File);
-            // Shared mappings of /dev/zero are memory that nobody's resident set shows; /dev/full reads as zeros too
-            // and cannot be mapped.
+            // Shared mappings of /dev/zero are memory that no process's resident set shows; /dev/full reads as zeros
+            // too and cannot be mapped.
             let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
             let source = if *name == "zero" && !counted {
                 "/dev/full".into()
@@ -379,8 +380,8 @@ impl Root {
         }
     }
 
-    /// A place for a layer, whose directories are there before any layer is, so that an interpreter that looks for modules
-    /// sees them change. A template has all layers, for the places that are made from it to take theirs.
+    /// A place for a layer, whose directories are there before any layer is, so that an interpreter that looks for
+    /// modules sees them change. A template has all layers, for the sandboxes that are made from it to take theirs.
     fn packages(&mut self, spec: &JailSpec) {
         let Some(layers) = &spec.layers else { return };
         let path = PathBuf::from(PACKAGES);
@@ -427,8 +428,8 @@ impl Root {
         }
         self.steps.push(Step::Proc {
             shown: match program {
-                Program::Template { .. } => Shown::All,
-                _ => Shown::Only(PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect()),
+                Program::Template { .. } => ProcEntries::All,
+                _ => ProcEntries::Only(PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect()),
             },
         });
     }

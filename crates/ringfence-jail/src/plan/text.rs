@@ -1,6 +1,6 @@
-//! A plan as text: one line per act, so that a changed mount is a one-line difference in a golden file.
+//! A plan as text: one line per step, so that a changed mount is a one-line difference in a golden file.
 
-use super::{Claim, Identity, Plan, Step, Tree, root::Shown};
+use super::{Claim, Identity, Plan, Step, Tree, root::ProcEntries};
 use std::fmt;
 
 impl fmt::Display for Plan {
@@ -12,7 +12,7 @@ impl fmt::Display for Plan {
         }
         writeln!(f, "time namespace {}", self.time_namespace)?;
         for step in &self.root {
-            writeln!(f, "root {}", Act(step, &self.trees))?;
+            writeln!(f, "root {}", RootStep(step, &self.trees))?;
         }
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
@@ -49,20 +49,24 @@ impl fmt::Display for Claim {
         }
         writeln!(f, "limits {:?}", self.limits)?;
         writeln!(f, "processors {:?}", self.processors)?;
+        if let Some(workspace) = &self.workspace {
+            let (path, mode) = (workspace.directory.path.display(), workspace.mode);
+            writeln!(f, "workspace {path} {mode:?}, quota {:?}", workspace.quota)?;
+        }
         if let Some(layer) = &self.layer {
             writeln!(f, "layer {}", layer.as_str())?;
         }
-        if let Some(way) = &self.way_out {
-            writeln!(f, "way out at {:?}, and to {:?}", way.ports, way.networks)?;
+        if let Some(egress) = &self.egress {
+            writeln!(f, "egress at {:?}, and to {:?}", egress.ports, egress.networks)?;
         }
         writeln!(f, "grace {} ms", self.grace_ms)?;
         writeln!(f, "run {:?}", self.run)
     }
 }
 
-struct Act<'a>(&'a Step, &'a [Tree]);
+struct RootStep<'a>(&'a Step, &'a [Tree]);
 
-impl fmt::Display for Act<'_> {
+impl fmt::Display for RootStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Step::Root { bytes, files } => write!(f, "tmpfs / {bytes} bytes, {files} files, nosuid nodev"),
@@ -90,9 +94,9 @@ impl fmt::Display for Act<'_> {
             Step::Proc { shown } => {
                 f.write_str("proc /proc read-only nosuid nodev noexec, ")?;
                 match shown {
-                    Shown::Nothing => f.write_str("processes only"),
-                    Shown::Only(names) => write!(f, "processes and [{}]", names.join(" ")),
-                    Shown::All => f.write_str("whole"),
+                    ProcEntries::Nothing => f.write_str("processes only"),
+                    ProcEntries::Only(names) => write!(f, "processes and [{}]", names.join(" ")),
+                    ProcEntries::All => f.write_str("whole"),
                 }
             }
         }

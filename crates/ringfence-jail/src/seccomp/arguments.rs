@@ -7,13 +7,11 @@ use ringfence_sys::seccomp::{Rule, Test};
 /// A use of an allowed call that is refused.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// Which call.
     pub(super) call: Call,
     /// Refused where all of these hold.
     pub(super) tests: Vec<Test>,
     /// The tests in words; empty: any use.
     pub(super) when: &'static str,
-    /// Why.
     pub(super) why: &'static str,
 }
 
@@ -29,9 +27,7 @@ impl Refusal {
 /// Values of an argument that are allowed, for one reason.
 #[derive(Debug)]
 pub(super) struct Choice {
-    /// Why.
     pub(super) why: &'static str,
-    /// Name and value.
     pub(super) values: &'static [(&'static str, u32)],
 }
 
@@ -49,8 +45,8 @@ macro_rules! call {
     };
 }
 
-/// Requests of ioctl(2). The rest speaks to drivers; `TIOCSTI` and `TIOCLINUX` type into a terminal, `TIOCSETD` loads line
-/// disciplines, and are not here.
+/// Requests of ioctl(2). The rest speaks to drivers; `TIOCSTI` and `TIOCLINUX` type into a terminal, `TIOCSETD` loads
+/// line disciplines, and are not here.
 #[rustfmt::skip]
 pub(super) const IOCTLS: &[Choice] = &[
     choice!("terminal settings: isatty, stty, readline, pagers":
@@ -141,14 +137,27 @@ fn none_of(argument: u8, choices: &[Choice]) -> Vec<Test> {
 /// Answered "not permitted".
 pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     let mut all: Vec<Refusal> = namespaces().collect();
+    all.push(siblings());
     all.extend(unlisted());
     all.extend(kernel_doors());
     all.extend(descriptors());
     all.extend(devices());
-    if let Profile::Landlock { .. } = profile {
-        all.extend(others_of_the_user());
+    all.extend(other_processes(profile));
+    if profile.is_servers_user() {
+        all.extend(attributes());
     }
     all
+}
+
+/// A child of the caller's parent, which does not expect it: pid 1 of a sandbox cannot end before the template has
+/// waited for it.
+fn siblings() -> Refusal {
+    Refusal {
+        call: call!(SYS_clone),
+        tests: vec![bits(0, word(libc::CLONE_PARENT))],
+        when: "with CLONE_PARENT",
+        why: "makes a child of the caller's parent, outside of the sandbox, which does not wait for it",
+    }
 }
 
 fn namespaces() -> impl Iterator<Item = Refusal> {
@@ -211,9 +220,9 @@ fn kernel_doors() -> [Refusal; 2] {
     ]
 }
 
-/// What would hide open files from whoever counts them, or hold up their owners.
+/// Calls that would hide open files from the count of them, or hold up their owners.
 fn descriptors() -> [Refusal; 4] {
-    const LEASES: &str = "whoever else opens the file, on the host too, waits for the holder";
+    const LEASES: &str = "other processes that open the file, on the host too, wait for the holder";
     [
         Refusal {
             call: call!(SYS_close_range),
@@ -245,8 +254,8 @@ fn descriptors() -> [Refusal; 4] {
     ]
 }
 
-/// Answered "not permitted" where a directory of the host is shown: a program with these bits, left there by a server that
-/// is root, would be root's for whoever finds it.
+/// Answered "not permitted" where a program may write a directory of the host: a file with these bits, left there by a
+/// server that is root, would run as root for every user who starts it.
 pub(super) fn set_id_bits() -> Vec<Refusal> {
     // Without one of these flags the mode of an open is no mode.
     let makes = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
@@ -274,7 +283,7 @@ pub(super) fn set_id_bits() -> Vec<Refusal> {
         call,
         tests,
         when: "a mode with set-user-id or set-group-id",
-        why: "left in the host's directory, it would lend its owner's power",
+        why: "left in a directory of the host, the file would lend its owner's power",
     };
     let mut all = Vec::new();
     for bit in [libc::S_ISUID, libc::S_ISGID] {
@@ -310,34 +319,97 @@ fn devices() -> impl Iterator<Item = Refusal> {
         })
 }
 
-/// What a pid namespace would keep from the user's other processes, and Landlock does not.
-fn others_of_the_user() -> [Refusal; 6] {
+/// Limits and priorities of processes that are not the program's: pid 1, and, where there is no pid namespace, all
+/// others of the user.
+fn other_processes(profile: Profile) -> [Refusal; 6] {
+    type Other = fn(u8) -> Test;
+    let (other, pid, why): (Other, _, _) = match profile {
+        Profile::Landlock { .. } => (
+            |argument| Test::IsNot(argument, 0),
+            "of another pid than 0",
+            "no pid namespace keeps it from the user's other processes",
+        ),
+        _ => (
+            |argument| Test::Is(argument, 1),
+            "of pid 1",
+            "pid 1 keeps the sandbox, and is the user's process, too",
+        ),
+    };
     let refusal = |call, test, when| Refusal {
         call,
         tests: vec![test],
         when,
-        why: "no pid namespace keeps it from the user's other processes",
+        why,
     };
     [
-        refusal(call!(SYS_prlimit64), Test::IsNot(0, 0), "of another pid than 0"),
+        refusal(call!(SYS_prlimit64), other(0), pid),
         refusal(
             call!(SYS_setpriority),
             Test::IsNot(0, libc::PRIO_PROCESS),
             "of a group or user",
         ),
-        refusal(call!(SYS_setpriority), Test::IsNot(1, 0), "of another pid than 0"),
+        refusal(call!(SYS_setpriority), other(1), pid),
         refusal(
             call!(SYS_ioprio_set),
             Test::IsNot(0, IOPRIO_WHO_PROCESS),
             "of a group or user",
         ),
-        refusal(call!(SYS_ioprio_set), Test::IsNot(1, 0), "of another pid than 0"),
-        refusal(
-            call!(SYS_sched_setscheduler),
-            Test::IsNot(0, 0),
-            "of another pid than 0",
-        ),
+        refusal(call!(SYS_ioprio_set), other(1), pid),
+        refusal(call!(SYS_sched_setscheduler), other(0), pid),
     ]
+}
+
+/// What Landlock does not guard, and the server's user may do to every file of the server. By descriptor too, since a
+/// file that may only be read can be opened. What is left is `futimens` to the present time (`touch`).
+fn attributes() -> Vec<Refusal> {
+    let calls: &[(&'static str, i64)] = &[
+        call!(SYS_fchmod),
+        call!(SYS_fchmodat),
+        ("SYS_fchmodat2", 452),
+        call!(SYS_fchown),
+        call!(SYS_fchownat),
+        call!(SYS_setxattr),
+        call!(SYS_lsetxattr),
+        call!(SYS_fsetxattr),
+        call!(SYS_removexattr),
+        call!(SYS_lremovexattr),
+        call!(SYS_fremovexattr),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_chmod),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_chown),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_lchown),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_utime),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_utimes),
+        #[cfg(target_arch = "x86_64")]
+        call!(SYS_futimesat),
+    ];
+    let refusal = |call, tests, when| Refusal {
+        call,
+        tests,
+        when,
+        why: "Landlock does not guard modes, owners, times and attributes: every file of the server's user would be open to it",
+    };
+    let all = calls.iter().map(|call| refusal(*call, Vec::new(), ""));
+    let times = [(1, "by path"), (2, "other than the present")];
+    let times =
+        times.map(|(argument, when)| refusal(call!(SYS_utimensat), vec![Test::Above(argument, 0)], when));
+    all.chain(times).collect()
+}
+
+/// Answered "not supported" where a directory of the host is shown that the program may only read: a lock that it held
+/// there would hold up the host's programs. Record locks (`fcntl`) that exclude others need a file that is open for
+/// writing.
+pub(super) fn locks() -> Vec<Refusal> {
+    vec![Refusal {
+        call: call!(SYS_flock),
+        tests: Vec::new(),
+        when: "",
+        why: "a lock on a file of the host that may only be read",
+    }]
 }
 
 /// Answered "address family not supported".

@@ -1,10 +1,10 @@
-//! The tables read aloud: for documents, and for the golden file that holds them against the compiled filters.
+//! The tables as text: for documents, and for the golden file that is compared with the compiled filters.
 
 use super::{
     Profile, allowed,
     arguments::{self, Choice, IOCTLS, PRCTLS, Refusal},
     conditional,
-    table::{self, Call, Group},
+    table::{self, Call, CallGroup},
 };
 use ringfence_sys::seccomp::{EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM};
 
@@ -47,6 +47,11 @@ pub fn describe(profile: Profile) -> Vec<Row> {
             .flat_map(|group| of_group(group, Verdict::Errno(EPERM), group.why)),
     );
     rows.extend(
+        table::DONE
+            .iter()
+            .flat_map(|group| of_group(group, Verdict::Errno(0), group.why)),
+    );
+    rows.extend(
         table::ABSENT
             .iter()
             .flat_map(|group| of_group(group, Verdict::Errno(ENOSYS), group.why)),
@@ -80,7 +85,7 @@ fn row(call: Call, when: &'static str, verdict: Verdict, reason: &'static str) -
     }
 }
 
-fn of_group(group: &'static Group, verdict: Verdict, reason: &'static str) -> impl Iterator<Item = Row> {
+fn of_group(group: &'static CallGroup, verdict: Verdict, reason: &'static str) -> impl Iterator<Item = Row> {
     group
         .calls
         .iter()

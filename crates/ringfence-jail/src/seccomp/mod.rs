@@ -1,6 +1,7 @@
-//! Which system calls a program may make. An allowlist with a reason beside every group; what is not on it answers "no
-//! such system call", so that libraries fall back to what is, and what is known to be dangerous answers "not
-//! permitted". The tables are in [`table`], the argument rules in [`arguments`]; [`describe`] reads them aloud.
+//! Which system calls a program may make. An allowlist with a reason beside every group; a call that is not on
+//! it fails with "no such system call", so that libraries fall back to one that is, and a call that is known to be
+//! dangerous fails with "not permitted". The tables are in [`table`], the argument rules in [`arguments`]; [`describe`]
+//! prints both.
 
 mod arguments;
 mod describe;
@@ -9,10 +10,11 @@ mod table;
 pub use describe::{Row, Verdict, describe};
 
 use arguments::Refusal;
-use ringfence_sys::seccomp::{self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM, Program, Rule};
+use ringfence_sys::seccomp::{self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Rule};
+use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, io, sync::OnceLock};
-use table::Group;
+use table::CallGroup;
 
 /// Which filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,17 +24,20 @@ pub enum Profile {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
     },
-    /// A template of the tier `full`: it may also join namespaces and hold descriptors of its children. What it forks gives
-    /// that up by the filter [`of_forks`], and is then where `Full` is.
+    /// A template of the tier `full`: it may also join namespaces and hold descriptors of its children. What it forks
+    /// gives that up by the filter [`of_forks`], and is then where `Full` is.
     Template {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
     },
-    /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System V
-    /// and no message queue; no pid namespace, so limits and priorities are set of oneself only.
+    /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System
+    /// V and no message queue; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
         /// Does a cgroup count memory.
         memory_cgroup: bool,
+        /// Is the program the server's user, so that files have no other guard than Landlock: then their modes, owners,
+        /// times and attributes stay.
+        servers_user: bool,
     },
 }
 
@@ -41,7 +46,7 @@ impl Profile {
         match self {
             Self::Full { memory_cgroup }
             | Self::Template { memory_cgroup }
-            | Self::Landlock { memory_cgroup } => memory_cgroup,
+            | Self::Landlock { memory_cgroup, .. } => memory_cgroup,
         }
     }
 
@@ -49,11 +54,21 @@ impl Profile {
         !matches!(self, Self::Landlock { .. })
     }
 
+    fn is_servers_user(self) -> bool {
+        matches!(
+            self,
+            Self::Landlock {
+                servers_user: true,
+                ..
+            }
+        )
+    }
+
     fn number(self) -> usize {
         let kind = match self {
-            Self::Landlock { .. } => 0,
-            Self::Full { .. } => 2,
-            Self::Template { .. } => 4,
+            Self::Landlock { servers_user, .. } => 2 * usize::from(servers_user),
+            Self::Full { .. } => 4,
+            Self::Template { .. } => 6,
         };
         kind + usize::from(self.memory_cgroup())
     }
@@ -62,7 +77,7 @@ impl Profile {
 /// The filters of a profile, in the order in which they are installed. Compiled once in a process; the helper does it
 /// before it forks, so that a sandbox finds them ready.
 pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
-    static COMPILED: [OnceLock<Vec<Program>>; 6] = [const { OnceLock::new() }; 6];
+    static COMPILED: [OnceLock<Vec<Program>>; 8] = [const { OnceLock::new() }; 8];
     let slot = &COMPILED[profile.number()];
     match slot.get() {
         Some(compiled) => Ok(compiled),
@@ -88,8 +103,8 @@ pub fn of_forks() -> io::Result<Program> {
     seccomp::compile_numbers(&answers, Answer::Allow)
 }
 
-/// What a process of ours installs that is to compute and nothing else: it reads and writes what is open, has memory, and ends.
-/// Whatever else it tries fails.
+/// What a process of ours installs that is to compute and nothing else: it reads and writes what is open, has memory,
+/// and ends. Whatever else it tries fails.
 pub fn of_computing() -> io::Result<Program> {
     let mut answers = BTreeMap::new();
     for (_, call) in table::COMPUTING {
@@ -98,27 +113,31 @@ pub fn of_computing() -> io::Result<Program> {
     seccomp::compile_numbers(&answers, Answer::Errno(EPERM))
 }
 
-/// Filters more, for sandboxes that see a directory of the host.
-pub fn of_shared_directories() -> io::Result<Vec<Program>> {
-    let rules = |refusals: Vec<Refusal>| refusals.into_iter().map(Refusal::rule).collect::<Vec<Rule>>();
+/// Filters more, for programs that see a directory of the host: one that is shared, or, in the tier `landlock`, their
+/// own.
+pub fn of_host_directories(shared: Option<WorkspaceMode>) -> io::Result<Vec<Program>> {
+    let mut refused = vec![(arguments::set_id_bits(), EPERM)];
+    if shared.is_some() {
+        refused.push((arguments::unix_sockets(), EAFNOSUPPORT));
+    }
+    if shared == Some(WorkspaceMode::Ro) {
+        refused.push((arguments::locks(), EOPNOTSUPP));
+    }
     // Its mode is behind a pointer; libraries fall back to openat.
     let openat2 = BTreeMap::from([(
         u32::try_from(libc::SYS_openat2).map_err(io::Error::other)?,
         Answer::Errno(ENOSYS),
     )]);
-    Ok(vec![
-        seccomp::compile(
-            &rules(arguments::unix_sockets()),
-            Answer::Errno(EAFNOSUPPORT),
-            Answer::Allow,
-        )?,
-        seccomp::compile(
-            &rules(arguments::set_id_bits()),
-            Answer::Errno(EPERM),
-            Answer::Allow,
-        )?,
-        seccomp::compile_numbers(&openat2, Answer::Allow)?,
-    ])
+    let mut programs = vec![seccomp::compile_numbers(&openat2, Answer::Allow)?];
+    for (refusals, errno) in refused {
+        programs.push(refuse(refusals, errno)?);
+    }
+    Ok(programs)
+}
+
+fn refuse(refusals: Vec<Refusal>, errno: i32) -> io::Result<Program> {
+    let rules: Vec<Rule> = refusals.into_iter().map(Refusal::rule).collect();
+    seccomp::compile(&rules, Answer::Errno(errno), Answer::Allow)
 }
 
 /// Install order matters: among refusals the kernel takes the errno of the filter that was installed last. The first
@@ -134,8 +153,7 @@ fn compile(profile: Profile) -> io::Result<Vec<Program>> {
         (arguments::uncounted_memory(profile), ENOMEM),
     ];
     for (refusals, errno) in by_argument {
-        let rules: Vec<Rule> = refusals.into_iter().map(Refusal::rule).collect();
-        programs.push(seccomp::compile(&rules, Answer::Errno(errno), Answer::Allow)?);
+        programs.push(refuse(refusals, errno)?);
     }
     Ok(programs)
 }
@@ -143,8 +161,9 @@ fn compile(profile: Profile) -> io::Result<Vec<Program>> {
 fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
     let allowed = allowed(profile).map(|group| (group, Answer::Allow));
     let refused = table::REFUSED.iter().map(|group| (group, Answer::Errno(EPERM)));
+    let done = table::DONE.iter().map(|group| (group, Answer::Errno(0)));
     let mut answers = BTreeMap::new();
-    for (group, answer) in allowed.chain(refused) {
+    for (group, answer) in allowed.chain(refused).chain(done) {
         for (_, number) in group.calls {
             answers.insert(u32::try_from(*number).map_err(io::Error::other)?, answer);
         }
@@ -159,7 +178,7 @@ fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
 
 /// Groups that depend on what the profile's walls divide and count.
 struct Conditional {
-    groups: &'static [Group],
+    groups: &'static [CallGroup],
     present: bool,
     /// Why they are absent, where they are.
     lacking: &'static str,
@@ -190,7 +209,7 @@ fn conditional(profile: Profile) -> [Conditional; 3] {
     ]
 }
 
-fn allowed(profile: Profile) -> impl Iterator<Item = &'static Group> {
+fn allowed(profile: Profile) -> impl Iterator<Item = &'static CallGroup> {
     let conditional = conditional(profile)
         .into_iter()
         .filter(|c| c.present)

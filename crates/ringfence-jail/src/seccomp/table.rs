@@ -3,10 +3,8 @@
 
 /// Calls that share a reason.
 #[derive(Debug)]
-pub(super) struct Group {
-    /// Why.
+pub(super) struct CallGroup {
     pub(super) why: &'static str,
-    /// Name and number.
     pub(super) calls: &'static [Call],
 }
 
@@ -15,7 +13,7 @@ pub(super) type Call = (&'static str, i64);
 
 macro_rules! group {
     ($why:literal: $($call:ident $(= $number:literal)?)*) => {
-        Group { why: $why, calls: &[$((stringify!($call), group!(@ $call $($number)?))),*] }
+        CallGroup { why: $why, calls: &[$((stringify!($call), group!(@ $call $($number)?))),*] }
     };
     (@ $call:ident) => { libc::$call };
     (@ $call:ident $number:literal) => { $number };
@@ -29,7 +27,7 @@ pub(super) const COMPUTING: &[Call] = group!("reading, writing, memory, clocks, 
 
 /// Let through in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
 #[rustfmt::skip]
-pub(super) const ALLOWED: &[Group] = &[
+pub(super) const ALLOWED: &[CallGroup] = &[
     // files
     group!("reading and writing what is open: every program":
         SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2
@@ -41,7 +39,7 @@ pub(super) const ALLOWED: &[Group] = &[
     group!("terminals and descriptor modes, by argument: isatty, stty, event loops":
         SYS_ioctl),
     group!("locks and data safe on disk: sqlite, git, package managers":
-        SYS_flock SYS_fsync SYS_fdatasync SYS_sync SYS_syncfs SYS_sync_file_range SYS_ftruncate SYS_truncate SYS_fallocate),
+        SYS_flock SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_ftruncate SYS_truncate SYS_fallocate),
     group!("files by path, of which mounts and Landlock decide: every program":
         SYS_openat SYS_openat2 SYS_newfstatat SYS_fstat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2
         SYS_readlinkat SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask),
@@ -80,7 +78,7 @@ pub(super) const ALLOWED: &[Group] = &[
         SYS_getgroups SYS_capget),
     group!("process groups and sessions: job control in shells":
         SYS_getpgid SYS_setpgid SYS_getsid SYS_setsid),
-    group!("becoming who one is already, since there is nobody else: tar, setpriv":
+    group!("changing to the only user and group inside, which are the caller's own: tar, setpriv":
         SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setfsuid SYS_setfsgid
         SYS_setgroups SYS_capset),
     group!("sending signals; the pid namespace and Landlock decide to whom: kill, timeout, subprocess":
@@ -120,7 +118,7 @@ pub(super) const ALLOWED: &[Group] = &[
     // sockets
     group!("sockets, by argument: asyncio, servers under test, package managers":
         SYS_socket SYS_socketpair SYS_setsockopt),
-    group!("using a socket, whose way out the network namespace decides: as above":
+    group!("using a socket, whose reach the network namespace decides: as above":
         SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_sendto SYS_recvfrom
         SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_getsockopt SYS_shutdown),
 
@@ -140,10 +138,10 @@ pub(super) const ALLOWED: &[Group] = &[
         SYS_getrlimit SYS_setrlimit SYS_renameat),
 ];
 
-/// Let through where a cgroup counts memory. Elsewhere the pages would be in nobody's resident set, so that no look at
-/// the tree finds them.
+/// Let through where a cgroup counts memory. Elsewhere the pages would be in no process's resident set, where no sample
+/// of the tree finds them.
 #[rustfmt::skip]
-pub(super) const COUNTED: &[Group] = &[
+pub(super) const COUNTED: &[CallGroup] = &[
     group!("memory without a path, by argument: JIT compilers, wayland clients, os.memfd_create":
         SYS_memfd_create),
     group!("pages lent to a pipe, which are whole huge ones where the pipe counts four kilobytes: splice without a copy":
@@ -152,15 +150,15 @@ pub(super) const COUNTED: &[Group] = &[
 
 /// Let through in a private ipc namespace. Elsewhere what they make belongs to the host and outlives the run.
 #[rustfmt::skip]
-pub(super) const OWN_IPC: &[Group] = &[
+pub(super) const OWN_IPC: &[CallGroup] = &[
     group!("POSIX message queues, bounded by a limit: posix_ipc":
         SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr),
 ];
 
-/// Let through where both hold: a private ipc namespace, and a cgroup that counts (one call can make 32,000 semaphores, that
-/// is 2 MB of the kernel's memory).
+/// Let through where both hold: a private ipc namespace, and a cgroup that counts (one call can make 32,000 semaphores,
+/// that is 2 MB of the kernel's memory).
 #[rustfmt::skip]
-pub(super) const OWN_COUNTED_IPC: &[Group] = &[
+pub(super) const OWN_COUNTED_IPC: &[CallGroup] = &[
     group!("System V shared memory, by argument: PostgreSQL, X11 clients":
         SYS_shmget SYS_shmat SYS_shmdt SYS_shmctl),
     group!("System V semaphores and message queues: fakeroot, PHP":
@@ -169,7 +167,7 @@ pub(super) const OWN_COUNTED_IPC: &[Group] = &[
 
 /// Answered "not permitted", whatever the arguments.
 #[rustfmt::skip]
-pub(super) const REFUSED: &[Group] = &[
+pub(super) const REFUSED: &[CallGroup] = &[
     group!("reaches into other processes":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_kcmp),
     group!("puts code into the kernel":
@@ -178,7 +176,7 @@ pub(super) const REFUSED: &[Group] = &[
         SYS_perf_event_open SYS_syslog SYS_lookup_dcookie),
     group!("page faults held open by the program: the lever of many kernel exploits":
         SYS_userfaultfd),
-    group!("memory that is hidden from whoever counts it":
+    group!("memory that is hidden from the count":
         SYS_memfd_secret = 447),
     group!("the kernel's key store, which no namespace divides":
         SYS_add_key SYS_request_key SYS_keyctl),
@@ -210,10 +208,17 @@ pub(super) const REFUSED: &[Group] = &[
         SYS_iopl SYS_ioperm SYS_modify_ldt),
 ];
 
-/// Absent on purpose: answered "no such call", like every number that is in no table, so that libraries fall back to what is
-/// allowed. Written down for their names and reasons only.
+/// Answered with success, and not done.
 #[rustfmt::skip]
-pub(super) const ABSENT: &[Group] = &[
+pub(super) const DONE: &[CallGroup] = &[
+    group!("writes out the host's disks, for everybody; fsync is of one file":
+        SYS_sync SYS_syncfs),
+];
+
+/// Absent on purpose: answered "no such call", like every number that is in no table, so that libraries fall back to
+/// what is allowed. Written down for their names and reasons only.
+#[rustfmt::skip]
+pub(super) const ABSENT: &[CallGroup] = &[
     group!("its flags hide behind a pointer; C libraries fall back to clone":
         SYS_clone3),
     group!("a second table of calls that no filter sees; libuv and tokio fall back to epoll":

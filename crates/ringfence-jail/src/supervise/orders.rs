@@ -1,10 +1,10 @@
-//! What the server may ask of a program that runs.
+//! Orders of the server to a running sandbox.
 
 use super::Sandbox;
 use crate::{
+    EgressSpec,
+    attach::{egress::EgressTarget, layer::LayerTarget},
     forked::Forked,
-    layer::Shelf,
-    way_out::{Gate, Opening, WayOut},
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
 use ringfence_sys::process::{self, Kill};
@@ -15,7 +15,7 @@ use std::{
 };
 
 impl Sandbox<'_> {
-    /// One order of the server. Whatever is none of a running program's means that it is wanted no more.
+    /// One order of the server. An order that is not for a running program cancels it.
     pub(super) fn obey(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<Order>(server) {
             Ok(Some((Order::Interrupt, _))) => self.interrupt(),
@@ -25,30 +25,26 @@ impl Sandbox<'_> {
             }
             Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
             Ok(Some((Order::Layer(layer), _))) => {
-                let event = match Shelf::attach(self.shelf.as_ref(), &layer) {
+                let event = match LayerTarget::attach(self.layer_target.as_ref(), &layer) {
                     Ok(()) => Event::Layered,
                     Err(failure) => Event::NotLayered(failure),
                 };
                 drop(wire::send(server, &event, &[]));
             }
-            Ok(Some((Order::WayOut(opening, way), _))) => self.open_way_out(opening, &way, server),
+            Ok(Some((Order::Egress(spec), _))) => self.open_egress(&spec, server),
             _ => return Ok(Some(Cause::Cancelled)),
         }
         Ok(None)
     }
 
     /// A server that is gone shows when it is listened to.
-    fn open_way_out(&self, opening: Opening, way: &WayOut, server: BorrowedFd<'_>) {
-        let opened = match opening {
-            Opening::First => Gate::open(self.gate.as_ref(), way),
-            Opening::More => Gate::widen(self.gate.as_ref(), way),
-        };
-        drop(match opened {
+    fn open_egress(&self, spec: &EgressSpec, server: BorrowedFd<'_>) {
+        drop(match EgressTarget::open(self.egress_target.as_ref(), spec) {
             Ok(sockets) => {
                 let handed: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-                wire::send(server, &Event::WayOut, &handed)
+                wire::send(server, &Event::EgressOpened, &handed)
             }
-            Err(failure) => wire::send(server, &Event::NoWayOut(failure), &[]),
+            Err(failure) => wire::send(server, &Event::EgressNotOpened(failure), &[]),
         });
     }
 

@@ -72,6 +72,8 @@ fn namespaces() -> Vec<Case> {
         case!(SYS_clone(libc::CLONE_NEWCGROUP) EPERM),
         case!(SYS_clone(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_VM) EPERM),
         case!(SYS_clone(UPPER | i64::from(libc::CLONE_NEWUSER)) EPERM),
+        case!(SYS_clone(libc::CLONE_PARENT | libc::SIGCHLD) EPERM),
+        case!(SYS_clone(UPPER | i64::from(libc::CLONE_PARENT)) EPERM),
         case!(SYS_clone3(0, 0) ENOSYS),
         case!(SYS_unshare(0) EPERM),
     ]
@@ -223,16 +225,23 @@ fn memory() -> Vec<Case> {
     ]
 }
 
-/// Everything that a tier without namespaces must refuse besides.
+/// Pid 1 is guarded in every tier; a tier without namespaces must refuse the rest besides.
 fn others() -> Vec<Case> {
     vec![
+        case!(SYS_prlimit64(1, 7) EPERM),
+        case!(SYS_prlimit64(UPPER | 1, 7) EPERM),
+        case!(SYS_setpriority(libc::PRIO_PROCESS as i32, 1, 19) EPERM),
+        case!(SYS_setpriority(libc::PRIO_PGRP as i32, 0, 19) EPERM),
+        case!(SYS_setpriority(libc::PRIO_USER as i32, 0, 19) EPERM),
+        case!(SYS_ioprio_set(1, 1, 0) EPERM),
+        case!(SYS_ioprio_set(2, 0, 0) EPERM),
+        case!(SYS_ioprio_set(3, 0, 0) EPERM),
+        case!(SYS_sched_setscheduler(1, libc::SCHED_IDLE) EPERM),
         case!(SYS_prlimit64(0, 7) ALLOW),
         case!(SYS_prlimit64(4711, 7) ALLOW),
         case!(SYS_setpriority(libc::PRIO_PROCESS as i32, 4711, 19) ALLOW),
-        case!(SYS_setpriority(libc::PRIO_USER as i32, 0, 19) ALLOW),
         case!(SYS_ioprio_set(1, 0, 0) ALLOW),
         case!(SYS_ioprio_set(1, 4711, 0) ALLOW),
-        case!(SYS_ioprio_set(3, 0, 0) ALLOW),
         case!(SYS_sched_setscheduler(4711, libc::SCHED_IDLE) ALLOW),
     ]
 }
@@ -353,4 +362,34 @@ fn the_landlock_tier_has_no_sockets_no_ipc_and_no_hold_on_other_processes() {
         (case!(SYS_sched_setscheduler(4711, libc::SCHED_IDLE) ALLOW), EPERM),
     ];
     check(&[LANDLOCK, LANDLOCK_UNCOUNTED], &table);
+}
+
+/// claim: [FS-10]
+#[test]
+fn the_servers_user_changes_no_mode_owner_time_or_attribute_in_the_landlock_tier() {
+    let calls = [
+        (case!(SYS_fchmod(0, 0o644) ALLOW), EPERM),
+        (case!(SYS_fchmodat(0, 0, 0o644) ALLOW), EPERM),
+        (case("fchmodat2", 452, &[0, 0, 0o644], ALLOW), EPERM),
+        (case!(SYS_fchown(0, 0, 0) ALLOW), EPERM),
+        (case!(SYS_fchownat(0, 0, 0, 0) ALLOW), EPERM),
+        (case!(SYS_fsetxattr(0, 0, 0, 0) ALLOW), EPERM),
+        (case!(SYS_setxattr(0, 0, 0, 0) ALLOW), EPERM),
+        (case!(SYS_lremovexattr(0, 0) ALLOW), EPERM),
+        (case!(SYS_utimensat(0, 1, 0, 0) ALLOW), EPERM),
+        (case!(SYS_utimensat(0, 1_i64 << 32, 0, 0) ALLOW), EPERM),
+        (case!(SYS_utimensat(0, 0, 1_i64 << 32, 0) ALLOW), EPERM),
+        #[cfg(target_arch = "x86_64")]
+        (case!(SYS_chmod(0, 0o644) ALLOW), EPERM),
+        #[cfg(target_arch = "x86_64")]
+        (case!(SYS_lchown(0, 0, 0) ALLOW), EPERM),
+        #[cfg(target_arch = "x86_64")]
+        (case!(SYS_futimesat(0, 0, 0) ALLOW), EPERM),
+    ];
+    check(&[LANDLOCK], &calls);
+    // `touch` of what is open.
+    check(&[LANDLOCK], &[(case!(SYS_utimensat(0, 0, 0, 0) ALLOW), ALLOW)]);
+    // A sandbox with a user of its own is kept from the files of others by their modes.
+    let allowed = calls.map(|(case, _)| (case, ALLOW));
+    check(&[LANDLOCK_UNCOUNTED, FULL, FULL_UNCOUNTED], &allowed);
 }

@@ -257,7 +257,11 @@ main()
 
 #[test]
 fn ordinary_programs_do_not_notice() {
-    for (profile, sockets) in [(FULL, "sockets"), (FULL_UNCOUNTED, "sockets"), (LANDLOCK, "none")] {
+    let landlock = Profile::Landlock {
+        memory_cgroup: true,
+        servers_user: false,
+    };
+    for (profile, sockets) in [(FULL, "sockets"), (FULL_UNCOUNTED, "sockets"), (landlock, "none")] {
         let output = confined(profile, &["python3", "-c", ORDINARY, sockets]);
         assert!(
             text(&output).contains("ordinary"),
@@ -265,6 +269,14 @@ fn ordinary_programs_do_not_notice() {
             text(&output)
         );
     }
+}
+
+/// What the loss of modes, owners, times and attributes leaves.
+#[test]
+fn the_servers_user_can_still_write_copy_and_touch() {
+    let script = "cd $(mktemp -d) && touch a && touch a && cp a b && mv b c && echo x > c && sort c -o c && rm a && echo done";
+    let said = text(&confined(LANDLOCK, &["bash", "-c", script]));
+    assert_eq!(said.trim(), "done");
 }
 
 /// claim: [CHK-2]

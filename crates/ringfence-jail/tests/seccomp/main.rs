@@ -17,6 +17,12 @@ use ringfence_jail::seccomp::Profile;
 
 const FULL: Profile = Profile::Full { memory_cgroup: true };
 const FULL_UNCOUNTED: Profile = Profile::Full { memory_cgroup: false };
-const LANDLOCK: Profile = Profile::Landlock { memory_cgroup: true };
-const LANDLOCK_UNCOUNTED: Profile = Profile::Landlock { memory_cgroup: false };
+const LANDLOCK: Profile = Profile::Landlock {
+    memory_cgroup: true,
+    servers_user: true,
+};
+const LANDLOCK_UNCOUNTED: Profile = Profile::Landlock {
+    memory_cgroup: false,
+    servers_user: false,
+};
 const ALL: [Profile; 4] = [FULL, FULL_UNCOUNTED, LANDLOCK, LANDLOCK_UNCOUNTED];

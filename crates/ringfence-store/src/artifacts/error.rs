@@ -1,26 +1,12 @@
 //! Why the artifact store did not do it.
 
-use std::{fmt, io, path::PathBuf};
+use crate::whole_file::FileError;
+use std::fmt;
 
 /// Why not. Nothing that was in the store is lost by any of these.
 #[derive(Debug)]
 pub enum ArtifactError {
-    /// The directory cannot be a store.
-    Unusable {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
-    /// A system call failed.
-    Io {
-        /// What was being done.
-        step: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// The system's word.
-        error: io::Error,
-    },
+    Io(FileError),
     /// An argument is not allowed; the text says which.
     Refused(String),
     /// The execution of this id has been published.
@@ -29,27 +15,27 @@ pub enum ArtifactError {
     Gone(String),
     /// More was written than the bound, or a write failed before: the content is not whole.
     Incomplete,
-    /// It has more bytes than whoever asked can take.
+    /// It has more bytes than the caller can take.
     TooLarge {
-        /// The most.
         bytes_max: u64,
     },
     /// What the store holds is not what was signed.
     Damaged {
-        /// Of which execution.
         execution_id: String,
-        /// What is wrong.
         what: String,
     },
+}
+
+impl From<FileError> for ArtifactError {
+    fn from(error: FileError) -> Self {
+        Self::Io(error)
+    }
 }
 
 impl fmt::Display for ArtifactError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable { path, what } => write!(f, "the artifact store {}: {what}", path.display()),
-            Self::Io { step, path, error } => {
-                write!(f, "the artifact store: {step} {}: {error}", path.display())
-            }
+            Self::Io(error) => write!(f, "the artifact store: {error}"),
             Self::Refused(what) => write!(f, "refused: {what}"),
             Self::TooLarge { bytes_max } => write!(f, "the artifact has more than {bytes_max} bytes"),
             Self::Taken(execution_id) => write!(f, "the execution {execution_id} has its artifacts already"),
@@ -65,7 +51,7 @@ impl fmt::Display for ArtifactError {
 impl std::error::Error for ArtifactError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { error, .. } => Some(error),
+            Self::Io(error) => Some(error),
             _ => None,
         }
     }

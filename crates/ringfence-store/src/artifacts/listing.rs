@@ -1,36 +1,30 @@
 //! What a namespace has, newest first, reading no more manifests than it must.
 
-use super::{
-    ArtifactError, Manifest,
-    layout::{Layout, plain_files},
-};
+use super::{ArtifactError, Manifest, layout::ArtifactsDir};
 use ringfence_types::Namespace;
-use std::{cmp::Reverse, os::fd::AsFd};
+use std::cmp::Reverse;
 
 const LISTED_MAX: usize = 1000;
 
 /// One execution of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedExecution {
     /// For [`super::ArtifactStore::manifest`].
     pub execution_id: String,
-    /// When its artifacts were published.
     pub created_unix_ms: u64,
-    /// How many they are.
     pub artifacts: usize,
     /// The sum of their sizes.
     pub size_bytes: u64,
 }
 
 pub(super) fn list(
-    layout: &Layout,
+    layout: &ArtifactsDir,
     namespace: &Namespace,
     limit: usize,
     check: impl Fn(&Manifest, &str) -> Result<(), String>,
-) -> Result<Vec<Listed>, ArtifactError> {
+) -> Result<Vec<ListedExecution>, ArtifactError> {
     let limit = limit.min(LISTED_MAX);
-    let files = plain_files(layout.executions.as_fd());
-    let mut files = files.map_err(|error| layout.failed("list", "executions", error))?;
+    let mut files = layout.executions.files()?;
     // A manifest's time is set when it is published.
     files.sort_by_key(|(_, stat)| Reverse((stat.st_mtime, stat.st_mtime_nsec)));
     let mut listed = Vec::new();
@@ -61,9 +55,9 @@ pub(super) fn list(
     Ok(listed)
 }
 
-fn summary(manifest: Manifest) -> Listed {
+fn summary(manifest: Manifest) -> ListedExecution {
     let sizes = manifest.artifacts.iter().map(|item| item.size_bytes);
-    Listed {
+    ListedExecution {
         artifacts: manifest.artifacts.len(),
         size_bytes: sizes.fold(0, u64::saturating_add),
         execution_id: manifest.execution_id,

@@ -4,8 +4,12 @@
 //! bytes; a number is a field of 8 bytes, big-endian. Digests are 64 lower-case hexadecimal digits, signatures and the
 //! public key are base64 (RFC 4648, padded), and both go into a statement as that text.
 
-use super::{ArtifactError, Item, Published, incoming, layout::to_hex};
-use crate::{Signer, signer};
+use super::{ArtifactError, Item, Published};
+use crate::{
+    Signer,
+    digest::{self, to_hex},
+    signer,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
@@ -21,11 +25,8 @@ const MANIFEST_LABEL: &[u8] = b"ringfence manifest v1\0";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whose they are.
     pub execution_id: String,
-    /// Who may read them.
     pub namespace: Namespace,
-    /// When they were published.
     pub created_unix_ms: u64,
     /// In the order in which they were given.
     pub artifacts: Vec<SignedItem>,
@@ -39,11 +40,9 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedItem {
-    /// A label that a program chose: whoever makes a path of it checks it first.
+    /// A label that a program chose: check it before making a path of it.
     pub name: String,
-    /// The media type.
     pub mime: String,
-    /// Of the content.
     pub size_bytes: u64,
     /// Of the content, 64 lower-case hexadecimal digits.
     pub sha256: String,
@@ -111,37 +110,29 @@ impl Manifest {
 /// The bytes that are signed for one artifact: the label `ringfence artifact v1` and a NUL, then the fields execution
 /// id, name, size in bytes (a number), SHA-256 (hexadecimal).
 pub fn artifact_statement(execution_id: &str, name: &str, size_bytes: u64, sha256: &str) -> Vec<u8> {
-    let mut statement = ARTIFACT_LABEL.to_vec();
-    field(&mut statement, execution_id.as_bytes());
-    field(&mut statement, name.as_bytes());
-    field(&mut statement, &size_bytes.to_be_bytes());
-    field(&mut statement, sha256.as_bytes());
-    statement
+    let size = size_bytes.to_be_bytes();
+    let fields = [execution_id.as_bytes(), name.as_bytes(), &size, sha256.as_bytes()];
+    signer::statement(ARTIFACT_LABEL, fields)
 }
 
 /// The bytes that are signed for a manifest: the label `ringfence manifest v1` and a NUL, then the fields execution id,
 /// namespace, time (a number), public key, how many artifacts (a number), and for each artifact name, media type, size
 /// in bytes (a number), SHA-256, signature.
 pub fn manifest_statement(manifest: &Manifest) -> Vec<u8> {
-    let mut statement = MANIFEST_LABEL.to_vec();
-    field(&mut statement, manifest.execution_id.as_bytes());
-    field(&mut statement, manifest.namespace.as_str().as_bytes());
-    field(&mut statement, &manifest.created_unix_ms.to_be_bytes());
-    field(&mut statement, manifest.public_key.as_bytes());
-    field(&mut statement, &(manifest.artifacts.len() as u64).to_be_bytes());
+    let (time, count) = (manifest.created_unix_ms, manifest.artifacts.len() as u64);
+    let mut fields = vec![
+        manifest.execution_id.as_bytes().to_vec(),
+        manifest.namespace.as_str().into(),
+        time.to_be_bytes().into(),
+        manifest.public_key.as_str().into(),
+        count.to_be_bytes().into(),
+    ];
     for item in &manifest.artifacts {
-        field(&mut statement, item.name.as_bytes());
-        field(&mut statement, item.mime.as_bytes());
-        field(&mut statement, &item.size_bytes.to_be_bytes());
-        field(&mut statement, item.sha256.as_bytes());
-        field(&mut statement, item.signature.as_bytes());
+        fields.extend([&item.name, &item.mime].map(|text| text.as_bytes().to_vec()));
+        fields.push(item.size_bytes.to_be_bytes().into());
+        fields.extend([&item.sha256, &item.signature].map(|text| text.as_bytes().to_vec()));
     }
-    statement
-}
-
-fn field(statement: &mut Vec<u8>, bytes: &[u8]) {
-    statement.extend((bytes.len() as u64).to_be_bytes());
-    statement.extend(bytes);
+    signer::statement(MANIFEST_LABEL, fields)
 }
 
 /// Checks the manifest's signature and each artifact's, by this key. Without one, by the key that the manifest itself
@@ -172,6 +163,6 @@ fn is_signed(public_key: &[u8; 32], statement: &[u8], signature: &str) -> bool {
 
 /// SHA-256 in hexadecimal and the size of all that this reader gives.
 pub fn digest(reader: impl Read) -> io::Result<(String, u64)> {
-    let (sha256, size_bytes) = incoming::hash(reader)?;
-    Ok((to_hex(&sha256), size_bytes))
+    let hashed = digest::of(reader)?;
+    Ok((to_hex(&hashed.sha256), hashed.bytes))
 }

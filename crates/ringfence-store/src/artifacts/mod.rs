@@ -12,10 +12,9 @@
 //! flushed to the device: this holds after `kill -9`, and what a loss of power damages is named
 //! [`ArtifactError::Damaged`], not served wrong.
 
-mod draft;
 mod error;
 mod incoming;
-pub(crate) mod layout;
+mod layout;
 mod listing;
 mod manifest;
 mod sweep;
@@ -25,16 +24,16 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use crate::blobs::loose::Content;
 pub use error::ArtifactError;
-pub use incoming::{Content, Incoming};
-pub use listing::Listed;
+pub use incoming::Incoming;
+pub use listing::ListedExecution;
 pub use manifest::{Manifest, SignedItem, artifact_statement, digest, manifest_statement, verify_manifest};
 pub use sweep::Swept;
 pub use tally::Retention;
 
-use crate::Signer;
-use draft::Draft;
-use layout::{Layout, hex_digest};
+use crate::{Signer, clock, digest::from_hex, whole_file::FileError};
+use layout::ArtifactsDir;
 use ringfence_types::Namespace;
 use std::{
     collections::HashSet,
@@ -56,7 +55,7 @@ const EXECUTION_ID_BYTES_MAX: usize = 64;
 
 /// The store. Any number of threads and processes may have the same directory open.
 pub struct ArtifactStore {
-    layout: Arc<Layout>,
+    layout: Arc<ArtifactsDir>,
     signer: Signer,
     tally: Arc<Mutex<Tally>>,
 }
@@ -66,7 +65,6 @@ pub struct ArtifactStore {
 pub struct Published {
     /// 1 to 64 letters, digits or `-`; used once.
     pub execution_id: String,
-    /// Who may read them.
     pub namespace: Namespace,
     /// When; retention counts from here.
     pub time_unix_ms: u64,
@@ -92,7 +90,7 @@ impl fmt::Debug for ArtifactStore {
 impl ArtifactStore {
     /// Opens the store, which is made (mode 0700) when there is none. A directory that others may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, retention: Retention) -> Result<Self, ArtifactError> {
-        let layout = Layout::open(directory)?;
+        let layout = ArtifactsDir::open(directory)?;
         let tally = Tally::new(retention, layout.last_count()?);
         Ok(Self {
             layout: Arc::new(layout),
@@ -112,35 +110,38 @@ impl ArtifactStore {
 
     /// A file to write the next content into.
     pub fn receive(&self) -> Result<Incoming, ArtifactError> {
-        Ok(Incoming::new(Draft::new(&self.layout)?, Arc::clone(&self.tally)))
+        Incoming::new(&self.layout, &self.tally)
     }
 
-    /// Signs the items and their manifest and puts it in place, whole or not at all. Errors: `Refused`, `Taken` when the
-    /// execution has a manifest, `Gone` when a content was swept because its pin was older than an hour.
+    /// Signs the items and their manifest and puts it in place, whole or not at all. Errors: `Refused`, `Taken` when
+    /// the execution has a manifest, `Gone` when a content was swept because its pin was older than an hour.
     pub fn publish(&self, published: Published, items: Vec<Item>) -> Result<Manifest, ArtifactError> {
         check_execution_id(&published.execution_id)?;
         check_items(&items)?;
         let manifest = Manifest::sign(&self.signer, published, &items);
         let text = manifest.to_json()?;
-        let draft = Draft::new(&self.layout)?;
-        let written = draft.file().write_all(&text);
-        written.map_err(|error| self.layout.failed("write", "incoming", error))?;
+        let executions = &self.layout.executions;
+        let file_name = layout::manifest_name(&manifest.execution_id);
+        let failed = |step| executions.failed(step, &file_name);
+        let mut draft = self.layout.blobs.draft()?;
+        draft.write_all(&text).map_err(failed("write"))?;
 
         let lock = self.layout.lock_shared()?;
         for item in &items {
-            self.layout.expect_blob(item)?;
+            if !self.layout.blobs.has(&item.content)? {
+                return Err(ArtifactError::Gone(item.name.clone()));
+            }
         }
-        let file_name = layout::manifest_name(&manifest.execution_id);
         // Listings order by this time. Set under the lock: in `incoming`, an old file is swept.
         let created = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(manifest.created_unix_ms));
         let dated = created.map_or(Ok(()), |created| draft.file().set_modified(created));
-        dated.map_err(|error| self.layout.failed("date", "incoming", error))?;
-        match draft.link_to(self.layout.executions.as_fd(), &file_name) {
+        dated.map_err(failed("date"))?;
+        match draft.link_to(executions.as_fd(), &file_name) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(ArtifactError::Taken(manifest.execution_id));
             }
-            Err(error) => return Err(self.layout.failed("link", "executions", error)),
+            Err(error) => return Err(failed("link")(error).into()),
         }
         drop(lock);
         self.tally().add(text.len() as u64);
@@ -149,8 +150,8 @@ impl ArtifactStore {
         Ok(manifest)
     }
 
-    /// The manifest, its signature checked. None when there is none and when it is another namespace's, so that nobody
-    /// learns what others have.
+    /// The manifest, its signature checked. None when there is none and when it is another namespace's, so that no
+    /// tenant learns what others have.
     pub fn manifest(
         &self,
         execution_id: &str,
@@ -179,7 +180,8 @@ impl ArtifactStore {
         manifest.check_signature(&self.signer.public_key())
     }
 
-    /// One artifact in memory: its type and its bytes, checked against the signed digest. More than so many are refused.
+    /// One artifact in memory: its type and its bytes, checked against the signed digest. More than so many are
+    /// refused.
     pub fn read_whole(
         &self,
         execution_id: &str,
@@ -195,7 +197,7 @@ impl ArtifactStore {
         }
         let mut bytes = Vec::new();
         let read = io::Read::take(file, bytes_max).read_to_end(&mut bytes);
-        read.map_err(|error| self.layout.failed("read", "blobs", error))?;
+        read.map_err(FileError::at("read", self.layout.path()))?;
         Ok(Some((item.mime, bytes)))
     }
 
@@ -203,16 +205,10 @@ impl ArtifactStore {
     pub fn withdraw(&self, execution_id: &str) -> Result<bool, ArtifactError> {
         check_execution_id(execution_id)?;
         let _lock = self.layout.lock_shared()?;
-        let path = self
-            .layout
-            .path()
-            .join("executions")
-            .join(layout::manifest_name(execution_id));
-        match std::fs::remove_file(path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(self.layout.failed("remove", "executions", error)),
-        }
+        let (executions, name) = (&self.layout.executions, layout::manifest_name(execution_id));
+        let is_there = executions.stat(&name)?.is_some();
+        executions.remove(&name)?;
+        Ok(is_there)
     }
 
     /// One artifact, its bytes checked against the signed digest before any is given. None as for [`Self::manifest`],
@@ -235,13 +231,13 @@ impl ArtifactStore {
             execution_id: execution_id.to_owned(),
             what: format!("the content {}: {what}", signed.sha256),
         };
-        let sha256 = hex_digest(&signed.sha256).ok_or_else(|| damaged("is no digest"))?;
+        let sha256 = from_hex(&signed.sha256).ok_or_else(|| damaged("is no digest"))?;
         let content = Content::unpinned(sha256, signed.size_bytes);
-        let blob = self.layout.open_blob(&signed.sha256)?;
+        let blob = self.layout.blobs.find(&signed.sha256)?;
         drop(lock);
-        let mut file = blob.ok_or_else(|| damaged("is no file here"))?;
-        let intact = content.is_in(&mut file);
-        if !intact.map_err(|error| self.layout.failed("read", "blobs", error))? {
+        let file = blob.ok_or_else(|| damaged("is no file here"))?;
+        let intact = content.is_in(&file);
+        if !intact.map_err(FileError::at("read", self.layout.path()))? {
             return Err(damaged("is not what was signed"));
         }
         let item = Item {
@@ -253,20 +249,31 @@ impl ArtifactStore {
     }
 
     /// Executions of a namespace, newest first; at most `limit` and at most 1000. Damaged ones are logged and left out.
-    pub fn executions(&self, namespace: &Namespace, limit: usize) -> Result<Vec<Listed>, ArtifactError> {
+    pub fn executions(
+        &self,
+        namespace: &Namespace,
+        limit: usize,
+    ) -> Result<Vec<ListedExecution>, ArtifactError> {
         listing::list(&self.layout, namespace, limit, |manifest, execution_id| {
             self.check(manifest, execution_id)
         })
     }
 
-    /// Removes what is older or beyond, oldest executions first, then contents that nobody names, then what a crash left
-    /// in `incoming` an hour ago. When another process adds or sweeps at this moment, nothing is done and
+    /// Removes what is older or beyond, oldest executions first, then contents that no manifest names, then what a
+    /// crash left in `incoming` an hour ago. When another process adds or sweeps at this moment, nothing is done and
     /// [`Swept::busy`] says so.
     pub fn sweep(&self) -> Result<Swept, ArtifactError> {
-        self.sweep_at(SystemTime::now())
+        let now = SystemTime::now();
+        self.sweep_with(clock::for_retention(&clock::beside(self.layout.path()), now))
     }
 
+    #[cfg(test)]
     fn sweep_at(&self, now: SystemTime) -> Result<Swept, ArtifactError> {
+        self.sweep_with(Some(now))
+    }
+
+    /// None: the age of things is unknown.
+    fn sweep_with(&self, now: Option<SystemTime>) -> Result<Swept, ArtifactError> {
         let retention = self.tally().retention();
         let swept = sweep::sweep(&self.layout, retention, now)?;
         if !swept.busy {
@@ -275,8 +282,8 @@ impl ArtifactStore {
         Ok(swept)
     }
 
-    /// Is it time: by the clock (an eighth of the retention's age, at most an hour after the last sweep of any process),
-    /// or because this process added a sixteenth of the bytes and they are too many.
+    /// Is it time: by the clock (an eighth of the retention's age, at most an hour after the last sweep of any
+    /// process), or because this process added a sixteenth of the bytes and they are too many.
     pub fn sweep_is_due(&self) -> bool {
         // A count that cannot be read is one more reason to count.
         let last = self.layout.last_count().unwrap_or_default();

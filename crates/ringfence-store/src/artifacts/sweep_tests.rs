@@ -166,7 +166,7 @@ fn older_and_beyond_go_oldest_first() {
 }
 
 #[test]
-fn no_date_makes_immortal_and_none_panics() {
+fn what_is_dated_in_the_future_goes_by_size_alone_and_no_date_panics() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let now = SystemTime::now();
@@ -185,11 +185,13 @@ fn no_date_makes_immortal_and_none_panics() {
         store.executions(&namespace("ours"), 10).unwrap()[0].execution_id,
         "end"
     );
-    assert_eq!(store.sweep().unwrap().executions, 3);
+    assert_eq!(store.sweep().unwrap().executions, 1);
     assert!(read(&store, "soon").unwrap().is_some());
     // The clock is set back, then very far back.
     assert_eq!(store.sweep_at(now - 10 * DAY).unwrap().executions, 0);
-    assert_eq!(store.sweep_at(SystemTime::UNIX_EPOCH).unwrap().executions, 1);
+    assert_eq!(store.sweep_at(SystemTime::UNIX_EPOCH).unwrap().executions, 0);
+    store.set_retention(NOTHING);
+    assert_eq!(store.sweep_at(now).unwrap().executions, 3);
 }
 
 #[test]
@@ -379,4 +381,29 @@ fn publishes_until_killed() {
             .publish(published(&execution_id, SystemTime::now()), items)
             .unwrap();
     }
+}
+
+#[test]
+fn a_clock_that_has_jumped_removes_nothing_for_its_age() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let days = |count: u32| 24 * count * HOUR;
+    // Set back past what is kept: what is there is dated in the future.
+    let in_future = SystemTime::now() + days(400);
+    store.publish(published("future", in_future), Vec::new()).unwrap();
+    let in_past = SystemTime::now() - days(400);
+    store.publish(published("past", in_past), Vec::new()).unwrap();
+    store.set_retention(Retention {
+        age: days(7),
+        ..LARGE
+    });
+    // Set forward past it: the last time that was seen was long ago.
+    let seen = (SystemTime::now() - days(300)).duration_since(SystemTime::UNIX_EPOCH);
+    let clock = clock::beside(&scratch.0);
+    let text = format!("{{\"seen_ms\":{},\"jumped_ms\":null}}", seen.unwrap().as_millis());
+    fs::write(&clock, text).unwrap();
+    assert_eq!(store.sweep().unwrap().executions, 0);
+    fs::remove_file(&clock).unwrap();
+    assert_eq!(store.sweep().unwrap().executions, 1);
+    assert!(scratch.manifest("future").exists() && !scratch.manifest("past").exists());
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 /// What may stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// An execution older than this is removed; so is one dated further than this into the future.
+    /// An execution older than this is removed, unless the clock has jumped lately.
     pub age: Duration,
     /// More than this is removed, oldest executions first. Counted in whole blocks of 4 KiB, manifests too.
     pub bytes: u64,
@@ -82,7 +82,7 @@ impl Tally {
     }
 }
 
-/// Either way: a time ahead of the clock is as far off as one behind it, so that nothing lives for ever by its date.
-pub(super) fn apart(one: SystemTime, other: SystemTime) -> Duration {
+/// Either way: a count that is dated ahead of the clock is as old as one dated behind it.
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }

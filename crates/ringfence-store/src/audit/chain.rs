@@ -1,24 +1,26 @@
 //! The end of the chain: reading it, and adding to it, within one transaction.
 
 use super::{
-    AuditError, Durability, Head, Place, Receipt, Record,
+    AuditError, Durability, Head, Receipt, Record,
     entry::Fitted,
-    place::{self, Opening},
     record::{COLUMNS, hex, seq_of},
-    schema::{self, LOCKED_MS_MAX},
+    schema,
 };
 use crate::Signer;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::{Map, Value};
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Records that a record in memory keeps, about a kibibyte each; the first go.
-const MEMORY_RECORDS_MAX: u64 = 200_000;
 /// So many at once.
 const FORGET_RECORDS: u64 = 1_000;
+
+/// Stands in the details of a record that is the first in its file.
+pub(super) const BEGINS_FILE: &str = "begins_file";
+/// Stands there too: up to which record there are closed segments.
+pub(super) const ARCHIVED_UNTIL: &str = "archived_until";
 
 /// Who writes: what every record of this server has in common.
 pub(super) struct Writer {
@@ -28,29 +30,14 @@ pub(super) struct Writer {
     pub(super) durability: Durability,
 }
 
-/// The open database with the head that this process last wrote or checked.
-pub(super) struct Chain {
-    place: Place,
-    writer: Writer,
-    /// None: the file was replaced; the next batch opens what is there now.
-    open: Option<Open>,
-    head: Head,
-}
-
-/// A database that was opened and examined.
-pub(super) struct Open {
-    pub(super) connection: Connection,
-    /// None for a database in memory.
-    pub(super) hold: Option<place::Hold>,
-    pub(super) head: Head,
-}
-
 /// Why a chain cannot be continued.
 pub(super) enum Broken {
-    /// By what is in it. The head is told if its row could be read, whether or not it is true.
+    /// By what is in it. The head is told if its row could be read and this host's key signed it.
     Damage { what: String, head: Option<Head> },
     /// By the system.
     Sqlite(rusqlite::Error),
+    /// By the system, in the making of a segment.
+    Io(std::io::Error),
 }
 
 impl From<rusqlite::Error> for Broken {
@@ -64,105 +51,19 @@ impl Broken {
         match self {
             Self::Damage { what, .. } => AuditError::damaged(path, what),
             Self::Sqlite(error) => AuditError::of_sqlite(path, step, &error),
+            Self::Io(error) => AuditError::of_io(path, step, &error),
         }
     }
 }
 
-impl Chain {
-    pub(super) fn open(place: Place, writer: Writer) -> Result<(Self, place::Opened), AuditError> {
-        let place = place.absolute()?;
-        let (open, opened) = place::open(&place, &writer, Opening::First)?;
-        let head = open.head;
-        let chain = Self {
-            place,
-            writer,
-            open: Some(open),
-            head,
-        };
-        Ok((chain, opened))
-    }
-
-    /// All of the batch, or an error and none of it.
-    pub(super) fn append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
-        if self.open.is_none() {
-            let (open, _) = place::open(&self.place, &self.writer, Opening::Again(self.head))?;
-            self.head = open.head;
-            self.open = Some(open);
-        }
-        let path = self.place.shown();
-        let Some(open) = &mut self.open else {
-            return Err(AuditError::Replaced(path));
-        };
-        let in_place = |hold: &Option<place::Hold>| hold.as_ref().is_none_or(place::Hold::is_in_place);
-        let appended = if in_place(&open.hold) {
-            let kept = matches!(self.place, Place::Memory).then_some(MEMORY_RECORDS_MAX);
-            append(&mut open.connection, &self.writer, self.head, batch, kept)
-                .map_err(|broken| broken.told(&path, "appending to it"))
-        } else {
-            Err(AuditError::Replaced(path.clone()))
-        };
-        // What was committed into a file that has just lost its name is lost too.
-        if !in_place(&open.hold) {
-            self.open = None;
-            return Err(AuditError::Replaced(path));
-        }
-        let (head, receipts) = appended?;
-        self.head = head;
-        Ok(receipts)
-    }
-
-    /// The same for one entry, without waiting for another process that writes. None: there is one.
-    pub(super) fn append_unless_locked(&mut self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
-        let waits = |chain: &Self, time| chain.connection().map(|connection| connection.busy_timeout(time));
-        if !matches!(waits(self, Duration::ZERO), Some(Ok(()))) {
-            return None;
-        }
-        let appended = self.append(std::slice::from_ref(entry));
-        let restored = waits(self, Duration::from_millis(LOCKED_MS_MAX));
-        match (appended, restored) {
-            (Err(AuditError::Locked(_)), _) => None,
-            (_, Some(Err(error))) => Some(Err(
-                Broken::from(error).told(&self.place.shown(), "waiting for others")
-            )),
-            (appended, _) => {
-                Some(appended.and_then(|mut receipts| receipts.pop().ok_or(AuditError::Stopped)))
-            }
-        }
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
-
-    pub(super) fn head(&self) -> Head {
-        self.head
-    }
-
-    /// Moves what was committed from the log into the database, without waiting for readers. It fails harmlessly: the
-    /// log is only longer then, and the next commit tries again.
-    pub(super) fn checkpoint(&self) {
-        let Some(open) = &self.open else { return };
-        let done = open
-            .connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        if let Err(error) = done {
-            tracing::warn!(%error, "the audit record's log was not moved into its database");
-        }
-    }
-
-    /// The open connection; none while a replaced file has not been opened again.
-    pub(super) fn connection(&self) -> Option<&Connection> {
-        self.open.as_ref().map(|open| &open.connection)
-    }
-}
-
-/// The head as it stands on disk, if the chain's end is whole: the head signed by this key, and the last record its own.
+/// The head as it stands on disk, if the chain's end is whole: the head signed by this key, and the last record its
+/// own.
 pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<Head, Broken> {
     let Some((head, signature)) = read_head(connection)? else {
         return Err(damage("its head is missing", None));
     };
     if !crate::verify(public_key, &head.signed_bytes(), &signature) {
-        return Err(damage("its head is not signed with this host's key", Some(head)));
+        return Err(damage("its head is not signed with this host's key", None));
     }
     check_tail(connection, &head)?;
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq = ?1");
@@ -201,16 +102,18 @@ pub(super) fn signed(seq: u64) -> rusqlite::Result<i64> {
     i64::try_from(seq).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// Makes the tables and the first record.
+/// Makes the tables and the first record, which follows `after`.
 pub(super) fn begin(
     connection: &mut Connection,
     writer: &Writer,
-    details: Map<String, Value>,
+    after: Option<Head>,
+    mut details: Map<String, Value>,
 ) -> Result<Head, Broken> {
+    details.insert(BEGINS_FILE.to_owned(), Value::from(true));
     schema::use_log(connection)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     schema::create(&transaction)?;
-    let (head, _) = extend(&transaction, writer, None, &[began(details)])?;
+    let (head, _) = extend(&transaction, writer, after, &[began(details)])?;
     transaction.commit()?;
     Ok(head)
 }
@@ -222,7 +125,7 @@ pub(super) fn tell_break(
     head: Head,
     known: Head,
 ) -> Result<Head, Broken> {
-    if hash_at(connection, known.seq)? == Some(known.hash) {
+    if has(connection, known)? {
         return Ok(head);
     }
     let details = reason("replaced", Some(known));
@@ -240,7 +143,7 @@ pub(super) fn reason(word: &str, before: Option<Head>) -> Map<String, Value> {
 }
 
 /// One transaction: looks where the chain ends now, and goes on from there.
-fn append(
+pub(super) fn append(
     connection: &mut Connection,
     writer: &Writer,
     known: Head,
@@ -248,29 +151,39 @@ fn append(
     kept: Option<u64>,
 ) -> Result<(Head, Vec<Receipt>), Broken> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let head = match read_head(&transaction)? {
-        // ours, or checked before: its signature need not be checked again
-        Some((head, _)) if head == known => {
-            check_tail(&transaction, &head)?;
-            head
-        }
-        _ => {
-            let head = examine(&transaction, &writer.public_key)?;
-            if head.seq < known.seq || hash_at(&transaction, known.seq)? != Some(known.hash) {
-                return Err(damage(
-                    "records that this server wrote are gone: the file was set back",
-                    Some(head),
-                ));
-            }
-            head
-        }
-    };
+    let head = current(&transaction, writer, known)?;
     let extended = extend(&transaction, writer, Some(head), batch)?;
     if let Some(kept) = kept {
         forget(&transaction, extended.0.seq.saturating_sub(kept), batch.len())?;
     }
     transaction.commit()?;
     Ok(extended)
+}
+
+/// Where the chain ends, which held `known` when this process wrote last.
+pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) -> Result<Head, Broken> {
+    // ours, or checked before: its signature need not be checked again
+    if let Some((head, _)) = read_head(transaction)?.filter(|(head, _)| *head == known) {
+        check_tail(transaction, &head)?;
+        return Ok(head);
+    }
+    let head = examine(transaction, &writer.public_key)?;
+    if head.seq < known.seq || !has(transaction, known)? {
+        return Err(damage(
+            "records that this server wrote are gone: the file was set back",
+            Some(head),
+        ));
+    }
+    Ok(head)
+}
+
+/// Does the chain hold this record, or a closed segment that follows it.
+fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
+    if hash_at(connection, known.seq)? == Some(known.hash) {
+        return Ok(true);
+    }
+    let first: Option<i64> = connection.query_row("SELECT min(seq) FROM record", [], |row| row.get(0))?;
+    Ok(first.is_some_and(|first| signed(known.seq).is_ok_and(|known| known < first)))
 }
 
 /// Lets the first records go, many at once: what is in memory is bounded, and nobody verifies it.
@@ -299,7 +212,7 @@ fn check_tail(connection: &Connection, head: &Head) -> Result<(), Broken> {
     }
 }
 
-fn extend(
+pub(super) fn extend(
     transaction: &Transaction<'_>,
     writer: &Writer,
     mut head: Option<Head>,
@@ -353,7 +266,7 @@ fn began(details: Map<String, Value>) -> Fitted {
     }
 }
 
-fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
+pub(super) fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
     Broken::Damage {
         what: what.into(),
         head,
@@ -361,68 +274,10 @@ fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
 }
 
 /// A clock before 1970 is recorded as it is.
-fn now_us() -> i64 {
+pub(super) fn now_us() -> i64 {
     let us = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => us(since),
         Err(before) => -us(before.duration()),
-    }
-}
-
-impl Place {
-    /// The same wherever this process may go afterwards.
-    fn absolute(self) -> Result<Self, AuditError> {
-        match self {
-            Self::File(path) => match std::path::absolute(&path) {
-                Ok(path) => Ok(Self::File(path)),
-                Err(error) => Err(AuditError::of_io(&path, "looking for it", &error)),
-            },
-            Self::Memory => Ok(self),
-        }
-    }
-
-    /// For messages.
-    pub(super) fn shown(&self) -> PathBuf {
-        match self {
-            Self::File(path) => path.clone(),
-            Self::Memory => PathBuf::from(":memory:"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::audit::fixture;
-
-    #[test]
-    fn a_record_in_memory_lets_its_first_records_go_and_goes_on() {
-        let signer = Signer::in_memory().unwrap();
-        let writer = Writer {
-            public_key: signer.public_key(),
-            signer,
-            server_id: "test".to_owned(),
-            durability: Durability::Process,
-        };
-        let (mut chain, _) = Chain::open(Place::Memory, writer).unwrap();
-        let batch: Vec<Fitted> = (0..250)
-            .map(|number| fixture::entry(number).fitted().unwrap())
-            .collect();
-        let open = chain.open.as_mut().unwrap();
-        for _ in 0..9 {
-            let appended = append(&mut open.connection, &chain.writer, chain.head, &batch, Some(500));
-            chain.head = appended
-                .map_err(|broken| broken.told(Path::new("memory"), "append"))
-                .unwrap()
-                .0;
-        }
-        let count = |sql: &str| {
-            open.connection
-                .query_row(sql, [], |row| row.get::<_, i64>(0))
-                .unwrap()
-        };
-        assert_eq!(count("SELECT max(seq) FROM record"), 9 * 250 + 1);
-        let kept = count("SELECT count(*) FROM record");
-        assert!((500..500 + 1000 + 250).contains(&kept), "{kept}");
     }
 }

@@ -46,7 +46,7 @@ macro_rules! words {
 
 words! {
     /// What was done.
-    Action, 28:
+    Action, 30:
     /// A server began to serve.
     ServerStarted = "server.started",
     /// A server ended in order.
@@ -103,11 +103,15 @@ words! {
     ToolCalled = "tool.called",
     /// A chain begins, or goes on after a break; the details give the reason.
     AuditBegan = "audit.began",
+    /// Records were moved into a closed segment.
+    AuditArchived = "audit.archived",
+    /// A closed segment was removed, because it was too old or all were too large.
+    AuditRemoved = "audit.removed",
 }
 
 words! {
     /// How it went.
-    Outcome, 4:
+    Outcome, 5:
     /// It was done.
     Ok = "ok",
     /// It was tried and failed.
@@ -116,6 +120,8 @@ words! {
     Denied = "denied",
     /// It was started and has not ended.
     Pending = "pending",
+    /// It was started by a server that has died since.
+    Lost = "lost",
 }
 
 /// A word outside a closed list.

@@ -32,13 +32,8 @@ pub enum AuditError {
     ReadOnly(PathBuf),
     /// Another process held the database for longer than the five seconds that are waited.
     Locked(PathBuf),
-    /// The file is damaged, and cannot be moved aside while another process uses it.
-    InUse {
-        /// The file.
-        path: PathBuf,
-        /// The damage.
-        what: String,
-    },
+    /// The directory of the record is not there.
+    Gone(PathBuf),
     /// The file is not what was written.
     Damaged {
         /// The file.
@@ -98,14 +93,14 @@ impl fmt::Display for AuditError {
                 "{}: another process has held it locked for too long; find it with `fuser`",
                 path.display()
             ),
-            Self::InUse { path, what } => write!(
+            Self::Gone(path) => write!(
                 f,
-                "{}: {what}; it is moved aside once no other process uses it: stop them and start again",
+                "the directory {} is not there any more; start the server again, which makes it anew",
                 path.display()
             ),
             Self::Damaged { path, what } => write!(
                 f,
-                "{}: {what}; it is moved aside when the last server that uses it has stopped and one starts again",
+                "{}: {what}; a server moves it aside when it meets the damage, or starts",
                 path.display()
             ),
             Self::Replaced(path) => write!(

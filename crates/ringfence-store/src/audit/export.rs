@@ -24,6 +24,7 @@ pub struct Records {
     path: PathBuf,
     page: vec::IntoIter<Record>,
     next: Option<Query>,
+    damaged: Vec<String>,
 }
 
 impl Records {
@@ -33,7 +34,13 @@ impl Records {
             path: path.to_owned(),
             page: Vec::new().into_iter(),
             next: Some(query),
+            damaged: Vec::new(),
         }
+    }
+
+    /// Files that could not be read, or not to their end, as far as has been read.
+    pub fn damaged(&self) -> &[String] {
+        &self.damaged
     }
 }
 
@@ -48,7 +55,16 @@ impl Iterator for Records {
             }
             let query = self.next.take()?;
             match query::query(&self.path, &query) {
-                Ok(Page { records, next }) => {
+                Ok(Page {
+                    records,
+                    next,
+                    damaged,
+                }) => {
+                    for file in damaged {
+                        if !self.damaged.contains(&file) {
+                            self.damaged.push(file);
+                        }
+                    }
                     self.page = records.into_iter();
                     self.next = next;
                 }
@@ -102,7 +118,7 @@ pub fn export(
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Durability, fixture},
+        super::{Durability, tests::fixture},
         *,
     };
     use serde_json::Value;

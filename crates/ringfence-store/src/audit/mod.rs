@@ -14,44 +14,58 @@
 //!    `server_id`, `action`, `outcome`, `namespace`, `execution_id` (no bytes for NULL, else a byte 1 and the text),
 //!    `caller`, `details` (the text as stored).
 //!
-//! `signature` is Ed25519 (RFC 8032) over `ringfence audit signature v1`, a NUL byte, and `hash`. The head's signature is
-//! Ed25519 over `ringfence audit head v1`, a NUL byte, `seq` (u64 LE), `time_us` (i64 LE) and `hash`.
+//! `signature` is Ed25519 (RFC 8032) over `ringfence audit signature v1`, a NUL byte, and `hash`. The head's
+//! signature is Ed25519 over `ringfence audit head v1`, a NUL byte, `seq` (u64 LE), `time_us` (i64 LE) and `hash`.
 //! Sequence numbers start at 1 and have no holes.
 //!
 //! # What it shows, and what it cannot
 //!
 //! Without the key nobody can edit, insert, reorder or delete a record, cut the tail or replace the head without
-//! [`verify`] naming the first record concerned. What no file can show by itself: that the whole of it is an older copy,
-//! or a new chain after the old one was deleted. Note a head elsewhere now and then and give it to [`verify`] as the expected one; a file that was set back does not
-//! hold it. Whoever has the key can write any history.
+//! [`verify`] naming the first record concerned. What no file can show by itself: that the whole of it is an older
+//! copy, or a new chain after the old one was deleted. Note a head elsewhere now and then and give it to [`verify`]
+//! as the expected one; a file that was set back does not hold it. Whoever has the key can write any history.
 //!
-//! A damaged file is never repaired and never overwritten: [`Audit::open`] moves it aside and begins a new chain whose
-//! first record says so.
+//! # Segments
+//!
+//! When the database has more than [`Keep::segment_bytes`], its oldest records become a closed segment (`segments`),
+//! and a record says which (`audit.archived`). Segments that are too old, or too large together, are removed, and a
+//! record says which (`audit.removed`). [`verify`] walks all of them and the database as one chain.
+//!
+//! A damaged file is never repaired and never overwritten: it is moved aside, when it is opened or as soon as the
+//! damage is met, and the chain goes on in a new one whose first record says so.
 
+mod alive;
+mod archive;
 mod chain;
 mod entry;
 mod error;
 mod export;
 mod ocsf;
+mod open_chain;
 mod place;
 mod query;
 mod record;
 mod schema;
+mod segments;
+mod settings;
 mod verify;
 mod writer;
 
-#[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
-mod fixture;
-#[cfg(test)]
-mod tamper_tests;
-
+pub use archive::Keep;
 pub use entry::{Action, Entry, Outcome, Receipt, UnknownWord};
 pub use error::AuditError;
 pub use export::{ExportError, Format, Records, export};
-pub use place::{Durability, Opened, Place};
+pub use place::Opened;
 pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
+pub use settings::{Durability, Place};
 pub use verify::{Bad, Fault, Scope, Verdict, verify};
-pub use writer::Audit;
+pub use writer::{Audit, Room};
+
+#[cfg(test)]
+mod tests {
+    mod fault;
+    pub(super) mod fixture;
+    mod segment;
+    mod tamper;
+}

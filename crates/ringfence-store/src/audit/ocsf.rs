@@ -99,7 +99,7 @@ impl Record {
     fn status(&self) -> (u64, &'static str) {
         match self.outcome.parse() {
             Ok(Outcome::Ok) => (1, "Success"),
-            Ok(Outcome::Failed | Outcome::Denied) => (2, "Failure"),
+            Ok(Outcome::Failed | Outcome::Denied | Outcome::Lost) => (2, "Failure"),
             Ok(Outcome::Pending) => (99, "Pending"),
             Err(_) => (0, "Unknown"),
         }
@@ -111,7 +111,7 @@ impl Record {
         }
         match self.outcome.parse() {
             Ok(Outcome::Ok | Outcome::Pending) => (1, "Informational"),
-            Ok(Outcome::Failed) => (2, "Low"),
+            Ok(Outcome::Failed | Outcome::Lost) => (2, "Low"),
             Ok(Outcome::Denied) => (3, "Medium"),
             Err(_) => (0, "Unknown"),
         }
@@ -165,9 +165,10 @@ fn kind(action: Option<Action>) -> Kind {
             | A::FilePut
             | A::SnapshotRestored
             | A::WorkspaceCommitted
+            | A::AuditArchived
             | A::ApprovalDecided,
         ) => api(3, "Update"),
-        Some(A::SnapshotDeleted) => api(4, "Delete"),
+        Some(A::SnapshotDeleted | A::AuditRemoved) => api(4, "Delete"),
         Some(A::ToolCalled) | None => api(99, "Other"),
     }
 }
@@ -216,8 +217,9 @@ mod tests {
                 | "file.put"
                 | "snapshot.restored"
                 | "workspace.committed"
+                | "audit.archived"
                 | "approval.decided" => 600_303,
-                "snapshot.deleted" => 600_304,
+                "snapshot.deleted" | "audit.removed" => 600_304,
                 "tool.called" => 600_399,
                 other => panic!("{other} has no class"),
             };

@@ -1,8 +1,14 @@
 //! Reading the record page by page, beside a live server or without one.
 
-use super::{Action, AuditError, Record, UnknownWord, chain::signed, record::COLUMNS, schema};
+use super::{
+    Action, AuditError, Outcome, Record, UnknownWord,
+    chain::signed,
+    record::COLUMNS,
+    schema,
+    segments::{self, Segment},
+};
 use rusqlite::{Connection, ToSql, params_from_iter};
-use std::{path::Path, str::FromStr};
+use std::{collections::VecDeque, io, path::Path, str::FromStr};
 
 /// Records of one page.
 pub(super) const PAGE_RECORDS_MAX: usize = 10_000;
@@ -40,8 +46,8 @@ pub struct Query {
     pub namespace: Option<String>,
     /// Of these actions.
     pub actions: Option<Actions>,
-    /// With this outcome.
-    pub outcome: Option<super::Outcome>,
+    /// With this outcome. Of `pending`, what has not ended since.
+    pub outcome: Option<Outcome>,
     /// Of this execution.
     pub execution_id: Option<String>,
     /// Not before this time, in microseconds since 1970.
@@ -77,24 +83,132 @@ impl Default for Query {
 }
 
 /// Some records, and how to ask for those that follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In the order that was asked for.
     pub records: Vec<Record>,
     /// The query of the next page; none when this is the last.
     pub next: Option<Query>,
+    /// Files of the record that could not be read, or not to their end, and why. The rest is here.
+    pub damaged: Vec<String>,
 }
 
-/// Reads one page of a file. It checks no signatures: see [`super::verify`].
+/// Reads one page of a record, its closed segments included. It checks no signatures: see [`super::verify`].
 pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
-    page(&schema::connect_reader(path)?, path, query)
+    check(query)?;
+    let connection = schema::connect_reader(path)?;
+    let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "reading it", &error);
+    // Of one moment: what is closed meanwhile is still here.
+    let moment = connection.unchecked_transaction().map_err(failed)?;
+    let first = moment.query_row("SELECT min(seq) FROM record", [], |row| {
+        row.get::<_, Option<i64>>(0)
+    });
+    let first = first.map_err(failed)?.map_or(u64::MAX, i64::cast_unsigned);
+    let segments = segments::list(path, first)
+        .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
+    let mut parts: Vec<Part<'_>> = segments.iter().map(Part::Closed).collect();
+    parts.push(Part::Open(&moment, path));
+    if query.newest_first {
+        parts.reverse();
+    }
+    let mut all = Page::default();
+    for part in parts.into_iter().filter(|part| part.may_hold(query)) {
+        if let (true, Some(last)) = (all.records.len() >= query.limit, all.records.last()) {
+            all.next = Some(query.after(last.seq));
+            break;
+        }
+        let rest = Query {
+            limit: query.limit - all.records.len(),
+            ..query.clone()
+        };
+        let page = part.page(&rest)?;
+        all.records.extend(page.records);
+        all.damaged.extend(page.damaged);
+        if page.next.is_some() {
+            all.next = page.next.map(|next| Query {
+                limit: query.limit,
+                ..next
+            });
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// A database or a closed segment.
+enum Part<'a> {
+    Closed(&'a Segment),
+    Open(&'a Connection, &'a Path),
+}
+
+impl Part<'_> {
+    fn may_hold(&self, query: &Query) -> bool {
+        match self {
+            Self::Open(..) => true,
+            // What is open has its beginning in the database, or died with its server, which the next one has closed.
+            Self::Closed(_) if query.outcome == Some(Outcome::Pending) => false,
+            Self::Closed(segment) => {
+                query.before_seq.is_none_or(|before| segment.first < before)
+                    && query.after_seq.is_none_or(|after| segment.last > after)
+            }
+        }
+    }
+
+    fn page(&self, query: &Query) -> Result<Page, AuditError> {
+        match self {
+            Self::Open(connection, path) => page(connection, path, query),
+            Self::Closed(segment) => Ok(closed_page(segment, query)),
+        }
+    }
+}
+
+/// All of a segment is read; it is not much larger than the largest page.
+fn closed_page(segment: &Segment, query: &Query) -> Page {
+    let mut page = Page::default();
+    let damaged = |error: &io::Error| format!("{}: {error}", segment.path.display());
+    let mut found = VecDeque::new();
+    match segment.read() {
+        Err(error) => page.damaged.push(damaged(&error)),
+        Ok(records) => {
+            for record in records {
+                match record {
+                    Ok(record) if query.matches(&record) => found.push_back(record),
+                    Ok(_) => {}
+                    Err(error) => page.damaged.push(damaged(&error)),
+                }
+                // Of the newest, only the last are wanted; of the oldest, nothing after the first.
+                if found.len() > query.limit && query.newest_first {
+                    found.pop_front();
+                    page.next = Some(query.clone());
+                } else if found.len() > query.limit {
+                    found.pop_back();
+                    page.next = Some(query.clone());
+                    break;
+                }
+            }
+        }
+    }
+    page.records = found.into();
+    if query.newest_first {
+        page.records.reverse();
+    }
+    page.next = match (page.next, page.records.last()) {
+        (Some(_), Some(last)) => Some(query.after(last.seq)),
+        _ => None,
+    };
+    page
+}
+
+fn check(query: &Query) -> Result<(), AuditError> {
+    if (1..=PAGE_RECORDS_MAX).contains(&query.limit) {
+        return Ok(());
+    }
+    Err(AuditError::InvalidQuery("`limit` is 1 to 10000"))
 }
 
 /// Reads one page on an open connection.
 pub(super) fn page(connection: &Connection, path: &Path, query: &Query) -> Result<Page, AuditError> {
-    if !(1..=PAGE_RECORDS_MAX).contains(&query.limit) {
-        return Err(AuditError::InvalidQuery("`limit` is 1 to 10000"));
-    }
+    check(query)?;
     read(connection, query).map_err(|error| AuditError::of_sqlite(path, "reading it", &error))
 }
 
@@ -109,16 +223,45 @@ fn read(connection: &Connection, query: &Query) -> rusqlite::Result<Page> {
             && (records.len() == query.limit || bytes >= PAGE_BYTES_MAX)
         {
             let next = Some(query.after(last.seq));
-            return Ok(Page { records, next });
+            return Ok(Page {
+                records,
+                next,
+                damaged: Vec::new(),
+            });
         }
         let record = Record::of_row(row)?;
         bytes += record.details.len() + record.namespace.len() + record.caller.len();
         records.push(record);
     }
-    Ok(Page { records, next: None })
+    Ok(Page {
+        records,
+        ..Page::default()
+    })
 }
 
 impl Query {
+    /// The same as [`select`], for a record of a closed segment.
+    fn matches(&self, record: &Record) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        let action = match self.actions {
+            None => true,
+            Some(Actions::One(action)) => record.action == action.as_str(),
+            Some(Actions::GroupOf(action)) => record.action.starts_with(group(action)),
+        };
+        action
+            && is(&self.namespace, Some(&record.namespace))
+            && is(&self.execution_id, record.execution_id.as_deref())
+            && self
+                .outcome
+                .is_none_or(|outcome| record.outcome == outcome.as_str())
+            && self.since_us.is_none_or(|since| record.time_us >= since)
+            && self.until_us.is_none_or(|until| record.time_us < until)
+            && self.before_seq.is_none_or(|before| record.seq < before)
+            && self.after_seq.is_none_or(|after| record.seq > after)
+    }
+
     fn after(&self, seq: u64) -> Self {
         let mut next = self.clone();
         if self.newest_first {
@@ -152,6 +295,9 @@ fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
     if let Some(outcome) = query.outcome {
         term("outcome = ?", Box::new(outcome.as_str()));
     }
+    if query.outcome == Some(Outcome::Pending) {
+        term(STILL_OPEN, Box::new(true));
+    }
     if let Some(id) = &query.execution_id {
         term("execution_id = ?", Box::new(id.clone()));
     }
@@ -179,6 +325,11 @@ fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
     Ok((sql, values))
 }
 
+/// Of what was begun, what has no later record of its group.
+const STILL_OPEN: &str = "? = (execution_id IS NOT NULL AND NOT EXISTS(SELECT 1 FROM record AS later \
+     WHERE later.execution_id = record.execution_id AND later.seq > record.seq \
+     AND substr(later.action, 1, instr(later.action, '.')) = substr(record.action, 1, instr(record.action, '.'))))";
+
 /// The word up to and with its dot.
 fn group(action: Action) -> &'static str {
     action.as_str().split_inclusive('.').next().unwrap_or_default()
@@ -187,10 +338,10 @@ fn group(action: Action) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Durability, fixture},
+        super::{Durability, tests::fixture},
         *,
     };
-    use crate::audit::{Audit, Outcome, Place};
+    use crate::audit::{Audit, Place};
 
     fn filled() -> (fixture::Directory, Audit) {
         let directory = fixture::Directory::new();

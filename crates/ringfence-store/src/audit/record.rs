@@ -168,6 +168,53 @@ impl Record {
         line.push('}');
         line
     }
+
+    /// What [`Record::to_json`] wrote.
+    pub(super) fn of_json(line: &str) -> Option<Self> {
+        #[derive(serde::Deserialize)]
+        struct Line {
+            seq: u64,
+            time_us: i64,
+            server_id: String,
+            action: String,
+            outcome: String,
+            namespace: String,
+            execution_id: Option<String>,
+            caller: String,
+            prev_hash: String,
+            hash: String,
+            signature: String,
+        }
+        let found: Line = serde_json::from_str(line).ok()?;
+        // Byte for byte. Within a string the quotes of this would be escaped.
+        let (_, details) = line.split_once(",\"details\":")?;
+        let details = details.strip_suffix('}')?;
+        let details = if details.starts_with('"') {
+            serde_json::from_str(details).ok()?
+        } else {
+            details.to_owned()
+        };
+        Some(Self {
+            seq: found.seq,
+            time_us: found.time_us,
+            server_id: found.server_id,
+            action: found.action,
+            outcome: found.outcome,
+            namespace: found.namespace,
+            execution_id: found.execution_id,
+            caller: found.caller,
+            details,
+            prev_hash: bytes(&found.prev_hash)?,
+            hash: bytes(&found.hash)?,
+            signature: bytes(&found.signature)?,
+        })
+    }
+
+    /// A fact of its details.
+    pub(super) fn detail(&self, name: &str) -> Option<Value> {
+        let details: Value = serde_json::from_str(&self.details).ok()?;
+        details.get(name).cloned()
+    }
 }
 
 impl Head {
@@ -187,6 +234,18 @@ impl Head {
 pub(super) fn seq_of(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let seq: i64 = row.get(column)?;
     u64::try_from(seq).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, seq))
+}
+
+/// The bytes that [`hex`] has written.
+pub(super) fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if digits.len() != 2 * N {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..2 * N).step_by(2)) {
+        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

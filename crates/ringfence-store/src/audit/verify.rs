@@ -2,12 +2,13 @@
 
 use super::{
     Action, AuditError, Head, Record, chain,
-    record::{COLUMNS, NO_HASH},
+    record::{COLUMNS, NO_HASH, bytes},
     schema,
+    segments::{self, Segment},
 };
 use rusqlite::{Connection, params};
 use serde_json::Value;
-use std::{fmt, num::NonZero, path::Path, thread};
+use std::{fmt, io, num::NonZero, path::Path, thread};
 
 /// Records that are held at once.
 const CHUNK: usize = 512;
@@ -115,21 +116,31 @@ impl fmt::Display for Bad {
     }
 }
 
-/// Checks a file, also beside a live server: the chain as it is at the beginning. `expected_head` is a number and hash
-/// noted earlier; a file that was set back to an older copy does not hold it. `progress` is told how many records of
-/// how many are done.
+/// Checks a record, its closed segments and its database, also beside a live server: the chain as it is at the
+/// beginning. `expected_head` is a number and hash noted earlier; a file that was set back to an older copy does not
+/// hold it. `progress` is told how many records of how many are done.
 pub fn verify(
     path: &Path,
     public_key: Option<&[u8; 32]>,
     expected_head: Option<(u64, [u8; 32])>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Verdict, AuditError> {
-    let mut connection = schema::connect_reader(path)?;
+    let connection = schema::connect_reader(path)?;
     let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "verifying it", &error);
-    let (head, last) = ends(&mut connection).map_err(failed)?;
+    // Of one moment: what is closed meanwhile is still here.
+    let moment = connection.unchecked_transaction().map_err(failed)?;
+    let (head, first, last) = ends(&moment).map_err(failed)?;
     let mut walk = Walk::new(public_key, expected_head, head);
+    let segments = segments::list(path, first)
+        .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
+    for segment in &segments {
+        walk.segment(segment);
+        progress(walk.seq, last.max(0).cast_unsigned());
+    }
+    walk.is_database = true;
     while walk.bad.is_none() {
-        let (chunk, unreadable) = chunk(&connection, walk.seq, last).map_err(failed)?;
+        let after = if walk.has_rows { walk.seq } else { 0 };
+        let (chunk, unreadable) = chunk(&moment, after, last).map_err(failed)?;
         let is_last = chunk.is_empty();
         walk.chunk(&chunk);
         if let Some(error) = unreadable {
@@ -142,24 +153,25 @@ pub fn verify(
     }
     walk.end();
     if walk.bad.is_none()
-        && let Some(what) = inconsistency(&connection).map_err(failed)?
+        && let Some(what) = inconsistency(&moment).map_err(failed)?
     {
         walk.fail(walk.seq, Fault::Index(what));
     }
     Ok(walk.verdict())
 }
 
-/// The head's row and the last record's number, of one moment.
-fn ends(connection: &mut Connection) -> rusqlite::Result<(HeadRow, i64)> {
-    let snapshot = connection.transaction()?;
-    let head = match chain::read_head(&snapshot) {
+/// The head's row and the first and the last record's number.
+fn ends(snapshot: &Connection) -> rusqlite::Result<(HeadRow, u64, i64)> {
+    let head = match chain::read_head(snapshot) {
         Ok(Some((head, signature))) => HeadRow::Read(head, signature),
         Ok(None) => HeadRow::Missing,
         Err(error) if error.sqlite_error_code().is_none() => HeadRow::Unreadable,
         Err(error) => return Err(error),
     };
     let last: Option<i64> = snapshot.query_row("SELECT max(seq) FROM record", [], |row| row.get(0))?;
-    Ok((head, last.unwrap_or(0)))
+    let first: Option<i64> = snapshot.query_row("SELECT min(seq) FROM record", [], |row| row.get(0))?;
+    let first = first.map_or(u64::MAX, |first| first.max(0).cast_unsigned());
+    Ok((head, first, last.unwrap_or(0)))
 }
 
 enum HeadRow {
@@ -215,6 +227,21 @@ struct Walk<'a> {
     set_back: u64,
     breaks: Vec<u64>,
     bad: Option<Bad>,
+    /// Good ones.
+    records: u64,
+    /// The closed segments are done.
+    is_database: bool,
+    /// Of the database.
+    has_rows: bool,
+    /// What came before the first record, which was removed; something later has to say so.
+    removed: Option<Removed>,
+}
+
+/// The last record of what is not there any more; without a hash, whichever it was.
+#[derive(Clone, Copy)]
+struct Removed {
+    seq: u64,
+    hash: Option<[u8; 32]>,
 }
 
 impl<'a> Walk<'a> {
@@ -243,6 +270,40 @@ impl<'a> Walk<'a> {
             set_back: 0,
             breaks: Vec::new(),
             bad: None,
+            records: 0,
+            is_database: false,
+            has_rows: false,
+            removed: None,
+        }
+    }
+
+    /// A closed segment.
+    fn segment(&mut self, segment: &Segment) {
+        let failed = |walk: &mut Self, error: io::Error| {
+            let what = format!("{}: {error}", segment.name());
+            walk.fail(walk.seq.max(segment.first - 1) + 1, Fault::Unreadable(what));
+        };
+        let records = match segment.read() {
+            Ok(records) => records,
+            Err(error) => return failed(self, error),
+        };
+        let mut chunk = Vec::new();
+        for record in records {
+            match record {
+                Ok(record) => chunk.push(record),
+                Err(error) => {
+                    self.chunk(&chunk);
+                    return failed(self, error);
+                }
+            }
+            if chunk.len() == CHUNK {
+                self.chunk(&chunk);
+                chunk.clear();
+            }
+        }
+        self.chunk(&chunk);
+        if self.seq != segment.last {
+            self.fail(self.seq + 1, Fault::Missing);
         }
     }
 
@@ -253,10 +314,14 @@ impl<'a> Walk<'a> {
     }
 
     fn chunk(&mut self, records: &[Record]) {
+        if self.bad.is_some() {
+            return;
+        }
         let forged = self.key.and_then(|key| first_forged(key, records));
         for (at, record) in records.iter().enumerate() {
             let signature = (forged == Some(at)).then_some(Fault::Forged);
-            let fault = self.link_fault(record).or(signature);
+            let fault = self.contents_fault(record).or(signature);
+            let fault = fault.or_else(|| self.link_fault(record));
             if let Some(fault) = fault.or_else(|| self.head_fault(record)) {
                 let missing = fault == Fault::Missing;
                 return self.fail(if missing { self.seq + 1 } else { record.seq }, fault);
@@ -266,22 +331,79 @@ impl<'a> Walk<'a> {
             if tells_break(record) && self.breaks.len() < BREAKS_MAX {
                 self.breaks.push(record.seq);
             }
+            self.note_removal(record);
+            self.records += 1;
+            self.has_rows |= self.is_database;
             (self.seq, self.hash, self.time_us) = (record.seq, record.hash, record.time_us);
         }
     }
 
-    /// Against itself and the record before it.
-    fn link_fault(&self, record: &Record) -> Option<Fault> {
-        if record.seq > self.seq + 1 {
-            Some(Fault::Missing)
-        } else if record.seq <= self.seq {
-            Some(Fault::Misplaced)
-        } else if record.computed_hash() != record.hash {
-            Some(Fault::Edited)
-        } else if record.prev_hash != self.hash {
-            Some(Fault::Unlinked)
-        } else {
-            None
+    /// Against itself.
+    fn contents_fault(&self, record: &Record) -> Option<Fault> {
+        let is_misplaced = record.seq <= self.seq || record.seq == 0;
+        let misplaced = is_misplaced.then_some(Fault::Misplaced);
+        misplaced
+            .or_else(|| {
+                let is_gap = record.seq > self.seq + 1 && self.follows(record).is_none();
+                is_gap.then_some(Fault::Missing)
+            })
+            .or_else(|| (record.computed_hash() != record.hash).then_some(Fault::Edited))
+    }
+
+    /// Against the record before it.
+    fn link_fault(&mut self, record: &Record) -> Option<Fault> {
+        match self.follows(record) {
+            None => Some(Fault::Unlinked),
+            Some(removed) => {
+                if self.first_seq.is_none() {
+                    self.removed = removed;
+                }
+                None
+            }
+        }
+    }
+
+    /// May it stand after what was seen: linked to it, as the first of a new file that says what it follows, or as
+    /// the first of all, where what was before has been removed.
+    fn follows(&self, record: &Record) -> Option<Option<Removed>> {
+        if record.seq == self.seq + 1 && record.prev_hash == self.hash {
+            return Some(None);
+        }
+        let begins_file = || {
+            let says = record.action == Action::AuditBegan.as_str();
+            says && record.detail(chain::BEGINS_FILE) == Some(Value::from(true))
+        };
+        if begins_file() {
+            let archived = record.detail(chain::ARCHIVED_UNTIL).and_then(|seq| seq.as_u64());
+            let archived = archived.unwrap_or(0);
+            let removed = Removed {
+                seq: archived,
+                hash: None,
+            };
+            return match self.first_seq {
+                // All that was closed before it has been seen.
+                Some(_) => (archived <= self.seq).then_some(None),
+                None => Some((archived > 0).then_some(removed)),
+            };
+        }
+        (self.first_seq.is_none() && record.seq > 1).then_some(Some(Removed {
+            seq: record.seq - 1,
+            hash: Some(record.prev_hash),
+        }))
+    }
+
+    /// A record that says what was removed answers for what is missing in front.
+    fn note_removal(&mut self, record: &Record) {
+        let Some(removed) = self.removed else { return };
+        if record.action != Action::AuditRemoved.as_str() {
+            return;
+        }
+        let until = record.detail("last_seq").and_then(|seq| seq.as_u64());
+        let hash = record.detail("last_hash");
+        let hash = hash.as_ref().and_then(|hash| hash.as_str()).and_then(bytes);
+        let is_same = removed.hash.is_none() || hash.is_none() || removed.hash == hash;
+        if until == Some(removed.seq) && is_same {
+            self.removed = None;
         }
     }
 
@@ -298,6 +420,9 @@ impl<'a> Walk<'a> {
 
     /// What only the end shows.
     fn end(&mut self) {
+        if self.removed.is_some() {
+            self.fail(1, Fault::Missing);
+        }
         if let Some(fault) = self.headless.take() {
             self.fail(self.seq, fault);
         }
@@ -309,7 +434,7 @@ impl<'a> Walk<'a> {
             }
         }
         if let Some((seq, _)) = self.expected
-            && !(1..=self.seq).contains(&seq)
+            && !(self.first_seq.unwrap_or(1)..=self.seq).contains(&seq)
         {
             self.fail(seq, Fault::ExpectedMissing);
         }
@@ -322,7 +447,7 @@ impl<'a> Walk<'a> {
             } else {
                 Scope::Unsigned
             },
-            records: self.seq,
+            records: self.records,
             first_seq: self.first_seq,
             head: self.head,
             bad: self.bad,

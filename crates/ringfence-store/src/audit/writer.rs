@@ -1,17 +1,24 @@
-//! The writer's thread and the queue before it. It takes everything that waits into one transaction, so that under load
-//! many entries share one commit. An entry that comes when nobody writes is written by the caller, because two changes of
-//! thread take longer than a commit.
+//! The writer's thread and the queue before it. It takes everything that waits into one transaction, so that under
+//! load many entries share one commit. An entry that comes when nobody writes is written by the caller, because two
+//! changes of thread take longer than a commit.
+//!
+//! Room in the queue is shared: a namespace gets at most as much as it leaves free, so that no flood from one namespace
+//! takes the room of another. A run reserves the room of its end before it begins.
 
 use super::{
-    AuditError, Durability, Entry, Head, Opened, Page, Place, Query, Receipt,
-    chain::{Chain, Writer},
+    AuditError, Durability, Entry, Head, Keep, Opened, Outcome, Page, Place, Query, Receipt, Record,
+    alive::{self, Alive},
+    archive::Extent,
+    chain::Writer,
     entry::{Fitted, NAME_BYTES_MAX, within},
+    open_chain::OpenChain,
     query,
 };
 use crate::Signer;
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -20,8 +27,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Entries that may wait.
-const WAITING_MAX: usize = 1024;
+/// Entries that wait, and those for which room is reserved.
+pub(super) const PLACES_MAX: usize = 32 << 10;
 /// Entries of one transaction.
 const BATCH_MAX: usize = 256;
 /// Records after which the log is moved into the database.
@@ -34,6 +41,19 @@ struct Waiting {
     done: Done,
 }
 
+/// Room in the queue for entries of one namespace that are still to come. What is not used is given back.
+pub struct Room {
+    queue: Arc<Queue>,
+    namespace: String,
+    places: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.queue.line().release(&self.namespace, self.places);
+    }
+}
+
 /// The audit record, open to be written. Clones share one writer; when the last is dropped, what waits is written and
 /// the writer ends.
 #[derive(Clone)]
@@ -43,12 +63,14 @@ pub struct Audit {
 
 struct Shared {
     queue: Arc<Queue>,
-    chain: Arc<Mutex<Chain>>,
+    chain: Arc<Mutex<OpenChain>>,
     thread: Option<JoinHandle<()>>,
     opened: Opened,
     place: Place,
     durability: Durability,
     unmoved: Arc<AtomicUsize>,
+    /// None: in memory, or of a command, which leaves nothing open.
+    _alive: Option<Alive>,
 }
 
 impl Audit {
@@ -60,14 +82,20 @@ impl Audit {
         server_id: String,
     ) -> Result<Self, AuditError> {
         within("server_id", &server_id, NAME_BYTES_MAX)?;
+        let id = server_id.clone();
         let writer = Writer {
             public_key: signer.public_key(),
             signer,
             server_id,
             durability,
         };
-        let (chain, opened) = Chain::open(place, writer)?;
+        let (chain, opened) = OpenChain::open(place, writer)?;
         let place = chain.place().clone();
+        let alive = match &place {
+            Place::File(path) => Alive::begin(path, &id)
+                .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error))?,
+            Place::Memory => None,
+        };
         let chain = Arc::new(Mutex::new(chain));
         let queue = Arc::new(Queue::default());
         let closing = Closing(queue.clone());
@@ -85,28 +113,49 @@ impl Audit {
             place,
             durability,
             unmoved,
+            _alive: alive,
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
     }
 
-    /// Writes the entry here, or hands it to the writer. `done` is called once: here, when it is written or refused at once,
-    /// or after the commit on the writer's thread. It must be short; everybody's entries wait for it.
+    /// Writes the entry here, or hands it to the writer. `done` is called once: here, when it is written or refused
+    /// at once, or after the commit on the writer's thread. It must be short; everybody's entries wait for it.
     pub fn append(&self, entry: Entry, done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static) {
+        self.give(entry, Box::new(done), None);
+    }
+
+    /// Reserves room for so many entries of a namespace. Errors: `Overloaded`.
+    pub fn reserve(&self, namespace: &str, places: usize) -> Result<Room, AuditError> {
+        let queue = self.shared.queue.clone();
+        queue.line().take(namespace, places)?;
+        let namespace = namespace.to_owned();
+        Ok(Room {
+            queue,
+            namespace,
+            places,
+        })
+    }
+
+    /// As [`Audit::append`], in reserved room: the queue is never too full for it.
+    pub fn append_reserved(
+        &self,
+        room: &mut Room,
+        entry: Entry,
+        done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static,
+    ) {
+        self.give(entry, Box::new(done), Some(room));
+    }
+
+    fn give(&self, entry: Entry, done: Done, room: Option<&mut Room>) {
         let entry = match entry.fitted() {
             Ok(entry) => entry,
             Err(error) => return done(Err(error)),
         };
-        if let Some(written) = self.shared.write_at_once(&entry) {
-            return done(written);
-        }
-        let refused = self.shared.queue.push(Waiting {
-            entry,
-            done: Box::new(done),
-        });
-        if let Some((waiting, error)) = refused {
-            (waiting.done)(Err(error));
+        match self.shared.write_at_once(&entry) {
+            Some(written) => done(written),
+            None => self.shared.queue.push(Waiting { entry, done }, room),
         }
     }
 
@@ -133,13 +182,60 @@ impl Audit {
     /// A page of the record. A file is read beside the writer; a database in memory only between its commits.
     pub fn query(&self, query: &Query) -> Result<Page, AuditError> {
         match &self.shared.place {
-            Place::File(path) => query::query(path, query),
+            // Damage that is met by reading ends here, too: what is whole goes on.
+            Place::File(path) => query::query(path, query).or_else(|error| {
+                let AuditError::Damaged { what, .. } = error else {
+                    return Err(error);
+                };
+                lock(&self.shared.chain).set_aside(what)?;
+                query::query(path, query)
+            }),
             Place::Memory => {
                 let chain = lock(&self.shared.chain);
                 let connection = chain.connection().ok_or(AuditError::Stopped)?;
                 query::page(connection, &self.shared.place.shown(), query)
             }
         }
+    }
+
+    /// What was begun by servers that have died since, and has no end on record.
+    pub fn abandoned(&self) -> Result<Vec<Record>, AuditError> {
+        let Place::File(path) = &self.shared.place else {
+            return Ok(Vec::new());
+        };
+        let mut abandoned = Vec::new();
+        let mut next = Some(Query {
+            outcome: Some(Outcome::Pending),
+            limit: query::PAGE_RECORDS_MAX,
+            ..Query::default()
+        });
+        while let Some(query) = next {
+            let page = self.query(&query)?;
+            let left = page.records.into_iter();
+            abandoned.extend(left.filter(|record| !alive::is_alive(path, &record.server_id)));
+            next = page.next;
+        }
+        Ok(abandoned)
+    }
+
+    /// How much of the record is kept. From the next batch on.
+    pub fn set_keep(&self, keep: Keep) {
+        lock(&self.shared.chain).set_keep(keep);
+    }
+
+    /// Closes everything up to the head into a segment: its file. None: there is nothing, or it is in memory.
+    pub fn archive(&self) -> Result<Option<PathBuf>, AuditError> {
+        lock(&self.shared.chain).archive(Extent::All)
+    }
+
+    /// Closes segments and removes what is too old or too much now, as the writer does from time to time.
+    pub fn tidy_now(&self) -> Result<(), AuditError> {
+        lock(&self.shared.chain).tidy()
+    }
+
+    /// Moves all that was committed from the log into the database. At the end of a server.
+    pub fn checkpoint(&self) {
+        lock(&self.shared.chain).checkpoint("TRUNCATE");
     }
 
     /// Where the chain ended when this server last wrote or opened it. Worth noting elsewhere, for
@@ -187,7 +283,7 @@ impl Drop for Shared {
 }
 
 /// What the writer's thread does until the queue is closed and empty.
-fn write(queue: &Queue, chain: &Mutex<Chain>, unmoved: &AtomicUsize) {
+fn write(queue: &Queue, chain: &Mutex<OpenChain>, unmoved: &AtomicUsize) {
     while let Some(batch) = queue.take() {
         let (entries, dones): (Vec<Fitted>, Vec<Done>) = batch
             .into_iter()
@@ -206,7 +302,11 @@ fn write(queue: &Queue, chain: &Mutex<Chain>, unmoved: &AtomicUsize) {
         }
         // after the callers were told, so that nobody's commit waits for it
         if unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
-            lock(chain).checkpoint();
+            let mut chain = lock(chain);
+            if let Err(error) = chain.tidy() {
+                tracing::error!(%error, "the audit record could not be shortened");
+            }
+            chain.checkpoint("PASSIVE");
             unmoved.store(0, Ordering::Relaxed);
         }
     }
@@ -219,7 +319,7 @@ fn call(done: Done, result: Result<Receipt, AuditError>) {
     }
 }
 
-fn lock(chain: &Mutex<Chain>) -> MutexGuard<'_, Chain> {
+fn lock(chain: &Mutex<OpenChain>) -> MutexGuard<'_, OpenChain> {
     chain.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -235,6 +335,33 @@ struct Line {
     closed: bool,
     /// The writer sleeps; nobody else pays for waking it.
     asleep: bool,
+    /// Places taken, by those who wait and by those who have reserved.
+    places: usize,
+    /// The same of each namespace that has any.
+    shares: HashMap<String, usize>,
+}
+
+impl Line {
+    /// A namespace has no more than what would then still be free: one alone gets half, two a third each.
+    fn take(&mut self, namespace: &str, places: usize) -> Result<(), AuditError> {
+        let own = self.shares.get(namespace).copied().unwrap_or(0) + places;
+        if own + self.places + places > PLACES_MAX {
+            return Err(AuditError::Overloaded);
+        }
+        self.places += places;
+        self.shares.insert(namespace.to_owned(), own);
+        Ok(())
+    }
+
+    fn release(&mut self, namespace: &str, places: usize) {
+        self.places = self.places.saturating_sub(places);
+        if let Some(own) = self.shares.get_mut(namespace) {
+            *own = own.saturating_sub(places);
+            if *own == 0 {
+                self.shares.remove(namespace);
+            }
+        }
+    }
 }
 
 impl Queue {
@@ -242,14 +369,21 @@ impl Queue {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what it does not take.
-    fn push(&self, waiting: Waiting) -> Option<(Waiting, AuditError)> {
+    /// Takes the entry, in the room reserved for it or in its namespace's share, or tells it why not.
+    fn push(&self, waiting: Waiting, room: Option<&mut Room>) {
         let mut line = self.line();
-        if line.closed {
-            return Some((waiting, AuditError::Stopped));
-        }
-        if line.waiting.len() >= WAITING_MAX {
-            return Some((waiting, AuditError::Overloaded));
+        let reserved = room.filter(|room| room.places > 0 && room.namespace == waiting.entry.namespace);
+        let taken = match reserved {
+            _ if line.closed => Err(AuditError::Stopped),
+            Some(room) => {
+                room.places -= 1;
+                Ok(())
+            }
+            None => line.take(&waiting.entry.namespace, 1),
+        };
+        if let Err(error) = taken {
+            drop(line);
+            return (waiting.done)(Err(error));
         }
         line.waiting.push_back(waiting);
         let wake = std::mem::take(&mut line.asleep);
@@ -257,7 +391,6 @@ impl Queue {
         if wake {
             self.more.notify_one();
         }
-        None
     }
 
     /// Everything that waits, up to one batch. None: closed and empty.
@@ -272,7 +405,11 @@ impl Queue {
         }
         line.asleep = false;
         let count = line.waiting.len().min(BATCH_MAX);
-        Some(line.waiting.drain(..count).collect())
+        let batch: Vec<Waiting> = line.waiting.drain(..count).collect();
+        for waiting in &batch {
+            line.release(&waiting.entry.namespace, 1);
+        }
+        Some(batch)
     }
 
     /// Nothing waits, and it is open.

@@ -1,107 +1,89 @@
-//! Locks between all servers of a user: flock(2) on files, which go when nothing is locked by them any more.
+//! Locks between all servers of a user, whose files go when they are not needed any more.
 
-use super::{LOCKS, LayerError, Layers};
-use rustix::{fs::FlockOperation, io::Errno};
-use std::{
-    fs::{self, File, OpenOptions},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::PathBuf,
-    time::SystemTime,
-};
+use super::{LOCKS, LayerError, Layers, SetName};
+use crate::whole_file::{FileError, FileLock};
+use rustix::fs::FlockOperation;
+use std::{fs, path::PathBuf, time::SystemTime};
 
-/// Held by whoever puts layers in their places or removes them.
+/// Held while layers are put in their places or removed.
 const PLACES: &str = "places";
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub struct Lock {
-    file: File,
+pub(super) struct LayerLock {
+    lock: FileLock,
     path: PathBuf,
-    /// Whether the file has to stay: its time says when a layer was used last.
+    /// The file stays: its time says when a layer was used last.
     stays: bool,
 }
 
-impl Lock {
-    pub(super) fn touch(&self) -> Result<(), LayerError> {
-        let touched = self.file.set_modified(SystemTime::now());
-        touched.map_err(LayerError::io("touch", &self.path))
-    }
+/// The right to make the layer of a set.
+#[derive(Debug)]
+pub struct SetLock {
+    set: SetName,
+    _lock: LayerLock,
+}
 
-    /// Whether this is still the file that others find under its name.
-    fn is_current(&self) -> Result<bool, LayerError> {
-        let own = self
-            .file
-            .metadata()
-            .map_err(LayerError::io("look at", &self.path))?;
-        Ok(fs::metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == (own.dev(), own.ino())))
+impl SetLock {
+    /// The set whose layer is made.
+    pub fn set(&self) -> &SetName {
+        &self.set
     }
 }
 
-impl Drop for Lock {
-    /// Not by closing alone: a process that is being started holds a copy until it is another program.
+impl LayerLock {
+    pub(super) fn touch(&self) -> Result<(), LayerError> {
+        let touched = self.lock.0.set_modified(SystemTime::now());
+        touched.map_err(LayerError::io("touch", &self.path))
+    }
+}
+
+impl Drop for LayerLock {
+    /// The file is removed while the lock is held, so that a process that has opened it meanwhile sees that it is gone.
     fn drop(&mut self) {
-        // While it is held, so that whoever has opened it meanwhile sees that it is gone.
         if !self.stays
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(%error, "a lock of the layers was not removed");
         }
-        if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
-            tracing::warn!(%error, "a lock of the layers was not given back");
-        }
     }
 }
 
 impl Layers {
-    /// Alone with a name; `None`: somebody else has it. The file goes with the lock.
-    pub(super) fn alone(&self, name: &str) -> Result<Option<Lock>, LayerError> {
-        let mut lock = self.lock(name, FlockOperation::NonBlockingLockExclusive)?;
-        if let Some(lock) = &mut lock {
-            lock.stays = false;
-        }
-        Ok(lock)
+    /// The right to make the layer of a set; `None`: it is being made elsewhere.
+    pub fn begin(&self, set: &SetName) -> Result<Option<SetLock>, LayerError> {
+        let lock = self.alone(set.as_str())?;
+        Ok(lock.map(|lock| SetLock {
+            set: set.clone(),
+            _lock: lock,
+        }))
     }
 
-    /// Beside others who use a layer; `None`: somebody removes it.
-    pub(super) fn beside_others(&self, name: &str) -> Result<Option<Lock>, LayerError> {
+    /// Alone with a name; `None`: it is in use. The file goes with the lock.
+    pub(super) fn alone(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
+        self.lock(name, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Beside others who use a layer; `None`: it is being removed.
+    pub(super) fn beside_others(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
         self.lock(name, FlockOperation::NonBlockingLockShared)
     }
 
-    /// Nobody else puts layers in their places, or removes them. Waits; whoever has it writes a few files.
-    pub(super) fn places(&self) -> Result<Lock, LayerError> {
-        loop {
-            // A signal is no answer.
-            if let Some(lock) = self.lock(PLACES, FlockOperation::LockExclusive)? {
-                return Ok(lock);
-            }
-        }
+    fn lock(&self, name: &str, operation: FlockOperation) -> Result<Option<LayerLock>, FileError> {
+        let lock = self.locks.lock(name, operation)?;
+        Ok(lock.map(|lock| LayerLock {
+            lock,
+            path: self.place(LOCKS, name),
+            stays: operation == FlockOperation::NonBlockingLockShared,
+        }))
     }
 
-    fn lock(&self, name: &str, how: FlockOperation) -> Result<Option<Lock>, LayerError> {
-        let path = self.place(LOCKS, name);
-        loop {
-            let opened = OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .mode(0o600)
-                .open(&path);
-            let lock = Lock {
-                file: opened.map_err(LayerError::io("open", &path))?,
-                path: path.clone(),
-                stays: true,
-            };
-            match rustix::fs::flock(&lock.file, how) {
-                Ok(()) if lock.is_current()? => return Ok(Some(lock)),
-                // Its last holder has removed it between the two calls.
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(None),
-                Err(error) => return Err(LayerError::io("lock", &path)(error.into())),
-            }
-        }
+    /// Nothing else puts layers in their places, or removes them. Waits; the holder writes a few files.
+    pub(super) fn places(&self) -> Result<FileLock, FileError> {
+        self.locks.lock_waiting(PLACES, FlockOperation::LockExclusive)
     }
 
-    /// Locks that servers have left which were killed.
+    /// Locks that killed servers have left.
     pub(super) fn forget_locks(&self) -> Result<(), LayerError> {
         for name in self.names(LOCKS)? {
             if name != PLACES && !self.place(super::LAYERS, &name).exists() {

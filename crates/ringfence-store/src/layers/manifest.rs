@@ -1,12 +1,16 @@
-//! What a layer holds and what a set of requirements has become, each a signed text: a line with the signature in base64
-//! (Ed25519, over a label and all that follows), then JSON.
+//! What a layer holds and what a set of requirements has become, each a signed text: a line with the signature in
+//! base64 (Ed25519, over a label and all that follows), then JSON.
 
 use super::LayerError;
-use crate::{Signer, signer};
+use crate::{Signer, digest::to_hex, signer, whole_file};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use rustix::{
+    fs::{CWD, OFlags},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
-use std::{fmt::Write as _, fs::File, io::Read, path::Path};
+use std::{io::Read, path::Path};
 
 const LABEL: &[u8] = b"ringfence packages v1\0";
 /// The longest signed text: 200,000 entries of some 300 bytes.
@@ -15,7 +19,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// One thing in a layer, by its path below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) enum Entry {
+pub(super) enum LayerEntry {
     Directory {
         path: String,
     },
@@ -32,7 +36,7 @@ pub(super) enum Entry {
     },
 }
 
-impl Entry {
+impl LayerEntry {
     pub(super) fn path(&self) -> &str {
         match self {
             Self::Directory { path } | Self::File { path, .. } | Self::Link { path, .. } => path,
@@ -43,45 +47,41 @@ impl Entry {
 /// All of a layer, by path.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Manifest {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct LayerManifest {
+    pub(super) entries: Vec<LayerEntry>,
 }
 
-impl Manifest {
+impl LayerManifest {
+    pub(super) fn of(mut entries: Vec<LayerEntry>) -> Self {
+        entries.sort_by(|one, other| one.path().cmp(other.path()));
+        Self { entries }
+    }
+
     /// The digest of all that it says, which is the layer's name.
     pub(super) fn name(&self) -> String {
-        let mut hash = Sha256::new();
-        hash.update(b"ringfence layer v1\0");
-        let mut field = |text: &str| {
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text.as_bytes());
-        };
-        for entry in &self.entries {
-            match entry {
-                Entry::Directory { path } => ["d", path].map(&mut field),
-                Entry::Link { path, target } => {
-                    field("l");
-                    [path.as_str(), target].map(&mut field)
-                }
-                Entry::File {
-                    path,
-                    size,
-                    executable,
-                    sha256,
-                } => {
-                    field(if *executable { "x" } else { "f" });
-                    field(&size.to_string());
-                    [path.as_str(), sha256].map(&mut field)
-                }
-            };
-        }
-        hex(&hash.finalize())
+        let fields = self.entries.iter().flat_map(|entry| match entry {
+            LayerEntry::Directory { path } => vec!["d".into(), path.clone()],
+            LayerEntry::Link { path, target } => vec!["l".into(), path.clone(), target.clone()],
+            LayerEntry::File {
+                path,
+                size,
+                executable,
+                sha256,
+            } => {
+                let kind = if *executable { "x" } else { "f" };
+                vec![kind.into(), size.to_string(), path.clone(), sha256.clone()]
+            }
+        });
+        to_hex(&Sha256::digest(signer::statement(
+            b"ringfence layer v1\0",
+            fields,
+        )))
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let size = |entry: &Entry| match entry {
-            Entry::File { size, .. } => *size,
-            Entry::Directory { .. } | Entry::Link { .. } => 0,
+        let size = |entry: &LayerEntry| match entry {
+            LayerEntry::File { size, .. } => *size,
+            LayerEntry::Directory { .. } | LayerEntry::Link { .. } => 0,
         };
         self.entries.iter().map(size).sum()
     }
@@ -91,9 +91,7 @@ impl Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// Of the archive that was downloaded, in hexadecimal; npm's registries tell SHA-512 instead.
     pub sha256: Option<String>,
@@ -105,19 +103,10 @@ pub struct Package {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolved {
-    /// Whose it is: of another set, this text would be somebody's forgery.
+    /// The set: as the record of another set, this text would be a forgery.
     pub(super) set: String,
     pub(super) layer: String,
     pub(super) packages: Vec<Package>,
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let written = write!(text, "{byte:02x}");
-        debug_assert!(written.is_ok());
-        text
-    })
 }
 
 pub(super) fn signed<T: Serialize>(signer: &Signer, what: &T) -> Result<Vec<u8>, LayerError> {
@@ -128,8 +117,8 @@ pub(super) fn signed<T: Serialize>(signer: &Signer, what: &T) -> Result<Vec<u8>,
 
 /// Reads a signed text; `None`: there is none.
 pub(super) fn read<T: DeserializeOwned>(signer: &Signer, path: &Path) -> Result<Option<T>, LayerError> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+    let file = match whole_file::open_regular(CWD, path, OFlags::RDONLY) {
+        Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(LayerError::io("open", path))?,
     };
     let mut text = Vec::new();

@@ -1,15 +1,16 @@
 //! Layers of packages: directories of files that were installed once, are never written again, and are shown to any
-//! number of sandboxes. A layer is named by the digest of everything in it. A set of requirements is named by the digest
-//! of its text, and a signed record says which layer it has become.
+//! number of sandboxes. A layer is named by the digest of everything in it. A set of requirements is named by the
+//! digest of its text, and a signed record says which layer it has become.
 //!
 //! ```text
 //! layers/<layer>/          the files, modes 0755 and 0644, of this user
 //! manifests/<layer>        signed: every file with its size, mode and SHA-256
 //! sets/<set>               signed: the layer, and what was downloaded for it
-//! locks/<layer>            held by whoever uses the layer; its time is that of the last use
-//! locks/<set>              held by whoever makes the set, and gone with that
-//! locks/places             held by whoever puts layers in their places, or removes them
+//! locks/<layer>            shared by the users of the layer; its time is that of the last use
+//! locks/<set>              held while the set is made, and gone with that
+//! locks/places             held while layers are put in their places or removed
 //! making/                  what is not a layer yet
+//! clock.json               the last time that was seen
 //! ```
 
 mod error;
@@ -19,12 +20,18 @@ mod sweep;
 mod tree;
 
 pub use error::LayerError;
-pub use lock::Lock;
+pub use lock::SetLock;
 pub use manifest::Package;
 pub use sweep::{LayersKept, LayersSwept};
 
-use crate::{Signer, make_own_directory};
-use manifest::{Manifest, Resolved};
+use crate::{
+    Signer,
+    digest::to_hex,
+    make_own_directory, signer,
+    whole_file::{Directory, FileError, Taken},
+};
+use lock::LayerLock;
+use manifest::{LayerManifest, Resolved};
 use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
@@ -44,6 +51,7 @@ const MAKING: &str = "making";
 #[derive(Debug)]
 pub struct Layers {
     directory: PathBuf,
+    locks: Directory,
     signer: Signer,
     /// Layers that this process has read to the last byte, with their stamps since.
     checked: Mutex<HashMap<String, [u8; 32]>>,
@@ -56,13 +64,8 @@ pub struct SetName(String);
 impl SetName {
     /// Of everything that decides what the set becomes.
     pub fn of(parts: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"ringfence set v1\0");
-        for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self(manifest::hex(&hash.finalize()))
+        let statement = signer::statement(b"ringfence set v1\0", parts);
+        Self(to_hex(&Sha256::digest(statement)))
     }
 
     /// 64 hexadecimal digits.
@@ -76,7 +79,7 @@ impl SetName {
 pub struct Layer {
     name: String,
     packages: Vec<Package>,
-    _in_use: Lock,
+    _in_use: LayerLock,
 }
 
 impl Layer {
@@ -85,7 +88,6 @@ impl Layer {
         &self.name
     }
 
-    /// What was downloaded for it.
     pub fn packages(&self) -> &[Package] {
         &self.packages
     }
@@ -101,6 +103,7 @@ impl Layers {
             made.map_err(LayerError::io("make", &path))?;
         }
         Ok(Self {
+            locks: Directory::private(directory.join(LOCKS))?,
             directory,
             signer,
             checked: Mutex::default(),
@@ -146,7 +149,7 @@ impl Layers {
         if self.checked().get(name) == Some(&now) {
             return Ok(());
         }
-        let manifest = manifest::read::<Manifest>(&self.signer, &self.place(MANIFESTS, name))?
+        let manifest = manifest::read::<LayerManifest>(&self.signer, &self.place(MANIFESTS, name))?
             .ok_or_else(|| LayerError::damaged(name, "it has no manifest"))?;
         if manifest.name() != name {
             return Err(LayerError::damaged(name, "its manifest is another layer's"));
@@ -160,20 +163,15 @@ impl Layers {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For whoever makes the layer of a set; `None`: somebody does.
-    pub fn begin(&self, set: &SetName) -> Result<Option<Lock>, LayerError> {
-        self.alone(set.as_str())
-    }
-
-    /// Takes in what was installed for a set. Whoever calls holds the set's lock.
+    /// Takes in what was installed for a set.
     pub fn put(
         &self,
-        set: &SetName,
-        _making: &Lock,
+        making: &SetLock,
         installed: BorrowedFd<'_>,
         packages: Vec<Package>,
         bytes_max: u64,
     ) -> Result<Layer, LayerError> {
+        let set = making.set();
         let making = self.place(MAKING, set.as_str());
         remove(&making)?;
         let manifest = tree::take_in(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
@@ -196,17 +194,17 @@ impl Layers {
     }
 
     /// Puts it in its place, unless the same is there.
-    fn install(&self, name: &str, making: &Path, manifest: &Manifest) -> Result<(), LayerError> {
+    fn install(&self, name: &str, making: &Path, manifest: &LayerManifest) -> Result<(), LayerError> {
         let path = self.place(LAYERS, name);
         if self.place(MANIFESTS, name).exists() {
             match self.check(name) {
                 Ok(()) => return remove(making),
                 Err(LayerError::Damaged { .. }) => {}
-                // It may be as good as it was, and somebody may use it.
+                // It may be intact, and in use.
                 Err(error) => return Err(error),
             }
         }
-        // One that is not what it was is nobody's any more.
+        // A changed layer is not used any more.
         self.checked().remove(name);
         remove(&path)?;
         fs::rename(making, &path).map_err(LayerError::io("put in place", &path))?;
@@ -226,23 +224,20 @@ impl Layers {
         self.directory.join(part).join(name)
     }
 
-    /// Written beside its place, so that nobody sees half of it.
     fn write(&self, part: &str, name: &str, text: &[u8]) -> Result<(), LayerError> {
-        let (path, beside) = (
-            self.place(part, name),
-            self.place(MAKING, &format!("{name}.{part}")),
-        );
-        fs::write(&beside, text).map_err(LayerError::io("write", &beside))?;
-        fs::rename(&beside, &path).map_err(LayerError::io("put in place", &path))
+        let (directory, name) = Directory::of_file(&self.place(part, name))?;
+        Ok(directory.write_unsynced(&name, text, Taken::Replaced)?)
     }
 }
 
-/// What no layer of ours has, or nobody but us can have closed. Any other error says nothing about the layer.
+/// What no intact layer has, and what only damage can have closed. Any other error says nothing about the layer.
 fn as_damage(name: &str, error: LayerError) -> LayerError {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     match error {
         LayerError::Refused(what) => LayerError::damaged(name, what),
-        LayerError::Io { path, error, .. } if matches!(error.kind(), NotFound | PermissionDenied) => {
+        LayerError::Io(FileError { path, error, .. })
+            if matches!(error.kind(), NotFound | PermissionDenied) =>
+        {
             LayerError::damaged(name, format!("{path:?}: {error}"))
         }
         error => error,

@@ -1,10 +1,12 @@
-//! Removes layers that nobody has used for long, and the oldest when all together are too large. One that is in use by
-//! any process stays.
+//! Removes layers that have not been used for long, and the oldest when all together are too large. One that is in
+//! use by any process stays. While the clock has jumped ([`clock`]) none is too old.
 
 use super::{
-    LAYERS, LOCKS, LayerError, Layers, MAKING, MANIFESTS, SETS, manifest, manifest::Manifest,
-    manifest::Resolved, remove,
+    LAYERS, LOCKS, LayerError, Layers, MAKING, MANIFESTS, SETS, manifest,
+    manifest::{LayerManifest, Resolved},
+    remove,
 };
+use crate::{clock, whole_file::UNFINISHED};
 use std::{
     fs,
     time::{Duration, SystemTime},
@@ -22,7 +24,6 @@ pub struct LayersKept {
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayersSwept {
-    /// Layers that were removed.
     pub removed: usize,
     /// Bytes of those that stay.
     pub bytes: u64,
@@ -35,7 +36,7 @@ impl Layers {
         let mut layers = Vec::new();
         for name in self.names(LAYERS)? {
             let used = fs::metadata(self.place(LOCKS, &name)).and_then(|lock| lock.modified());
-            let manifest = manifest::read::<Manifest>(&self.signer, &self.place(MANIFESTS, &name));
+            let manifest = manifest::read::<LayerManifest>(&self.signer, &self.place(MANIFESTS, &name));
             // One without a manifest was never put in place to the end.
             let bytes = manifest.ok().flatten().map_or(0, |manifest| manifest.bytes());
             layers.push((used.unwrap_or(SystemTime::UNIX_EPOCH), bytes, name));
@@ -45,8 +46,10 @@ impl Layers {
             removed: 0,
             bytes: layers.iter().map(|(_, bytes, _)| bytes).sum(),
         };
+        let now = clock::for_retention(&clock::beside(&self.directory.join(LAYERS)), SystemTime::now());
         for (used, bytes, name) in layers {
-            let is_old = used.elapsed().is_ok_and(|age| age > kept.age);
+            let age = now.and_then(|now| now.duration_since(used).ok());
+            let is_old = age.is_some_and(|age| age > kept.age);
             if (is_old || swept.bytes > kept.bytes) && self.remove_layer(&name)? {
                 swept.removed += 1;
                 swept.bytes -= bytes;
@@ -85,13 +88,17 @@ impl Layers {
         Ok(())
     }
 
-    /// What servers were making when they were killed: whoever makes a set holds its lock, and texts are written by whoever
-    /// holds the places, as we do.
+    /// What killed servers have left: a set is made under its lock, and texts are written by the holder of the places,
+    /// as this is.
     fn forget_unfinished(&self) -> Result<(), LayerError> {
+        for part in [SETS, MANIFESTS] {
+            for name in self.names(part)?.iter().filter(|name| name.ends_with(UNFINISHED)) {
+                remove(&self.place(part, name))?;
+            }
+        }
         for name in self.names(MAKING)? {
-            let is_text = name.contains('.');
-            let made_by_nobody = if is_text { None } else { self.alone(&name)? };
-            if is_text || made_by_nobody.is_some() {
+            // Texts of earlier versions have a dot in their names.
+            if name.contains('.') || self.alone(&name)?.is_some() {
                 remove(&self.place(MAKING, &name))?;
             }
         }

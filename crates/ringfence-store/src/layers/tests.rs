@@ -46,7 +46,7 @@ impl Place {
             sha256: Some("00".to_owned()),
             integrity: None,
         };
-        layers.put(set, &lock, self.from().as_fd(), vec![package], 1 << 20)
+        layers.put(&lock, self.from().as_fd(), vec![package], 1 << 20)
     }
 }
 
@@ -299,6 +299,25 @@ fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
 }
 
 #[test]
+fn a_clock_that_has_jumped_removes_no_layer_for_its_age() {
+    let place = Place::new("jumped");
+    let layers = place.layers();
+    drop(place.put(&layers, &set()).unwrap());
+    fs::write(
+        place.0.join("kept/clock.json"),
+        r#"{"seen_ms":1,"jumped_ms":null}"#,
+    )
+    .unwrap();
+    let old = LayersKept {
+        bytes: u64::MAX,
+        ..EVERYTHING
+    };
+    assert_eq!(layers.sweep(old).unwrap().removed, 0);
+    // Size counts all the same.
+    assert_eq!(layers.sweep(EVERYTHING).unwrap().removed, 1);
+}
+
+#[test]
 fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
     let place = Place::new("alone");
     let layers = place.layers();
@@ -361,7 +380,7 @@ fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays(
     let failed = place
         .put(&layers, &SetName::of(&["python", "other"]))
         .unwrap_err();
-    assert!(matches!(failed, LayerError::Io { .. }), "{failed}");
+    assert!(matches!(failed, LayerError::Io(_)), "{failed}");
     assert_eq!(inode(), before, "a layer in use was removed");
     fs::remove_dir(&manifest).unwrap();
     fs::rename(&aside, &manifest).unwrap();

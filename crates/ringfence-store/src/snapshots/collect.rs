@@ -1,24 +1,21 @@
-//! Collection: manifests that the list does not name, chunks that no manifest names, and what a crash left half written.
-//! It runs alone. A manifest that cannot be read stops it before it removes anything: nobody knows what it needs.
+//! Collection: manifests that the list does not name, chunks that no manifest names, and what a crash left half
+//! written. It runs alone. A manifest that cannot be read stops it before it removes anything: what it needs is
+//! unknown.
 
-use super::{
-    Snapshot, SnapshotError, SnapshotKind, SnapshotStore,
-    chunk::ChunkId,
-    layout::{Place, UNFINISHED},
-    list,
-    pack::{Index, PackFile, Reader, Writer},
+use super::{Snapshot, SnapshotError, SnapshotKind, SnapshotStore, layout::NamespaceDir, list};
+use crate::{
+    blobs::{
+        chunk::ChunkId,
+        pack::{Index, PackFile, PackReader, PackWriter},
+    },
+    whole_file::{Directory, FileError, UNFINISHED},
 };
-use crate::artifacts::layout::{plain_files, unlink};
-use ringfence_types::Namespace;
-use std::{
-    collections::HashSet,
-    os::fd::{AsFd, BorrowedFd},
-};
+use std::collections::HashSet;
 
 /// What one collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Somebody made or read a snapshot at this moment, so nothing was done; try again later.
+    /// A snapshot was made or read at this moment, so nothing was done; try again later.
     pub busy: bool,
     /// Packs that were removed or written anew.
     pub packs: u64,
@@ -26,11 +23,7 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-pub(super) fn collect(
-    store: &SnapshotStore,
-    place: &Place,
-    namespace: &Namespace,
-) -> Result<Collected, SnapshotError> {
+pub(super) fn collect(store: &SnapshotStore, place: &NamespaceDir) -> Result<Collected, SnapshotError> {
     let Some(_lock) = place.lock_alone()? else {
         return Ok(Collected {
             busy: true,
@@ -38,10 +31,10 @@ pub(super) fn collect(
         });
     };
     let before = place.stored_bytes()?;
-    let list = list::read(place, namespace, &store.public_key())?;
+    let list = list::read(place, &store.public_key())?;
     let mut needed = HashSet::new();
     for listed in &list {
-        let snapshot = Snapshot::read(place, namespace, listed.id, &listed.digest, &store.public_key())?;
+        let snapshot = Snapshot::read(place, listed.id, &listed.digest, &store.public_key())?;
         for entry in snapshot.entries {
             if let SnapshotKind::File(content) = entry.kind {
                 needed.extend(content.chunks);
@@ -49,10 +42,10 @@ pub(super) fn collect(
         }
     }
     let named: HashSet<String> = list.iter().map(|listed| listed.id.to_string()).collect();
-    remove(place, place.manifests.as_fd(), |name| !named.contains(name))?;
-    remove(place, place.packs.as_fd(), |name| name.ends_with(UNFINISHED))?;
-    remove(place, place.root.as_fd(), |name| name.ends_with(UNFINISHED))?;
-    let packs = sweep(place, needed)?;
+    remove(&place.manifests, |name| !named.contains(name))?;
+    remove(&place.packs, |name| name.ends_with(UNFINISHED))?;
+    remove(&place.root, |name| name.ends_with(UNFINISHED))?;
+    let packs = sweep(&place.packs, needed)?;
     Ok(Collected {
         busy: false,
         packs,
@@ -60,25 +53,17 @@ pub(super) fn collect(
     })
 }
 
-fn remove(
-    place: &Place,
-    directory: BorrowedFd<'_>,
-    unwanted: impl Fn(&str) -> bool,
-) -> Result<(), SnapshotError> {
-    let failed = |step| SnapshotError::std(step, place.path());
-    for (name, _) in plain_files(directory).map_err(failed("list"))? {
-        if unwanted(&name) {
-            unlink(directory, &name).map_err(failed("remove from"))?;
-        }
-    }
-    Ok(())
+fn remove(directory: &Directory, unwanted: impl Fn(&str) -> bool) -> Result<(), FileError> {
+    let mut files = directory.files()?;
+    files.retain(|(name, _)| unwanted(name));
+    files.iter().try_for_each(|(name, _)| directory.remove(name))
 }
 
 /// A pack of which less than half is needed is written anew, with only that.
-fn sweep(place: &Place, mut needed: HashSet<ChunkId>) -> Result<u64, SnapshotError> {
-    let index = Index::read(place)?;
-    let mut reader = Reader::new(place, &index);
-    let mut writer = Writer::new(place);
+fn sweep(packs: &Directory, mut needed: HashSet<ChunkId>) -> Result<u64, SnapshotError> {
+    let index = Index::read(packs)?;
+    let mut reader = PackReader::new(packs, &index);
+    let mut writer = PackWriter::new(packs);
     let mut unneeded: Vec<&PackFile> = Vec::new();
     for (number, pack) in index.packs.iter().enumerate() {
         let here = |id: &ChunkId| {
@@ -104,10 +89,7 @@ fn sweep(place: &Place, mut needed: HashSet<ChunkId>) -> Result<u64, SnapshotErr
     // On the disk before the packs go that they were in.
     writer.finish()?;
     for pack in &unneeded {
-        unlink(place.packs.as_fd(), &pack.name).map_err(SnapshotError::std(
-            "remove",
-            place.path().join("packs").join(&pack.name),
-        ))?;
+        packs.remove(&pack.name)?;
     }
     Ok(unneeded.len() as u64)
 }

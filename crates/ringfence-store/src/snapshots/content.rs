@@ -2,15 +2,17 @@
 
 use super::{
     SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits,
-    chunk::{ChunkId, Cutter, Encoder, Form},
-    create::too_large,
-    layout::Place,
-    manifest::{FileContent, MODE_MASK, Seen},
-    pack::{Index, Writer},
+    layout::NamespaceDir,
+    manifest::{FileContent, FileStamp, MODE_MASK},
 };
 use crate::{
-    artifacts::layout::to_hex,
-    tree::{self, TreeError},
+    blobs::{
+        chunk::{ChunkId, Cutter, Encoder, Encoding},
+        pack::{Index, PackWriter},
+    },
+    digest::to_hex,
+    tree::{self, Timestamp, TreeError},
+    whole_file::FileError,
 };
 use rustix::{
     fs::{SeekFrom, Stat},
@@ -34,7 +36,7 @@ const PIECES_MAX: usize = 100_000;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Takes contents and writes the chunks that are new.
-pub(super) struct Contents<'a> {
+pub(super) struct FileChunker<'a> {
     cutter: Cutter,
     chunks: Chunks<'a>,
     limits: SnapshotLimits,
@@ -44,7 +46,7 @@ pub(super) struct Contents<'a> {
 
 struct Chunks<'a> {
     index: &'a Index,
-    writer: Writer<'a>,
+    writer: PackWriter<'a>,
     added: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
@@ -56,25 +58,25 @@ struct Chunks<'a> {
 /// One attempt.
 pub(super) enum Read {
     Whole(SnapshotEntry),
-    /// Somebody wrote to it meanwhile, or put something else in its place.
+    /// It was written to meanwhile, or replaced.
     Changed,
     Gone,
     /// Its owner took away the right to read it.
     Unreadable,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> FileChunker<'a> {
     pub(super) fn new(
-        place: &'a Place,
+        place: &'a NamespaceDir,
         index: &'a Index,
         limits: SnapshotLimits,
         others: u64,
     ) -> Result<Self, SnapshotError> {
         let chunks = Chunks {
             index,
-            writer: Writer::new(place),
+            writer: PackWriter::new(&place.packs),
             added: HashSet::new(),
-            encoder: Encoder::new().map_err(SnapshotError::std("begin to compress", place.path()))?,
+            encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", place.packs.path()))?,
             limits,
             others,
             new_bytes: 0,
@@ -97,7 +99,7 @@ impl<'a> Contents<'a> {
     pub(super) fn count(&mut self, bytes: u64) -> Result<(), SnapshotError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limits.bytes {
-            return Err(too_large(self.limits));
+            return Err(self.limits.too_large());
         }
         Ok(())
     }
@@ -113,19 +115,21 @@ impl<'a> Contents<'a> {
             Ok(opened) => opened,
             Err(TreeError::NotFound(_)) => return Ok(Read::Gone),
             Err(TreeError::Refused { .. }) => return Ok(Read::Changed),
-            Err(TreeError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(TreeError::Io(FileError { error, .. }))
+                if error.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 return Ok(Read::Unreadable);
             }
             Err(error) => return Err(error.into()),
         };
         let size = u64::try_from(before.st_size).unwrap_or(0);
         if size > self.limits.bytes {
-            return Err(too_large(self.limits));
+            return Err(self.limits.too_large());
         }
         let data = pieces(&file, &before, path)?;
         let mut reading = Reading::new(&file, size, &data);
         let mut chunks = Vec::new();
-        let failed = |error| SnapshotError::std("read", path)(error);
+        let failed = |error| SnapshotError::io("read", path)(error);
         self.cutter.cut(&mut reading, failed, |bytes| {
             chunks.push(self.chunks.add(bytes)?);
             Ok(())
@@ -145,7 +149,7 @@ impl<'a> Contents<'a> {
         Ok(Read::Whole(SnapshotEntry {
             path: path.to_owned(),
             mode: after.st_mode & MODE_MASK,
-            mtime: (after.st_mtime, u32::try_from(after.st_mtime_nsec).unwrap_or(0)),
+            mtime: Timestamp::of_content(&after),
             kind: SnapshotKind::File(content),
         }))
     }
@@ -158,14 +162,14 @@ impl Chunks<'_> {
             return Ok(id);
         }
         let packed = self.encoder.encode(bytes);
-        let packed = packed.map_err(SnapshotError::std("compress", "a chunk"))?;
-        let (form, stored) = match &packed {
-            Some(packed) => (Form::Zstd, packed.as_slice()),
-            None => (Form::Raw, bytes),
+        let packed = packed.map_err(SnapshotError::io("compress", "a chunk"))?;
+        let (encoding, stored) = match &packed {
+            Some(packed) => (Encoding::Zstd, packed.as_slice()),
+            None => (Encoding::Raw, bytes),
         };
         // No chunk has more than 256 KiB.
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.writer.add(id, form, size, stored)?;
+        self.writer.add(id, encoding, size, stored)?;
         self.new_bytes += bytes.len() as u64;
         let own = self.index.bytes() + self.writer.bytes();
         self.limits.check_room(own, self.others)?;
@@ -275,30 +279,20 @@ impl io::Read for Reading<'_> {
 pub(super) fn hash(file: &File, stat: &Stat, path: &Path) -> Result<Option<[u8; 32]>, SnapshotError> {
     let data = pieces(file, stat, path)?;
     let mut reading = Reading::new(file, u64::try_from(stat.st_size).unwrap_or(0), &data);
-    io::copy(&mut reading, &mut io::sink()).map_err(SnapshotError::std("read", path))?;
+    io::copy(&mut reading, &mut io::sink()).map_err(SnapshotError::io("read", path))?;
     let after = rustix::fs::fstat(file).map_err(SnapshotError::io("look at", path))?;
     Ok(reading.finish().filter(|_| untouched(stat, &after)))
 }
 
 fn untouched(before: &Stat, after: &Stat) -> bool {
-    let stamps = |stat: &Stat| {
-        (
-            stat.st_mtime,
-            stat.st_mtime_nsec,
-            stat.st_ctime,
-            stat.st_ctime_nsec,
-        )
-    };
-    before.st_size == after.st_size && stamps(before) == stamps(after)
+    before.st_size == after.st_size
+        && Timestamp::of_content(before) == Timestamp::of_content(after)
+        && Timestamp::of_change(before) == Timestamp::of_change(after)
 }
 
-fn settled(stat: &Stat, began: SystemTime) -> Option<Seen> {
-    let ctime = (stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0));
-    let since = Duration::new(u64::try_from(ctime.0).ok()?, ctime.1);
+fn settled(stat: &Stat, began: SystemTime) -> Option<FileStamp> {
+    let stamp = FileStamp::of(stat);
+    let since = Duration::new(u64::try_from(stamp.ctime.0).ok()?, stamp.ctime.1);
     let age = began.duration_since(UNIX_EPOCH.checked_add(since)?).ok()?;
-    (age > SETTLED).then_some(Seen {
-        ctime,
-        inode: stat.st_ino,
-        device: stat.st_dev,
-    })
+    (age > SETTLED).then_some(stamp)
 }

@@ -1,22 +1,21 @@
-//! Making a snapshot. What the namespace's last snapshot of the same workspace knows, and nobody touched since, is not
+//! Making a snapshot. What the namespace's last snapshot of the same workspace knows, and was not touched since, is not
 //! read again.
 
 use super::{
     About, Created, LeftOut, LeftOutReason, ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError,
     SnapshotId, SnapshotKind, SnapshotLimits, SnapshotStore,
-    content::{Contents, Read},
-    layout::Place,
+    content::{FileChunker, Read},
+    layout::NamespaceDir,
     list,
-    manifest::{DEPTH_MAX, FileContent, MODE_MASK, Seen},
-    pack::Index,
+    manifest::{DEPTH_MAX, FileContent, FileStamp, MODE_MASK},
 };
 use crate::{
-    artifacts::layout::unlink,
+    blobs::pack::Index,
     tree::{self, Bounds, EntryKind},
 };
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
@@ -31,17 +30,17 @@ pub(super) fn create(
     let place = store.layout.make(&about.namespace)?;
     // Until the list names the new snapshot, no collection may take its chunks.
     let _lock = place.lock_shared()?;
-    let list = list::read(&place, &about.namespace, &store.public_key())?;
+    let list = list::read(&place, &store.public_key())?;
     check_count(&list, store.limits)?;
     let base = base(store, &place, &about, &list);
-    let index = Index::read(&place)?;
+    let index = Index::read(&place.packs)?;
     let entries = walk(root, store.limits)?;
     let others = store.layout.stored_bytes_beside(&about.namespace)?;
     let mut taking = Taking {
         root,
         limits: store.limits,
         base: base.as_ref().map(by_path).unwrap_or_default(),
-        contents: Contents::new(&place, &index, store.limits, others)?,
+        contents: FileChunker::new(&place, &index, store.limits, others)?,
         left_out: Vec::new(),
     };
     let mut saved = Vec::with_capacity(entries.len());
@@ -57,7 +56,7 @@ pub(super) fn create(
         description: about.description,
         created_unix_ms: about.time_unix_ms,
         source: about.source,
-        root_mtime: (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        root_mtime: tree::Timestamp::of_content(&stat),
         root_mode: stat.st_mode & MODE_MASK,
         entries: saved,
     };
@@ -83,7 +82,7 @@ fn check_count(list: &list::List, limits: SnapshotLimits) -> Result<(), Snapshot
 }
 
 /// Everything that is there, before anything is read: too much of it costs nothing.
-fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::Entry>, SnapshotError> {
+fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::TreeEntry>, SnapshotError> {
     let bounds = Bounds {
         entries: limits.entries,
         depth: DEPTH_MAX,
@@ -92,7 +91,7 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::Entry>
     let files = || entries.iter().filter(|entry| entry.kind == EntryKind::File);
     let bytes = files().fold(0, |sum: u64, entry| sum.saturating_add(entry.size));
     if bytes > limits.bytes {
-        return Err(too_large(limits));
+        return Err(limits.too_large());
     }
     let mut names: HashMap<(u64, u64), u64> = HashMap::new();
     for entry in files().filter(|entry| entry.links > 1) {
@@ -111,18 +110,11 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::Entry>
     }
 }
 
-pub(super) fn too_large(limits: SnapshotLimits) -> SnapshotError {
-    SnapshotError::TooLarge {
-        what: "the workspace",
-        limit: limits.bytes,
-    }
-}
-
-/// The last snapshot of the same workspace. A damaged one helps nobody, and everything is read.
-fn base(store: &SnapshotStore, place: &Place, about: &About, list: &list::List) -> Option<Snapshot> {
+/// The last snapshot of the same workspace. If it is damaged, everything is read.
+fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
     let last = list.iter().rev().find(|listed| listed.source == about.source)?;
     let key = store.public_key();
-    match Snapshot::read(place, &about.namespace, last.id, &last.digest, &key) {
+    match Snapshot::read(place, last.id, &last.digest, &key) {
         Ok(snapshot) => Some(snapshot),
         Err(error) => {
             tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew");
@@ -141,13 +133,13 @@ struct Taking<'a> {
     root: BorrowedFd<'a>,
     limits: SnapshotLimits,
     base: HashMap<&'a Path, &'a SnapshotEntry>,
-    contents: Contents<'a>,
+    contents: FileChunker<'a>,
     left_out: Vec<LeftOut>,
 }
 
 impl Taking<'_> {
     /// None: it is left out, or gone.
-    fn take(&mut self, entry: &tree::Entry) -> Result<Option<SnapshotEntry>, SnapshotError> {
+    fn take(&mut self, entry: &tree::TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
         let kind = match &entry.kind {
             EntryKind::File => return self.file(entry),
             EntryKind::Directory => SnapshotKind::Directory,
@@ -170,7 +162,7 @@ impl Taking<'_> {
         self.left_out.push(LeftOut { path, reason });
     }
 
-    fn file(&mut self, entry: &tree::Entry) -> Result<Option<SnapshotEntry>, SnapshotError> {
+    fn file(&mut self, entry: &tree::TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
         if let Some(content) = self.known(entry) {
             let content = content.clone();
             self.contents.count(content.size)?;
@@ -202,13 +194,13 @@ impl Taking<'_> {
         })
     }
 
-    /// What the base knows of it, if nobody touched it since and the chunks are all there.
-    fn known(&self, entry: &tree::Entry) -> Option<&FileContent> {
+    /// What the base knows of it, if it was not touched since and the chunks are all there.
+    fn known(&self, entry: &tree::TreeEntry) -> Option<&FileContent> {
         let before = self.base.get(entry.path.as_path())?;
         let SnapshotKind::File(content) = &before.kind else {
             return None;
         };
-        let same = content.seen == Some(Seen::of(entry))
+        let same = content.seen == Some(FileStamp::of_entry(entry))
             && content.size == entry.size
             && before.mtime == entry.mtime
             && content.size <= self.limits.bytes;
@@ -219,7 +211,7 @@ impl Taking<'_> {
 /// The manifest, then the list that names it: from then on there is a snapshot.
 fn publish(
     store: &SnapshotStore,
-    place: &Place,
+    place: &NamespaceDir,
     snapshot: &Snapshot,
 ) -> Result<(ListedSnapshot, u64), SnapshotError> {
     let (digest, manifest_bytes) = snapshot.write(place, &store.signer)?;
@@ -240,12 +232,7 @@ fn publish(
     match name_it(store, place, snapshot, &listed) {
         Ok(()) => Ok((listed, manifest_bytes)),
         Err(error) => {
-            let name = snapshot.id.to_string();
-            let removed = unlink(place.manifests.as_fd(), &name);
-            removed.map_err(SnapshotError::std(
-                "remove",
-                place.path().join("manifests").join(name),
-            ))?;
+            place.manifests.remove(&snapshot.id.to_string())?;
             Err(error)
         }
     }
@@ -253,16 +240,16 @@ fn publish(
 
 fn name_it(
     store: &SnapshotStore,
-    place: &Place,
+    place: &NamespaceDir,
     snapshot: &Snapshot,
     listed: &ListedSnapshot,
 ) -> Result<(), SnapshotError> {
     let _lock = place.lock_list()?;
-    let mut list = list::read(place, &snapshot.namespace, &store.public_key())?;
+    let mut list = list::read(place, &store.public_key())?;
     // Others may have added since the first look.
     check_count(&list, store.limits)?;
     let others = store.layout.stored_bytes_beside(&snapshot.namespace)?;
     store.limits.check_room(place.stored_bytes()?, others)?;
     list.push(listed.clone());
-    list::write(place, &snapshot.namespace, &store.signer, &list)
+    list::write(place, &store.signer, &list)
 }

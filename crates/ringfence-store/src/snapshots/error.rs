@@ -1,80 +1,53 @@
 //! Why the store of snapshots did not do it.
 
-use super::SnapshotId;
-use crate::tree::TreeError;
+use super::id::SnapshotId;
+use crate::{blobs::pack::PackError, tree::TreeError, whole_file::FileError};
 use std::{fmt, io, path::PathBuf};
 
 /// Why not. No snapshot is lost by any of these.
 #[derive(Debug)]
 pub enum SnapshotError {
-    /// The directory cannot be a store.
-    Unusable {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
-    /// A system call failed.
-    Io {
-        /// What was being done.
-        step: &'static str,
-        /// Where: of the store, or below the workspace.
-        path: PathBuf,
-        /// The system's word.
-        error: io::Error,
-    },
+    Io(FileError),
     /// The namespace has no snapshot of this id.
     NotFound(SnapshotId),
     /// The snapshot has no file of this path.
     NoFile(PathBuf),
     /// What the store holds is not what was signed.
     Damaged {
-        /// What is wrong with what.
         what: String,
     },
     /// There is more of it than is allowed.
     TooMany {
-        /// Of what.
         what: &'static str,
-        /// The most.
         limit: u64,
     },
     /// It has more bytes than are allowed.
     TooLarge {
-        /// What.
         what: &'static str,
-        /// The most.
         limit: u64,
     },
     /// All snapshots of the namespace together would take more on the disk than is allowed.
     Full {
-        /// The most, in bytes.
         limit: u64,
     },
     /// All snapshots of all namespaces together would take more on the disk than is allowed.
     StoreFull {
-        /// The most, in bytes.
         limit: u64,
     },
-    /// Somebody writes to it all the time.
+    /// It is written to all the time.
     Changed {
-        /// Below the workspace.
         path: PathBuf,
     },
     /// The file has another name outside of the workspace.
     Linked {
-        /// Below the workspace.
         path: PathBuf,
     },
-    /// Another restore works on this workspace.
     Busy,
     /// A restore of this snapshot was interrupted and has to be resumed first.
     InUse(SnapshotId),
     /// The snapshot of an interrupted restore is damaged or gone. See [`super::SnapshotStore::settle`].
     Unfinished {
-        /// Which.
         id: SnapshotId,
-        /// What was found.
         error: Box<SnapshotError>,
     },
     /// An argument is not allowed; the text says which.
@@ -82,24 +55,12 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    pub(super) fn io(
+    pub(super) fn io<E: Into<io::Error>>(
         step: &'static str,
         path: impl Into<PathBuf>,
-    ) -> impl FnOnce(rustix::io::Errno) -> SnapshotError {
-        let path = path.into();
-        move |error| Self::Io {
-            step,
-            path,
-            error: error.into(),
-        }
-    }
-
-    pub(super) fn std(
-        step: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> SnapshotError {
-        let path = path.into();
-        move |error| Self::Io { step, path, error }
+    ) -> impl FnOnce(E) -> Self {
+        let failed = FileError::at(step, path);
+        move |error| Self::Io(failed(error))
     }
 
     pub(super) fn damaged(what: impl Into<String>) -> Self {
@@ -109,14 +70,29 @@ impl SnapshotError {
     /// The file system has no room. The old state is as it was.
     pub fn is_no_space(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-        matches!(self, Self::Io { error, .. } if full.contains(&error.kind()))
+        matches!(self, Self::Io(FileError { error, .. }) if full.contains(&error.kind()))
+    }
+}
+
+impl From<FileError> for SnapshotError {
+    fn from(error: FileError) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<PackError> for SnapshotError {
+    fn from(error: PackError) -> Self {
+        match error {
+            PackError::File(error) => error.into(),
+            PackError::Damaged(what) => Self::damaged(format!("a chunk {what}")),
+        }
     }
 }
 
 impl From<TreeError> for SnapshotError {
     fn from(error: TreeError) -> Self {
         match error {
-            TreeError::Io { step, path, error } => Self::Io { step, path, error },
+            TreeError::Io(error) => Self::Io(error),
             TreeError::TooMany { entries_max } => Self::TooMany {
                 what: "entries",
                 limit: entries_max as u64,
@@ -138,8 +114,7 @@ impl From<TreeError> for SnapshotError {
 impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unusable { path, what } => write!(f, "the snapshots in {}: {what}", path.display()),
-            Self::Io { step, path, error } => write!(f, "snapshots: {step} {}: {error}", path.display()),
+            Self::Io(error) => write!(f, "snapshots: {error}"),
             Self::NotFound(id) => write!(f, "there is no snapshot {id}"),
             Self::NoFile(path) => write!(f, "the snapshot has no file {path:?}"),
             Self::Damaged { what } => write!(f, "damaged: {what}"),
@@ -168,7 +143,7 @@ impl fmt::Display for SnapshotError {
 impl std::error::Error for SnapshotError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { error, .. } => Some(error),
+            Self::Io(error) => Some(error),
             _ => None,
         }
     }

@@ -1,6 +1,10 @@
 //! A snapshot as one JSON text, in the form that callers know: text as text, everything else as base64.
 
-use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, pack::Reader};
+use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind};
+use crate::{
+    blobs::pack::{PackError, PackReader},
+    tree::Timestamp,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Map, Value, json};
 use std::{
@@ -11,7 +15,7 @@ use std::{
 
 /// All bytes of a file, holes as zeros.
 pub(super) fn content(
-    reader: &mut Reader<'_>,
+    reader: &mut PackReader<'_>,
     content: &FileContent,
     path: &Path,
     bytes_max: u64,
@@ -37,7 +41,7 @@ pub(super) fn content(
 
 /// Gives the data of a file with its offsets, each chunk checked first.
 pub(super) fn each_piece(
-    reader: &mut Reader<'_>,
+    reader: &mut PackReader<'_>,
     content: &FileContent,
     path: &Path,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), SnapshotError>,
@@ -50,7 +54,11 @@ pub(super) fn each_piece(
         let (mut at, end) = (*offset, offset + length);
         while at < end {
             if used == chunk.len() {
-                chunk = reader.chunk(*chunks.next().ok_or_else(mismatch)?, path)?;
+                let next = reader.chunk(*chunks.next().ok_or_else(mismatch)?);
+                chunk = next.map_err(|error| match error {
+                    PackError::Damaged(what) => SnapshotError::damaged(format!("a chunk of {path:?} {what}")),
+                    PackError::File(error) => error.into(),
+                })?;
                 used = 0;
             }
             let left = usize::try_from(end - at).unwrap_or(usize::MAX);
@@ -78,7 +86,7 @@ pub(super) fn each_piece(
 /// ```
 /// Names that are no UTF-8 are in `other_names`, so that no two entries have one key.
 pub(super) fn export(
-    reader: &mut Reader<'_>,
+    reader: &mut PackReader<'_>,
     snapshot: &Snapshot,
     bytes_max: u64,
     mut writer: impl Write,
@@ -135,7 +143,7 @@ pub(super) fn export(
         write(out, &format!("{comma}{}", Value::Object(fields)))?;
     }
     write(out, "]}")?;
-    writer.flush().map_err(SnapshotError::std("write", "the export"))
+    writer.flush().map_err(SnapshotError::io("write", "the export"))
 }
 
 fn is_file(kind: &SnapshotKind) -> bool {
@@ -160,11 +168,11 @@ fn kind_name(kind: &SnapshotKind) -> &'static str {
 
 fn write(writer: &mut impl Write, text: &str) -> Result<(), SnapshotError> {
     let written: io::Result<()> = writer.write_all(text.as_bytes());
-    written.map_err(SnapshotError::std("write", "the export"))
+    written.map_err(SnapshotError::io("write", "the export"))
 }
 
-fn describe(reader: &mut Reader<'_>, entry: &SnapshotEntry) -> Result<Map<String, Value>, SnapshotError> {
-    let (seconds, nanoseconds) = entry.mtime;
+fn describe(reader: &mut PackReader<'_>, entry: &SnapshotEntry) -> Result<Map<String, Value>, SnapshotError> {
+    let Timestamp(seconds, nanoseconds) = entry.mtime;
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("mtime", json!(seconds as f64 + f64::from(nanoseconds) / 1e9));

@@ -1,13 +1,13 @@
 //! What a snapshot is: every entry of a workspace, with all that a restore needs to make it again and to see what is
 //! unchanged.
 
-use super::{SnapshotError, chunk::ChunkId, layout::Place, sealed::Seal};
-use crate::{Signer, artifacts::layout::to_hex, tree};
+use super::{SnapshotError, id::SnapshotId, layout::NamespaceDir, sealed::Seal};
+use crate::{Signer, blobs::chunk::ChunkId, digest::to_hex, tree, whole_file::Taken};
 use ringfence_types::Namespace;
+use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 use std::{
-    fmt, io,
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
 
@@ -18,11 +18,6 @@ const LABEL: &[u8] = b"ringfence snapshot v1\0";
 pub(super) const DEPTH_MAX: usize = 100;
 /// What is kept of permissions: never set-id.
 pub(super) const MODE_MASK: u32 = 0o1777;
-
-/// The name of a snapshot: a UUID of version 7, so that names sort by time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SnapshotId(uuid::Uuid);
 
 /// Whose workspace it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,18 +33,13 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// Its name.
     pub id: SnapshotId,
-    /// Who may see it.
     pub namespace: Namespace,
-    /// The caller's words.
     pub description: String,
-    /// When.
     pub created_unix_ms: u64,
-    /// Whose workspace it was.
     pub source: Source,
     /// Of the workspace's own directory: seconds, nanoseconds.
-    pub root_mtime: (i64, u32),
+    pub root_mtime: tree::Timestamp,
     /// Of the same, as the mode of an entry.
     pub root_mode: u32,
     /// Directories before what is in them; names in the order of their bytes.
@@ -65,9 +55,7 @@ pub struct SnapshotEntry {
     pub path: PathBuf,
     /// Permissions, without set-id.
     pub mode: u32,
-    /// Seconds, nanoseconds.
-    pub mtime: (i64, u32),
-    /// What it is.
+    pub mtime: tree::Timestamp,
     pub kind: SnapshotKind,
 }
 
@@ -75,11 +63,9 @@ pub struct SnapshotEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SnapshotKind {
-    /// A regular file.
     File(FileContent),
-    /// A directory.
     Directory,
-    /// A symbolic link. Kept as it is written, wherever it points: nobody on the outside follows it.
+    /// A symbolic link. Kept as it is written, wherever it points: it is never followed from outside.
     Link(#[serde(with = "as_text")] PathBuf),
 }
 
@@ -97,57 +83,19 @@ pub struct FileContent {
     #[serde(with = "as_base64")]
     pub(super) chunks: Vec<ChunkId>,
     /// None: it had just been written, so that a later change might not show.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<FileStamp>,
 }
 
-/// By what a file is recognised that nobody touched. A program can set none of it.
+/// Marks by which an untouched file is recognised. A program can set none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Seen {
-    pub(super) ctime: (i64, u32),
+pub(super) struct FileStamp {
+    pub(super) ctime: tree::Timestamp,
     pub(super) inode: u64,
     pub(super) device: u64,
 }
 
-impl SnapshotId {
-    pub(super) fn new() -> Self {
-        Self(uuid::Uuid::now_v7())
-    }
-}
-
-impl fmt::Display for SnapshotId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_hyphenated().fmt(f)
-    }
-}
-
-impl std::str::FromStr for SnapshotId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = uuid::Uuid::try_parse(text).ok().map(Self);
-        // One spelling only: the id is a file's name.
-        let plain = parsed.filter(|id| id.to_string() == text);
-        plain.ok_or_else(|| "a snapshot's id is a UUID in lower case with hyphens".to_owned())
-    }
-}
-
-impl TryFrom<String> for SnapshotId {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<SnapshotId> for String {
-    fn from(id: SnapshotId) -> Self {
-        id.to_string()
-    }
-}
-
 impl Snapshot {
-    /// The entry of this path.
     pub fn entry(&self, path: &Path) -> Option<&SnapshotEntry> {
         let found = self
             .entries
@@ -156,7 +104,11 @@ impl Snapshot {
     }
 
     /// On the disk when this returns. Gives the BLAKE3 of the file, for the list, and its size.
-    pub(super) fn write(&self, place: &Place, signer: &Signer) -> Result<(String, u64), SnapshotError> {
+    pub(super) fn write(
+        &self,
+        place: &NamespaceDir,
+        signer: &Signer,
+    ) -> Result<(String, u64), SnapshotError> {
         let refused = |error: serde_json::Error| SnapshotError::Refused(error.to_string());
         let text = serde_json::to_vec(self).map_err(refused)?;
         if text.len() as u64 > MANIFEST_BYTES_MAX {
@@ -167,40 +119,29 @@ impl Snapshot {
         }
         let name = self.id.to_string();
         let sealed = seal(&self.namespace, &name).close(signer, &text)?;
-        super::layout::write_whole(place.manifests.as_fd(), &name, &sealed).map_err(SnapshotError::std(
-            "write",
-            place.path().join("manifests").join(&name),
-        ))?;
+        place.manifests.write(&name, &sealed, Taken::Replaced)?;
         Ok((to_hex(blake3::hash(&sealed).as_bytes()), sealed.len() as u64))
     }
 
     /// Checked against the list's digest, then against the signature.
     pub(super) fn read(
-        place: &Place,
-        namespace: &Namespace,
+        place: &NamespaceDir,
         id: SnapshotId,
         digest: &str,
         public_key: &[u8; 32],
     ) -> Result<Self, SnapshotError> {
         let damaged = |what: &str| SnapshotError::damaged(format!("the manifest of {id} {what}"));
         let name = id.to_string();
-        let sealed = super::layout::read_whole(place.manifests.as_fd(), &name, MANIFEST_BYTES_MAX);
-        let sealed = sealed.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => damaged("is missing"),
-            _ => SnapshotError::Io {
-                step: "read",
-                path: place.path().join("manifests").join(&name),
-                error,
-            },
-        })?;
+        let sealed = place.manifests.read(&name, MANIFEST_BYTES_MAX)?;
+        let sealed = sealed.ok_or_else(|| damaged("is missing"))?;
         if to_hex(blake3::hash(&sealed).as_bytes()) != digest {
             return Err(damaged("is not the one in the list"));
         }
-        let text = seal(namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
+        let text = seal(&place.namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
         let text = text.map_err(damaged)?;
         let parsed: Self = serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
         parsed.check().map_err(damaged)?;
-        if parsed.id != id || parsed.namespace != *namespace {
+        if parsed.id != id || parsed.namespace != place.namespace {
             return Err(damaged("is another one's"));
         }
         Ok(parsed)
@@ -246,8 +187,16 @@ impl FileContent {
     }
 }
 
-impl Seen {
-    pub(super) fn of(entry: &tree::Entry) -> Self {
+impl FileStamp {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self {
+            ctime: tree::Timestamp::of_change(stat),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        }
+    }
+
+    pub(super) fn of_entry(entry: &tree::TreeEntry) -> Self {
         Self {
             ctime: entry.ctime,
             inode: entry.inode,

@@ -2,60 +2,51 @@
 //!
 //! ```text
 //! <directory>/                      mode 0700
-//!   namespaces/<namespace>/         nothing is shared between namespaces, so that nobody learns by the time or the room
-//!                                   that a snapshot takes what others have
-//!     packs/<random>.pack           chunks (pack.rs)
+//!   namespaces/<namespace>/         nothing is shared between namespaces, so that the time and the room that a
+//!                                   snapshot takes do not tell a tenant what others have
+//!     packs/<random>.pack           chunks (`blobs::pack`)
 //!     manifests/<id>                signed (sealed.rs)
 //!     list                          signed: which manifests there are, with their digests
 //!     lock, list.lock
 //!   journals/<inode>-<device>       a restore at work, or one that was interrupted
 //! ```
 //!
-//! Invariants: a file of the store is written once, and renamed into place when it is on the disk; a manifest counts only
-//! when the signed list has its digest, a chunk only when its bytes have the digest that the manifest names; a collection
-//! runs alone and marks from the manifests, so it never takes what a snapshot needs or one that is being made. Workspaces
-//! are directories that a stranger writes: they are given as descriptors, and the rules of [`crate::tree`] hold.
+//! Invariants: a file of the store is written once, and renamed into place when it is on the disk; a manifest counts
+//! only when the signed list has its digest, a chunk only when its bytes have the digest that the manifest names; a
+//! collection runs alone and marks from the manifests, so it never takes what a snapshot needs or one that is being
+//! made. Workspaces are directories that a stranger writes: they are given as descriptors, and the rules of
+//! [`crate::tree`] hold.
 //!
-//! A file with several names becomes one file for each; one that has a name outside of the workspace is refused. FIFOs,
-//! sockets, devices and files that their owner cannot read are left out and named. Owners, access times, extended
-//! attributes and set-id bits are not kept. A program that has a file mapped can write to it without a trace in its times
-//! for a while; whoever needs the exact state takes the snapshot while nothing runs.
+//! A file with several names becomes one file for each; one that has a name outside of the workspace is refused.
+//! FIFOs, sockets, devices and files that their owner cannot read are left out and named. Owners, access times,
+//! extended attributes and set-id bits are not kept. A program that has a file mapped can write to it without a trace
+//! in its times for a while; for the exact state, take the snapshot while nothing runs.
 
-mod chunk;
 mod collect;
 mod content;
-#[cfg(test)]
-mod crash_tests;
 mod create;
 mod error;
 mod export;
-#[cfg(test)]
-mod fixture;
+mod id;
 mod layout;
 mod list;
 mod manifest;
-#[cfg(test)]
-mod measure_tests;
-mod pack;
-#[cfg(test)]
-mod property_tests;
 mod restore;
 mod sealed;
-#[cfg(test)]
-mod tamper_tests;
-#[cfg(test)]
-mod tests;
 
 pub use collect::Collected;
 pub use error::SnapshotError;
+pub use id::SnapshotId;
 pub use list::ListedSnapshot;
-pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotId, SnapshotKind, Source};
+pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotKind, Source};
 pub use restore::{Restored, Resumed};
 
-use crate::Signer;
-use layout::{Layout, Place};
-use pack::{Index, Reader};
-use restore::Stay;
+use crate::{
+    Signer,
+    blobs::pack::{Index, PackReader},
+};
+use layout::{NamespaceDir, SnapshotsDir};
+use restore::Lifetime;
 use ringfence_types::Namespace;
 use std::{
     fmt, io,
@@ -69,7 +60,7 @@ const SESSION_ID_BYTES_MAX: usize = 64;
 
 /// The store. Any number of threads and processes may have the same directory open.
 pub struct SnapshotStore {
-    layout: Layout,
+    layout: SnapshotsDir,
     signer: Signer,
     limits: SnapshotLimits,
 }
@@ -85,29 +76,23 @@ pub struct SnapshotLimits {
     pub stored_bytes: u64,
     /// What those of all namespaces take together.
     pub total_bytes: u64,
-    /// Snapshots of a namespace.
     pub snapshots: usize,
 }
 
 /// Whose snapshot is made.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Who may see it.
     pub namespace: Namespace,
     /// At most 1024 bytes.
     pub description: String,
-    /// Whose workspace it is.
     pub source: Source,
-    /// When.
     pub time_unix_ms: u64,
 }
 
 /// What was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// Its name.
     pub id: SnapshotId,
-    /// Regular files.
     pub files: u64,
     /// Of all files, holes included.
     pub bytes: u64,
@@ -115,16 +100,13 @@ pub struct Created {
     pub new_bytes: u64,
     /// What that takes on the disk, with the manifest.
     pub stored_bytes: u64,
-    /// What is not in the snapshot.
     pub left_out: Vec<LeftOut>,
 }
 
 /// Something that is not in the snapshot; a restore removes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Below the workspace.
     pub path: PathBuf,
-    /// Why.
     pub reason: LeftOutReason,
 }
 
@@ -138,6 +120,13 @@ pub enum LeftOutReason {
 }
 
 impl SnapshotLimits {
+    fn too_large(self) -> SnapshotError {
+        SnapshotError::TooLarge {
+            what: "the workspace",
+            limit: self.bytes,
+        }
+    }
+
     /// Is there room for so much of one namespace, beside what the others have.
     fn check_room(self, own: u64, others: u64) -> Result<(), SnapshotError> {
         if own > self.stored_bytes {
@@ -163,7 +152,7 @@ impl fmt::Debug for SnapshotStore {
 impl SnapshotStore {
     /// Opens the store, which is made (mode 0700) when there is none. A directory that others may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, limits: SnapshotLimits) -> Result<Self, SnapshotError> {
-        let layout = Layout::open(directory)?;
+        let layout = SnapshotsDir::open(directory)?;
         restore::forget_the_dead(&layout)?;
         Ok(Self {
             layout,
@@ -176,8 +165,9 @@ impl SnapshotStore {
         self.signer.public_key()
     }
 
-    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected. Errors:
-    /// `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time, `Linked`, `Refused`.
+    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected.
+    /// Errors: `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time,
+    /// `Linked`, `Refused`.
     pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
         check(&about)?;
         self.resume(root)?;
@@ -191,13 +181,14 @@ impl SnapshotStore {
         if self.stored_bytes(&namespace)? >= before {
             return first;
         }
-        // There was something that nobody needed.
+        // The collection has made room.
         create::create(self, root, about).inspect_err(|_| self.clean_up(&namespace))
     }
 
-    fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
+    /// What a namespace's take of the disk.
+    pub fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => place.stored_bytes(),
+            Some(place) => Ok(place.stored_bytes()?),
             None => Ok(0),
         }
     }
@@ -210,26 +201,27 @@ impl SnapshotStore {
         }
     }
 
-    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every time
-    /// and mode is restored; set-id bits never. All of it or nothing, also through a crash: see [`Self::resume`]. Errors:
-    /// `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the workspace as it was.
+    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every
+    /// time and mode is restored; set-id bits never. All of it or nothing, also through a crash: see
+    /// [`Self::resume`]. Errors: `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the
+    /// workspace as it was.
     pub fn restore(
         &self,
         id: SnapshotId,
         namespace: &Namespace,
         root: BorrowedFd<'_>,
     ) -> Result<Restored, SnapshotError> {
-        restore::restore(self, id, namespace, (root, Stay::Kept))
+        restore::restore(self, id, namespace, root, Lifetime::Permanent)
     }
 
-    /// The same for the workspace of a session, which dies with this process: nobody waits for it to be resumed then.
+    /// The same for the workspace of a session, which ends with this process: its restore is never resumed.
     pub fn restore_session(
         &self,
         id: SnapshotId,
         namespace: &Namespace,
         root: BorrowedFd<'_>,
     ) -> Result<Restored, SnapshotError> {
-        restore::restore(self, id, namespace, (root, Stay::Session))
+        restore::restore(self, id, namespace, root, Lifetime::Process)
     }
 
     /// Ends what a crash interrupted: to be called whenever a workspace is opened, before any program sees it. None:
@@ -238,8 +230,8 @@ impl SnapshotStore {
         restore::resume(self, root)
     }
 
-    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What it has
-    /// changed by then stays as it is.
+    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What
+    /// it has changed by then stays as it is.
     pub fn settle(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
         restore::settle(self, root)
     }
@@ -252,17 +244,17 @@ impl SnapshotStore {
     /// The snapshots of a namespace, oldest first.
     pub fn list(&self, namespace: &Namespace) -> Result<Vec<ListedSnapshot>, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => list::read(&place, namespace, &self.public_key()),
+            Some(place) => list::read(&place, &self.public_key()),
             None => Ok(Vec::new()),
         }
     }
 
-    /// The manifest, its digest and signature checked. Another namespace's is `NotFound`, so that nobody learns what
+    /// The manifest, its digest and signature checked. Another namespace's is `NotFound`, so that no tenant learns what
     /// others have.
     pub fn manifest(&self, id: SnapshotId, namespace: &Namespace) -> Result<Snapshot, SnapshotError> {
         let place = self.place(id, namespace)?;
         let _lock = place.lock_shared()?;
-        self.find(&place, id, namespace)
+        self.find(&place, id)
     }
 
     /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
@@ -270,13 +262,18 @@ impl SnapshotStore {
     pub fn read(&self, snapshot: &Snapshot, path: &Path, bytes_max: u64) -> Result<Vec<u8>, SnapshotError> {
         let place = self.place(snapshot.id, &snapshot.namespace)?;
         let _lock = place.lock_shared()?;
-        self.listed(&place, snapshot.id, &snapshot.namespace)?;
-        let index = Index::read(&place)?;
+        self.listed(&place, snapshot.id)?;
+        let index = Index::read(&place.packs)?;
         let entry = snapshot.entry(path).map(|entry| &entry.kind);
         let Some(SnapshotKind::File(content)) = entry else {
             return Err(SnapshotError::NoFile(path.to_owned()));
         };
-        export::content(&mut Reader::new(&place, &index), content, path, bytes_max)
+        export::content(
+            &mut PackReader::new(&place.packs, &index),
+            content,
+            path,
+            bytes_max,
+        )
     }
 
     /// The whole snapshot as one JSON text, a file at a time. Contents are UTF-8 text (`content`) or base64
@@ -290,68 +287,63 @@ impl SnapshotStore {
     ) -> Result<(), SnapshotError> {
         let place = self.place(id, namespace)?;
         let _lock = place.lock_shared()?;
-        let snapshot = self.find(&place, id, namespace)?;
-        let index = Index::read(&place)?;
-        export::export(&mut Reader::new(&place, &index), &snapshot, bytes_max, writer)
+        let snapshot = self.find(&place, id)?;
+        let index = Index::read(&place.packs)?;
+        export::export(
+            &mut PackReader::new(&place.packs, &index),
+            &snapshot,
+            bytes_max,
+            writer,
+        )
     }
 
-    /// Deletes a snapshot; what nobody else needs of it goes with the collection that follows, or a later one. Errors:
-    /// `NotFound`, `InUse`.
+    /// Deletes a snapshot; what no other snapshot needs of it goes with the collection that follows, or a later one.
+    /// Errors: `NotFound`, `InUse`.
     pub fn delete(&self, id: SnapshotId, namespace: &Namespace) -> Result<(), SnapshotError> {
         let place = self.place(id, namespace)?;
-        self.take_off_the_list(&place, id, namespace)?;
-        collect::collect(self, &place, namespace)?;
+        self.take_off_the_list(&place, id)?;
+        collect::collect(self, &place)?;
         Ok(())
     }
 
-    fn take_off_the_list(
-        &self,
-        place: &Place,
-        id: SnapshotId,
-        namespace: &Namespace,
-    ) -> Result<(), SnapshotError> {
+    fn take_off_the_list(&self, place: &NamespaceDir, id: SnapshotId) -> Result<(), SnapshotError> {
         // In this order everywhere. No restore begins while the list is locked.
         let _lock = place.lock_shared()?;
         let _list_lock = place.lock_list()?;
         restore::expect_unused(self, id)?;
-        let mut list = list::read(place, namespace, &self.public_key())?;
+        let mut list = list::read(place, &self.public_key())?;
         let before = list.len();
         list.retain(|listed| listed.id != id);
         if list.len() == before {
             return Err(SnapshotError::NotFound(id));
         }
-        list::write(place, namespace, &self.signer, &list)
+        list::write(place, &self.signer, &list)
     }
 
-    /// Removes what no snapshot of the namespace needs. When somebody makes or reads one at this moment, nothing is done
+    /// Removes what no snapshot of the namespace needs. When one is made or read at this moment, nothing is done
     /// and [`Collected::busy`] says so.
     pub fn collect(&self, namespace: &Namespace) -> Result<Collected, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => collect::collect(self, &place, namespace),
+            Some(place) => collect::collect(self, &place),
             None => Ok(Collected::default()),
         }
     }
 
-    fn place(&self, id: SnapshotId, namespace: &Namespace) -> Result<Place, SnapshotError> {
+    fn place(&self, id: SnapshotId, namespace: &Namespace) -> Result<NamespaceDir, SnapshotError> {
         let place = self.layout.find(namespace)?;
         place.ok_or(SnapshotError::NotFound(id))
     }
 
-    fn listed(
-        &self,
-        place: &Place,
-        id: SnapshotId,
-        namespace: &Namespace,
-    ) -> Result<ListedSnapshot, SnapshotError> {
-        let list = list::read(place, namespace, &self.public_key())?;
+    fn listed(&self, place: &NamespaceDir, id: SnapshotId) -> Result<ListedSnapshot, SnapshotError> {
+        let list = list::read(place, &self.public_key())?;
         let found = list.into_iter().find(|listed| listed.id == id);
         found.ok_or(SnapshotError::NotFound(id))
     }
 
-    /// For whoever has the lock.
-    fn find(&self, place: &Place, id: SnapshotId, namespace: &Namespace) -> Result<Snapshot, SnapshotError> {
-        let listed = self.listed(place, id, namespace)?;
-        Snapshot::read(place, namespace, id, &listed.digest, &self.public_key())
+    /// The caller holds the lock.
+    fn find(&self, place: &NamespaceDir, id: SnapshotId) -> Result<Snapshot, SnapshotError> {
+        let listed = self.listed(place, id)?;
+        Snapshot::read(place, id, &listed.digest, &self.public_key())
     }
 }
 
@@ -373,4 +365,14 @@ fn check(about: &About) -> Result<(), SnapshotError> {
     Err(SnapshotError::Refused(format!(
         "a session's id is 1 to {SESSION_ID_BYTES_MAX} letters, digits or `-`"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    mod crash;
+    mod fixture;
+    mod measure;
+    mod property;
+    mod stories;
+    mod tamper;
 }

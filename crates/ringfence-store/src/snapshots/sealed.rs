@@ -1,8 +1,8 @@
 //! A signed, compressed text: what the store believes only with the host's signature over it.
 //!
-//! The file is the signature (64 bytes, Ed25519) and one frame of zstd. Signed is a statement like those of artifacts: a
-//! line of ASCII that ends in a NUL, then fields, each its length (8 bytes, big-endian) and its bytes: namespace, name,
-//! BLAKE3 of the frame.
+//! The file is the signature (64 bytes, Ed25519) and one frame of zstd. Signed is a statement like those of
+//! artifacts: a line of ASCII that ends in a NUL, then fields, each its length (8 bytes, big-endian) and its bytes:
+//! namespace, name, BLAKE3 of the frame.
 
 use super::SnapshotError;
 use crate::{Signer, signer};
@@ -23,7 +23,7 @@ pub(super) struct Seal<'a> {
 impl Seal<'_> {
     pub(super) fn close(self, signer: &Signer, text: &[u8]) -> Result<Vec<u8>, SnapshotError> {
         let frame = zstd::bulk::compress(text, LEVEL);
-        let frame = frame.map_err(SnapshotError::std("compress", self.name))?;
+        let frame = frame.map_err(SnapshotError::io("compress", self.name))?;
         let mut sealed = signer.sign(&self.statement(&frame)).to_vec();
         sealed.extend(frame);
         Ok(sealed)
@@ -53,16 +53,12 @@ impl Seal<'_> {
     }
 
     fn statement(self, frame: &[u8]) -> Vec<u8> {
-        let mut statement = self.label.to_vec();
         let digest = blake3::hash(frame);
-        for field in [
+        let fields = [
             self.namespace.as_str().as_bytes(),
             self.name.as_bytes(),
             digest.as_bytes(),
-        ] {
-            statement.extend((field.len() as u64).to_be_bytes());
-            statement.extend(field);
-        }
-        statement
+        ];
+        signer::statement(self.label, fields)
     }
 }

@@ -4,13 +4,14 @@
 //! could mean one thing to one reader and another to the next (names, links, extensions) is refused, not guessed.
 
 use super::{
-    EntryKind, TreeError, beneath,
+    EntryKind, Timestamp, TreeError, beneath,
     files::MODES,
     names::{Names, Role},
     owner::AsOwner,
-    stage::{Stage, Staged},
+    staging::{Attributes, Staged, StagingDir},
     walk,
 };
+use crate::whole_file::FileError;
 use flate2::read::GzDecoder;
 use ringfence_types::WorkspacePath;
 use rustix::fs::AtFlags;
@@ -40,7 +41,6 @@ pub struct Limits {
 /// What came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
-    /// Files written.
     pub files: usize,
     /// Their content.
     pub bytes: u64,
@@ -55,19 +55,12 @@ pub enum ArchiveError {
     Entry {
         /// Its name as far as it can be shown.
         name: String,
-        /// What is wrong with it.
         what: &'static str,
     },
     /// There are more entries than the bound.
-    TooMany {
-        /// The most.
-        entries_max: usize,
-    },
+    TooMany { entries_max: usize },
     /// It unpacks to more than the bound.
-    TooLarge {
-        /// The most.
-        bytes_max: u64,
-    },
+    TooLarge { bytes_max: u64 },
     /// The directory did not take or give it.
     Tree(TreeError),
 }
@@ -113,7 +106,7 @@ pub fn unpack(
     let mut incoming = Incoming {
         limits,
         below: Path::new(below.map_or("", WorkspacePath::as_str)),
-        stage: Stage::new(root).map_err(ArchiveError::Tree)?,
+        stage: StagingDir::new(root).map_err(ArchiveError::Tree)?,
         names: Names::new(limits.entries),
         next: Extensions::default(),
         staged: Vec::new(),
@@ -132,7 +125,7 @@ pub fn unpack(
 struct Incoming<'r> {
     limits: Limits,
     below: &'r Path,
-    stage: Stage<'r>,
+    stage: StagingDir<'r>,
     names: Names,
     next: Extensions,
     staged: Vec<(PathBuf, Staged)>,
@@ -215,10 +208,12 @@ impl Incoming<'_> {
         })?;
         let mode = header.mode().map_err(|error| malformed(&error))? & MODES;
         let seconds = header.mtime().map_err(|error| malformed(&error))?;
-        let mtime = (i64::try_from(seconds).unwrap_or(0), 0);
-        let written = self.stage.write(entry, &path, (mode, mtime), size);
+        let mtime = Some(Timestamp(i64::try_from(seconds).unwrap_or(0), 0));
+        let written = self.stage.write(entry, &path, Attributes { mode, mtime }, size);
         let staged = written.map_err(|error| match error {
-            TreeError::Io { error, .. } if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) => {
+            TreeError::Io(FileError { error, .. })
+                if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) =>
+            {
                 self.failed(&error)
             }
             error => ArchiveError::Tree(error),
@@ -387,7 +382,7 @@ fn take_away(root: BorrowedFd<'_>, path: &Path) {
     let Ok((directory, name)) = beneath::open_parent(root, path, None) else {
         return;
     };
-    // Whichever of the two it is; a directory that has something in it now is somebody else's.
+    // Whichever of the two it is; a directory with something in it now belongs to another.
     let removed = rustix::fs::unlinkat(&directory, name, AtFlags::empty())
         .or_else(|_| rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR));
     if let Err(error) = removed {

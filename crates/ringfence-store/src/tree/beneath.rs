@@ -1,4 +1,5 @@
-//! The system calls below a directory's descriptor, all under one rule: beneath it, on its file system, through no link.
+//! The system calls below a directory's descriptor, all under one rule: beneath it, on its file system, through no
+//! link.
 
 use super::TreeError;
 use rustix::{
@@ -73,7 +74,7 @@ pub(crate) fn open_listing(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Res
 
 /// The directory in which the last name of a path lies, as a handle, and that name. With `make`, directories that are
 /// missing are made with this mode, and belong to whom their own directory belongs to.
-pub(super) fn open_parent<'a>(
+pub(crate) fn open_parent<'a>(
     root: BorrowedFd<'_>,
     path: &'a Path,
     make: Option<u32>,
@@ -82,10 +83,10 @@ pub(super) fn open_parent<'a>(
     let failed = || TreeError::NotFound(path.into());
     let name = path.file_name().ok_or_else(failed)?;
     let parent = path.parent().unwrap_or(Path::new(""));
-    let mut at = open_handle(root, Path::new(".")).map_err(TreeError::of("open the directory", parent))?;
+    let mut at = hold_directory(root, Path::new(".")).map_err(TreeError::of("open the directory", parent))?;
     for part in parent {
         let part = Path::new(part);
-        at = match (open_handle(at.as_fd(), part), make) {
+        at = match (hold_directory(at.as_fd(), part), make) {
             (Ok(opened), _) => opened,
             (Err(Errno::NOENT), Some(mode)) => {
                 make_directory(at.as_fd(), part, mode).map_err(TreeError::of("make the directory", parent))?
@@ -110,7 +111,7 @@ pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path) -> Result<(), 
         .map_err(TreeError::of("make the directory", path))
 }
 
-/// Makes a directory directly in `base`, or finds it made by somebody else at this moment.
+/// Makes a directory directly in `base`, or finds one that was made at this moment.
 fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::Result<OwnedFd> {
     let made = rustix::fs::mkdirat(base, name, Mode::from_raw_mode(0o700));
     match made {
@@ -120,7 +121,7 @@ fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::R
             rustix::fs::fchmod(&opened, Mode::from_raw_mode(mode))?;
             Ok(opened)
         }
-        Err(Errno::EXIST) => open_handle(base, name),
+        Err(Errno::EXIST) => hold_directory(base, name),
         Err(error) => Err(error),
     }
 }
@@ -155,8 +156,14 @@ pub(super) fn give_link_like(
     )
 }
 
-/// A directory as a handle only, directly in `base` or `.`.
-fn open_handle(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
+/// Not opened, only held: for what may have no permissions.
+pub(crate) fn open_handle(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(base, path, flags, Mode::empty(), INSIDE)
+}
+
+/// The same for a directory, directly in `base` or `.`.
+fn hold_directory(base: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(base, name, flags, Mode::empty(), INSIDE)
 }

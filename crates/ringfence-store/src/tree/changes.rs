@@ -1,11 +1,12 @@
 //! The difference of two trees, for people to read before anything is committed or restored.
 
 use super::{
-    Bounds, Entry, EntryKind, TreeError, beneath, files,
+    Bounds, EntryKind, Node, TreeError, beneath,
     risks::{self, Facts, Risk},
     text,
     walk::walk,
 };
+use crate::digest::{self, to_hex};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,45 +21,22 @@ const TEXT_TIME: Duration = Duration::from_secs(3);
 /// Enough to tell a program by its first bytes.
 const HEAD_BYTES: usize = 64;
 
-/// What lies at a path on one side.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// What it is.
-    pub kind: EntryKind,
-    /// Permissions with set-id and sticky bits (`07777`).
-    pub mode: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Seconds, nanoseconds. No difference by itself.
-    pub mtime: (i64, u32),
-    /// Of a file's content, when it is known; that of a changed file always is.
-    pub sha256: Option<[u8; 32]>,
-    /// The same on both sides: it is the same file, and nothing is read. None for what is no live file.
-    pub stamp: Option<Stamp>,
-}
-
-/// Device, inode and change time, which a program cannot set.
-pub type Stamp = (u64, u64, (i64, u32));
-
 /// One of two trees: a live one, or a description of one with a way to its contents.
 pub struct Side<'a> {
-    /// Everything in it.
     pub nodes: BTreeMap<PathBuf, Node>,
     /// The content of a file among them.
-    pub open: Box<Open<'a>>,
+    pub open: Box<OpenContent<'a>>,
 }
 
 /// Gives a content.
-pub type Open<'a> = dyn Fn(&Path) -> Result<Box<dyn Read>, TreeError> + 'a;
+pub type OpenContent<'a> = dyn Fn(&Path) -> Result<Box<dyn Read>, TreeError> + 'a;
 
 /// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// Only the new side has it.
     Added,
     /// Both have it, with another content, mode, target or kind.
     Changed,
-    /// Only the old side has it.
     Deleted,
 }
 
@@ -67,11 +45,8 @@ pub enum ChangeKind {
 pub struct Change {
     /// Below the root of both.
     pub path: PathBuf,
-    /// What became of it.
     pub kind: ChangeKind,
-    /// Before.
     pub old: Option<Node>,
-    /// After.
     pub new: Option<Node>,
     /// Unified, or one line that says why there is none; none when no content changed. Text of a stranger: it may hold
     /// control characters.
@@ -96,14 +71,14 @@ pub struct CompareBounds {
     pub read_bytes: u64,
     /// Of a file whose text is compared.
     pub text_bytes: u64,
-    /// Of all differences shown together, of what will be there with a risk and of everything else, so that no number of
-    /// plain files leaves no room for one that the host may run; the rest is named but not shown.
+    /// Of all differences shown together, of what will be there with a risk and of everything else, so that no number
+    /// of plain files leaves no room for one that the host may run; the rest is named but not shown.
     pub diff_bytes: usize,
 }
 
 impl Changes {
     /// Names exactly these changes: paths, kinds, modes, contents and targets on both sides. 64 hexadecimal digits.
-    /// Whoever was shown them commits by this: read again, and go on if the token is the same.
+    /// A commit of what was shown compares it: it reads again, and goes on if the token is the same.
     pub fn token(&self) -> String {
         let mut hash = Sha256::new();
         for change in &self.list {
@@ -114,7 +89,7 @@ impl Changes {
                 update(&mut hash, node.as_ref());
             }
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&hash.finalize())
     }
 }
 
@@ -179,11 +154,12 @@ impl<'a> Side<'a> {
         let mut start = (&mut counted).take(text_bytes.saturating_add(1));
         start.read_to_end(&mut bytes).map_err(failed())?;
         let whole = bytes.len() as u64 <= text_bytes;
-        let sha256 = files::hash_all(&mut bytes.as_slice().chain(&mut counted)).map_err(failed())?;
+        let hashed = digest::of(bytes.as_slice().chain(&mut counted)).map_err(failed())?;
+        let sha256 = hashed.sha256;
         *left = counted
             .limit()
             .checked_sub(1)
-            .ok_or_else(|| files::too_large(path, most))?;
+            .ok_or_else(|| TreeError::too_large(path, most))?;
         if node.sha256.is_some_and(|known| known != sha256) {
             return Err(TreeError::Refused {
                 path: path.to_owned(),
@@ -199,33 +175,6 @@ impl<'a> Side<'a> {
             state,
             sha256: Some(sha256),
         })
-    }
-}
-
-impl From<Entry> for Node {
-    fn from(entry: Entry) -> Self {
-        Self {
-            stamp: Some((entry.device, entry.inode, entry.ctime)),
-            kind: entry.kind,
-            mode: entry.mode,
-            size: entry.size,
-            mtime: entry.mtime,
-            sha256: None,
-        }
-    }
-}
-
-impl Node {
-    pub(super) fn of_program(entry: Entry) -> (PathBuf, Self) {
-        let (path, second_name) = (
-            entry.path.clone(),
-            entry.kind == EntryKind::File && entry.links > 1,
-        );
-        let mut node = Self::from(entry);
-        if second_name {
-            node.kind = EntryKind::Other;
-        }
-        (path, node)
     }
 }
 
@@ -318,7 +267,7 @@ impl Comparison<'_, '_> {
             } else {
                 &mut self.plain_left
             };
-            let (diff, cut) = diff(path, (&old_content, &new_content), self.deadline, left);
+            let (diff, cut) = diff(path, &old_content, &new_content, self.deadline, left);
             (Some(diff), cut)
         };
         Ok(Some(Change {
@@ -341,12 +290,7 @@ impl Comparison<'_, '_> {
 }
 
 /// And whether it is cut, for want of room.
-fn diff(
-    path: &Path,
-    (old, new): (&Content, &Content),
-    deadline: Instant,
-    left: &mut usize,
-) -> (String, bool) {
+fn diff(path: &Path, old: &Content, new: &Content, deadline: Instant, left: &mut usize) -> (String, bool) {
     let sides = match (old.text(), new.text()) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
@@ -410,8 +354,8 @@ fn same(old: &Node, new: &Node) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::Place;
     use super::*;
+    use crate::tree::{Timestamp, tests::fixture::Place};
     use std::{
         fs,
         os::unix::fs::{PermissionsExt, symlink},
@@ -497,7 +441,7 @@ mod tests {
             kind: EntryKind::File,
             mode: 0o644,
             size: content.len() as u64,
-            mtime: (0, 0),
+            mtime: Timestamp(0, 0),
             sha256: Some(Sha256::digest(content).into()),
             stamp: None,
         };
@@ -527,7 +471,7 @@ mod tests {
             kind: EntryKind::File,
             mode: 0o644,
             size: 4 << 30,
-            mtime: (0, 0),
+            mtime: Timestamp(0, 0),
             sha256: Some([7; 32]),
             stamp: None,
         };

@@ -1,54 +1,38 @@
 //! Why something about a directory was not done.
 
+use crate::whole_file::FileError;
 use std::{fmt, io, path::PathBuf};
 
 /// Why not. Paths are below the directory in question.
 #[derive(Debug)]
 pub enum TreeError {
-    /// A system call failed.
-    Io {
-        /// What was being done.
-        step: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// The system's word.
-        error: io::Error,
-    },
-    /// The path itself is not allowed.
+    Io(FileError),
     Path {
-        /// As it was given.
         path: PathBuf,
-        /// What is wrong with it.
         what: &'static str,
     },
     /// Something is there that is not touched.
     Refused {
-        /// Where.
         path: PathBuf,
-        /// What it is.
         what: &'static str,
     },
-    /// Nothing is there.
     NotFound(PathBuf),
     /// It is no longer what was shown.
     Stale(PathBuf),
     /// There are more entries than the bound.
     TooMany {
-        /// The most.
         entries_max: usize,
     },
     /// Directories lie deeper inside each other than the bound.
     TooDeep {
         /// The first that is too deep.
         path: PathBuf,
-        /// The most.
         depth_max: usize,
     },
     /// There are more bytes than the bound.
     TooLarge {
         /// Where the bound was passed.
         path: PathBuf,
-        /// The most.
         bytes_max: u64,
     },
 }
@@ -79,25 +63,28 @@ impl TreeError {
                 path,
                 what: "a name is too long for the file system",
             },
-            errno => Self::Io {
-                step,
-                path,
-                error: errno.into(),
-            },
+            errno => Self::Io(FileError::at(step, path)(errno)),
+        }
+    }
+
+    pub(super) fn too_large(path: &std::path::Path, bytes_max: u64) -> Self {
+        Self::TooLarge {
+            path: path.to_owned(),
+            bytes_max,
         }
     }
 
     /// For `map_err`: the same for an error of the standard library.
     pub(super) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> TreeError {
-        let path = path.into();
-        move |error| Self::Io { step, path, error }
+        let failed = FileError::at(step, path);
+        move |error| Self::Io(failed(error))
     }
 }
 
 impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { step, path, error } => write!(f, "{step} {path:?}: {error}"),
+            Self::Io(FileError { step, path, error }) => write!(f, "{step} {path:?}: {error}"),
             Self::Path { path, what } => write!(f, "the path {path:?} is not allowed: {what}"),
             Self::Refused { path, what } => write!(f, "{path:?} is refused: {what}"),
             Self::NotFound(path) => write!(f, "there is no {path:?}"),
@@ -114,7 +101,7 @@ impl fmt::Display for TreeError {
 impl std::error::Error for TreeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { error, .. } => Some(error),
+            Self::Io(error) => Some(error),
             _ => None,
         }
     }

@@ -1,19 +1,24 @@
 //! Single files of a workspace, for a caller outside: put, get, list, remove.
 
-use super::{Bounds, Entry, EntryKind, TreeError, beneath, draft::Draft, owner::AsOwner, walk};
+use super::{
+    Bounds, EntryKind, TreeEntry, TreeError, beneath,
+    owner::AsOwner,
+    staging::{Attributes, StagingDir},
+    walk,
+};
 use ringfence_types::WorkspacePath;
 use rustix::fs::{AtFlags, FileType};
-use sha2::{Digest, Sha256};
 use std::{
+    ffi::OsStr,
     fs::File,
-    io::{Read, Write},
-    os::fd::{AsFd, BorrowedFd},
+    io::Read,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
 /// The bits of a mode that anybody may set from outside: no set-id, no sticky.
 pub const MODES: u32 = 0o777;
-/// Of a file for which nobody says another.
+/// Of a file for which the caller gives none.
 const MODE: u32 = 0o644;
 /// Of the directories that a file needs.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -21,17 +26,16 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// A file's bytes and what is known of it, from the same open file.
 #[derive(Clone, Debug)]
 pub struct Got {
-    /// All of them.
     pub bytes: Vec<u8>,
     /// Size, time, mode as they were when it was opened.
-    pub entry: Entry,
+    pub entry: TreeEntry,
 }
 
 /// One line of a listing.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedFile {
     /// As it lies there.
-    pub entry: Entry,
+    pub entry: TreeEntry,
     /// Of a regular file's content; none for others, for files with a second name, for what cannot be read and once the
     /// bound of bytes is passed.
     pub sha256: Option<[u8; 32]>,
@@ -58,16 +62,34 @@ pub fn put(
 ) -> Result<(), TreeError> {
     let path = Path::new(path.as_str());
     if bytes.len() as u64 > bytes_max {
-        return Err(too_large(path, bytes_max));
+        return Err(TreeError::too_large(path, bytes_max));
     }
     let _acting = AsOwner::of(root)?;
     let (directory, name) = beneath::open_parent(root, path, Some(DIRECTORY_MODE))?;
-    let mut draft = Draft::new(directory, path)?;
-    draft
-        .file()
-        .write_all(bytes)
-        .map_err(TreeError::io("write", path))?;
-    draft.place(name, mode.unwrap_or(MODE) & MODES, None)
+    let mut stage = StagingDir::new(directory.as_fd())?;
+    let attributes = Attributes {
+        mode: mode.unwrap_or(MODE) & MODES,
+        mtime: None,
+    };
+    let staged = stage.write(bytes, path, attributes, bytes_max)?;
+    refuse_other_than_file(&directory, name, path)?;
+    stage.place(&staged, directory.as_fd(), name, path)
+}
+
+fn refuse_other_than_file(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), TreeError> {
+    let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
+    let what = match there {
+        None => return Ok(()),
+        Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+            "what is there is no regular file"
+        }
+        Some(stat) if stat.st_nlink > 1 => "the file has more than one name (hard link)",
+        Some(_) => return Ok(()),
+    };
+    Err(TreeError::Refused {
+        path: path.to_owned(),
+        what,
+    })
 }
 
 /// Reads a regular file with one name. More than `bytes_max` is `TooLarge`.
@@ -76,7 +98,7 @@ pub fn get(root: BorrowedFd<'_>, path: &WorkspacePath, bytes_max: u64) -> Result
     let file = beneath::open_file(root, path)?;
     let stat = rustix::fs::fstat(&file).map_err(TreeError::of("look at", path))?;
     let bytes = read(file, path, bytes_max)?;
-    let entry = Entry::new(path.to_owned(), EntryKind::File, &stat);
+    let entry = TreeEntry::new(path.to_owned(), EntryKind::File, &stat);
     Ok(Got { bytes, entry })
 }
 
@@ -85,7 +107,7 @@ pub fn list(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
     bounds: ListBounds,
-) -> Result<Vec<Listed>, TreeError> {
+) -> Result<Vec<ListedFile>, TreeError> {
     let below = Path::new(below.map_or("", WorkspacePath::as_str));
     let mut left = bounds.hashed_bytes;
     let found = match walk::walk_at(root, below, bounds.walk) {
@@ -95,14 +117,14 @@ pub fn list(
     };
     let listed = found.into_iter().map(|entry| {
         let sha256 = digest(root, &entry, &mut left);
-        Listed { entry, sha256 }
+        ListedFile { entry, sha256 }
     });
     Ok(listed.collect())
 }
 
-fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<Entry> {
+fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<TreeEntry> {
     let (_, stat) = beneath::open_regular(root, path).ok()?;
-    Some(Entry::new(path.to_owned(), EntryKind::File, &stat))
+    Some(TreeEntry::new(path.to_owned(), EntryKind::File, &stat))
 }
 
 /// Removes a file, a link, or an empty directory. Of a link, the link goes.
@@ -127,56 +149,28 @@ pub(super) fn read(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, T
         .read_to_end(&mut bytes)
         .map_err(TreeError::io("read", path))?;
     if bytes.len() as u64 > bytes_max {
-        return Err(too_large(path, bytes_max));
+        return Err(TreeError::too_large(path, bytes_max));
     }
     Ok(bytes)
 }
 
-/// Digest of all that this reader gives.
-pub(super) fn hash_all(reader: &mut impl Read) -> std::io::Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    std::io::copy(reader, &mut HashWriter(&mut hash))?;
-    Ok(hash.finalize().into())
-}
-
-/// Digests what is written.
-pub(super) struct HashWriter<'a>(pub &'a mut Sha256);
-
-impl Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn digest(root: BorrowedFd<'_>, entry: &Entry, left: &mut u64) -> Option<[u8; 32]> {
+fn digest(root: BorrowedFd<'_>, entry: &TreeEntry, left: &mut u64) -> Option<[u8; 32]> {
     if entry.kind != EntryKind::File || entry.size > *left {
         return None;
     }
     let file = beneath::open_file(root, &entry.path).ok()?;
     let most = *left;
     let mut counted = file.take(most.saturating_add(1));
-    let sha256 = hash_all(&mut counted).ok()?;
+    let sha256 = crate::digest::of(&mut counted).ok()?.sha256;
     // It may have grown since it was listed.
     *left = counted.limit().saturating_sub(1);
     (counted.limit() > 0).then_some(sha256)
 }
 
-pub(super) fn too_large(path: &Path, bytes_max: u64) -> TreeError {
-    TreeError::TooLarge {
-        path: path.to_owned(),
-        bytes_max,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::Place;
     use super::*;
+    use crate::tree::tests::fixture::Place;
     use std::{
         fs,
         os::unix::fs::{MetadataExt, PermissionsExt, symlink},
@@ -264,7 +258,7 @@ mod tests {
         put(place.root(), &at("d/b"), b"eight by", None, 9).unwrap();
         put(place.root(), &at("d/c"), b"abc", None, 9).unwrap();
         let listed = list(place.root(), Some(&at("d")), BOUNDS).unwrap();
-        let abc: [u8; 32] = Sha256::digest(b"abc").into();
+        let abc = crate::digest::of(&b"abc"[..]).unwrap().sha256;
         let digests: Vec<_> = listed.iter().map(|listed| listed.sha256).collect();
         assert_eq!(digests, [Some(abc), None, Some(abc)]);
         assert_eq!(list(place.root(), None, BOUNDS).unwrap().len(), 4);

@@ -5,11 +5,12 @@
 //! deletion, a directory with the attribute `user.overlay.opaque` hides what is below it.
 
 use super::{
-    Bounds, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeError, beneath, changes,
-    files::{MODES, hash_all},
-    stage::{self, Stage, Staged},
+    Bounds, Change, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeError, beneath, changes,
+    files::MODES,
+    staging::{self, Attributes, Staged, StagingDir},
     walk,
 };
+use crate::digest;
 use rustix::{
     fs::{AtFlags, FileType, Mode},
     io::Errno,
@@ -25,12 +26,13 @@ use std::{
 pub struct Committed {
     /// Files, links and directories written.
     pub written: usize,
-    /// Entries removed.
     pub deleted: usize,
-    /// Special files, which are never committed.
     pub skipped: Vec<PathBuf>,
     /// Directories that were to go and are not empty: the host, or what was not chosen, has something in them.
     pub kept: Vec<PathBuf>,
+    /// What the host changed while the commit was putting files in place. Its state is kept, and the change to commit
+    /// is not.
+    pub conflicts: Vec<PathBuf>,
 }
 
 /// All that the upper layer changes. Errors: those of [`super::walk`] and [`super::compare`]; `Refused` for what the
@@ -126,18 +128,29 @@ fn foreign(path: &Path) -> TreeError {
 }
 
 /// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
-/// checked and copied before the first change; then files come by rename, with the mode less set-id and with their time,
-/// and what root writes belongs to the owner of `lower`. Errors: `Stale` for a path that is no longer, on either side,
-/// what was shown; then nothing is changed. When it is done, it is on the disk.
+/// checked and copied before the first change; then files come by rename, with the mode less set-id and with their
+/// time, and what root writes belongs to the owner of `lower`. Errors: `Stale` for a path that is no longer, on
+/// either side, what was shown; then nothing is changed. What the host changes after that check is found when the two
+/// are exchanged, and kept. When it is done, it is on the disk.
 pub fn commit(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
     chosen: &Changes,
 ) -> Result<Committed, TreeError> {
-    stage::forget_left(lower)?;
+    commit_after(upper, lower, chosen, || {})
+}
+
+/// The same; `checked` is called after the last check, before the first change.
+pub(super) fn commit_after(
+    upper: BorrowedFd<'_>,
+    lower: BorrowedFd<'_>,
+    chosen: &Changes,
+    checked: impl FnOnce(),
+) -> Result<Committed, TreeError> {
+    staging::forget_left(lower)?;
     let mut commit = Commit {
         lower,
-        stage: Stage::new(lower)?,
+        stage: StagingDir::new(lower)?,
         staged: Vec::new(),
         directories: Vec::new(),
         done: Committed::default(),
@@ -146,12 +159,13 @@ pub fn commit(
     order.check(lower, chosen)?;
     for change in &chosen.list {
         if let Some(new) = &change.new {
-            commit.stage(upper, &change.path, new)?;
+            commit.stage(upper, change, new)?;
         }
     }
     commit.sync_staged()?;
     // Copying may have taken long, and the host has not stood still.
     order.check(lower, chosen)?;
+    checked();
     commit.delete(&order.early)?;
     commit.make_room(&order.replaced)?;
     commit.place()?;
@@ -166,9 +180,9 @@ const SYNCED_SINGLY_MAX: usize = 64;
 
 /// What goes when: a directory that becomes a file has to be empty before, everything else is deleted last.
 struct Order<'c> {
-    early: Vec<&'c Path>,
-    replaced: Vec<&'c Path>,
-    late: Vec<&'c Path>,
+    early: Vec<&'c Change>,
+    replaced: Vec<&'c Change>,
+    late: Vec<&'c Change>,
 }
 
 impl<'c> Order<'c> {
@@ -178,13 +192,12 @@ impl<'c> Order<'c> {
                 .is_some_and(|node| node.kind == EntryKind::Directory)
         };
         let of_kind = |kind: ChangeKind| chosen.list.iter().filter(move |change| change.kind == kind);
-        let replaced: Vec<&Path> = of_kind(ChangeKind::Changed)
+        let replaced: Vec<&Change> = of_kind(ChangeKind::Changed)
             .filter(|change| is_directory(&change.old) != is_directory(&change.new))
-            .map(|change| change.path.as_path())
             .collect();
-        let (early, late) = of_kind(ChangeKind::Deleted)
-            .map(|change| change.path.as_path())
-            .partition(|path| path.ancestors().any(|above| replaced.contains(&above)));
+        let is_replaced = |above: &Path| replaced.iter().any(|change| change.path == above);
+        let (early, late) =
+            of_kind(ChangeKind::Deleted).partition(|change| change.path.ancestors().any(is_replaced));
         Self {
             early,
             replaced,
@@ -201,17 +214,17 @@ impl<'c> Order<'c> {
             entries: self.early.len(),
             depth: walk::DEPTH_MAX,
         };
-        for path in &self.replaced {
+        for Change { path, .. } in &self.replaced {
             let inside = match walk::walk_at(lower, path, bounds) {
                 Ok(inside) => inside,
                 // It is a file that becomes a directory.
                 Err(TreeError::NotFound(_)) => continue,
-                Err(TreeError::TooMany { .. }) => return Err(TreeError::Stale(path.to_path_buf())),
+                Err(TreeError::TooMany { .. }) => return Err(TreeError::Stale(path.clone())),
                 Err(error) => return Err(error),
             };
             if let Some(other) = inside
                 .into_iter()
-                .find(|entry| !self.early.contains(&entry.path.as_path()))
+                .find(|entry| !self.early.iter().any(|early| early.path == entry.path))
             {
                 return Err(TreeError::Stale(other.path));
             }
@@ -220,21 +233,33 @@ impl<'c> Order<'c> {
     }
 }
 
+/// A file or a link that waits for its place.
+struct Ready {
+    path: PathBuf,
+    staged: Staged,
+    /// What it replaces, unless that is a directory or nothing.
+    old: Option<Node>,
+}
+
 struct Commit<'r> {
     lower: BorrowedFd<'r>,
-    stage: Stage<'r>,
-    staged: Vec<(PathBuf, Staged)>,
+    stage: StagingDir<'r>,
+    staged: Vec<Ready>,
     /// Their modes come last: one may forbid writing into it.
     directories: Vec<(PathBuf, u32)>,
     done: Committed,
 }
 
 impl Commit<'_> {
-    fn stage(&mut self, upper: BorrowedFd<'_>, path: &Path, new: &Node) -> Result<(), TreeError> {
+    fn stage(&mut self, upper: BorrowedFd<'_>, change: &Change, new: &Node) -> Result<(), TreeError> {
+        let path = change.path.as_path();
         let staged = match &new.kind {
             EntryKind::File => {
                 let file = beneath::open_file(upper, path)?;
-                let wanted = (new.mode & MODES, new.mtime);
+                let wanted = Attributes {
+                    mode: new.mode & MODES,
+                    mtime: Some(new.mtime),
+                };
                 let staged = self.stage.write(file, path, wanted, new.size);
                 // One that grew is another.
                 let staged = staged.map_err(|error| match error {
@@ -256,7 +281,9 @@ impl Commit<'_> {
                 return Ok(());
             }
         };
-        self.staged.push((path.to_owned(), staged));
+        let old = change.old.clone().filter(|old| old.kind != EntryKind::Directory);
+        let path = path.to_owned();
+        self.staged.push(Ready { path, staged, old });
         Ok(())
     }
 
@@ -266,7 +293,7 @@ impl Commit<'_> {
             return sync_all(self.lower);
         }
         let mut each = self.staged.iter();
-        each.try_for_each(|(path, staged)| self.stage.sync(staged, path))
+        each.try_for_each(|ready| self.stage.sync(&ready.staged, &ready.path))
     }
 
     /// The directories in which something came or went.
@@ -296,31 +323,117 @@ impl Commit<'_> {
         for (path, _) in &self.directories {
             beneath::make_directories(self.lower, path)?;
         }
-        for (path, staged) in &self.staged {
-            let (directory, name) = beneath::open_parent(self.lower, path, Some(0o755))?;
-            self.stage.place(staged, directory.as_fd(), name, path)?;
+        let mut written = self.directories.len();
+        for ready in &self.staged {
+            if self.place_one(ready)? {
+                written += 1;
+            } else {
+                self.done.conflicts.push(ready.path.clone());
+            }
         }
-        self.done.written = self.directories.len() + self.staged.len();
+        self.done.written = written;
         Ok(())
     }
 
+    /// False: the host has something else there than was shown, and keeps it.
+    fn place_one(&self, ready: &Ready) -> Result<bool, TreeError> {
+        let Ready { path, staged, old } = ready;
+        let (directory, name) = beneath::open_parent(self.lower, path, Some(0o755))?;
+        let directory = directory.as_fd();
+        let failed = || TreeError::of("put in place", path);
+        let Some(old) = old else {
+            return match self.stage.place_new(staged, directory, name) {
+                Ok(()) => Ok(true),
+                Err(Errno::EXIST) => Ok(false),
+                Err(Errno::INVAL | Errno::NOSYS) => self.place_plainly(ready, None),
+                Err(error) => Err(failed()(error)),
+            };
+        };
+        let own = self.stage.inode(staged).map_err(failed())?;
+        match self.stage.exchange(staged, directory, name) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(Errno::INVAL | Errno::NOSYS) => return self.place_plainly(ready, Some(old)),
+            Err(error) => return Err(failed()(error)),
+        }
+        if is_as_shown(self.lower, &self.stage.here(staged), Some(old))? {
+            return Ok(true);
+        }
+        self.stage.exchange(staged, directory, name).map_err(failed())?;
+        // What came back is ours, or else the host has written once more, and that is what it keeps.
+        let is_ours = self.stage.inode(staged).map_err(failed())? == own;
+        if !is_ours {
+            self.stage.exchange(staged, directory, name).map_err(failed())?;
+        }
+        Ok(false)
+    }
+
+    /// Where the file system can neither exchange nor refuse to replace: as soon after a look as can be.
+    fn place_plainly(&self, ready: &Ready, old: Option<&Node>) -> Result<bool, TreeError> {
+        if !is_as_shown(self.lower, &ready.path, old)? {
+            return Ok(false);
+        }
+        let (directory, name) = beneath::open_parent(self.lower, &ready.path, Some(0o755))?;
+        self.stage
+            .place(&ready.staged, directory.as_fd(), name, &ready.path)?;
+        Ok(true)
+    }
+
     /// Deepest first.
-    fn delete(&mut self, paths: &[&Path]) -> Result<(), TreeError> {
-        for path in paths.iter().rev() {
-            match remove(self.lower, path)? {
-                Ok(()) => self.done.deleted += 1,
-                Err(Errno::NOTEMPTY) => self.done.kept.push(path.to_path_buf()),
-                Err(error) => return Err(TreeError::of("remove", *path)(error)),
+    fn delete(&mut self, changes: &[&Change]) -> Result<(), TreeError> {
+        for change in changes.iter().rev() {
+            match self.remove(change)? {
+                Removed::Gone => self.done.deleted += 1,
+                Removed::NotEmpty => self.done.kept.push(change.path.clone()),
+                Removed::Conflict => self.done.conflicts.push(change.path.clone()),
             }
         }
         Ok(())
     }
 
-    fn make_room(&self, replaced: &[&Path]) -> Result<(), TreeError> {
-        for path in replaced {
-            remove(self.lower, path)?.map_err(TreeError::of("make room at", *path))?;
+    fn make_room(&mut self, replaced: &[&Change]) -> Result<(), TreeError> {
+        for change in replaced {
+            match self.remove(change)? {
+                Removed::Gone => {}
+                Removed::NotEmpty | Removed::Conflict => return Err(TreeError::Stale(change.path.clone())),
+            }
         }
         Ok(())
+    }
+
+    /// A file, a link or a directory; what is gone is fine. A file is taken away first, and looked at then.
+    fn remove(&mut self, change: &Change) -> Result<Removed, TreeError> {
+        let path = change.path.as_path();
+        let failed = || TreeError::of("remove", path);
+        let (directory, name) = beneath::open_parent(self.lower, path, None)?;
+        let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
+        let Some(stat) = there else {
+            return Ok(Removed::Gone);
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return match rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => Ok(Removed::Gone),
+                Err(Errno::NOTEMPTY) => Ok(Removed::NotEmpty),
+                Err(error) => Err(failed()(error)),
+            };
+        }
+        let taken = match self.stage.take(directory.as_fd(), name) {
+            Ok(taken) => taken,
+            Err(Errno::NOENT) => return Ok(Removed::Gone),
+            Err(error) => return Err(failed()(error)),
+        };
+        if is_as_shown(self.lower, &self.stage.here(&taken), change.old.as_ref())? {
+            return Ok(Removed::Gone);
+        }
+        match self.stage.place_new(&taken, directory.as_fd(), name) {
+            // The host has made another since, which is newer.
+            Ok(()) | Err(Errno::EXIST) => Ok(Removed::Conflict),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let back = self.stage.place(&taken, directory.as_fd(), name, path);
+                back.map(|()| Removed::Conflict)
+            }
+            Err(error) => Err(failed()(error)),
+        }
     }
 
     fn set_modes(&self) -> Result<(), TreeError> {
@@ -338,39 +451,40 @@ fn sync_all(lower: BorrowedFd<'_>) -> Result<(), TreeError> {
     rustix::fs::syncfs(lower).map_err(TreeError::of("bring to the disk", "."))
 }
 
-/// A file, a link or a directory; what is gone is fine.
-fn remove(lower: BorrowedFd<'_>, path: &Path) -> Result<rustix::io::Result<()>, TreeError> {
-    let (directory, name) = beneath::open_parent(lower, path, None)?;
-    let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
-    let Some(stat) = there else { return Ok(Ok(())) };
-    let flags = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => AtFlags::REMOVEDIR,
-        _ => AtFlags::empty(),
-    };
-    Ok(rustix::fs::unlinkat(&directory, name, flags))
+/// What became of what was to go.
+enum Removed {
+    Gone,
+    /// A directory with something in it.
+    NotEmpty,
+    /// The host has something else there than was shown.
+    Conflict,
 }
 
-/// Is there in the host's directory what was shown.
+/// There is in the host's directory what was shown.
 fn expect(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<(), TreeError> {
+    is_as_shown(lower, path, shown)?
+        .then_some(())
+        .ok_or_else(|| TreeError::Stale(path.to_owned()))
+}
+
+fn is_as_shown(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<bool, TreeError> {
     let now = match walk::one(lower, path) {
         Ok(entry) => Some(Node::from(entry)),
         // Not even its directory is there.
         Err(TreeError::NotFound(_)) => None,
         Err(error) => return Err(error),
     };
-    let same = match (shown, now) {
+    Ok(match (shown, now) {
         (None, None) => true,
         (Some(shown), Some(now)) if shown.stamp.is_some() && shown.stamp == now.stamp => true,
         (Some(shown), Some(now)) if shown.kind == now.kind && shown.mode == now.mode => match shown.kind {
             EntryKind::File => {
                 let mut file = beneath::open_regular(lower, path)?.0;
-                let digest = hash_all(&mut file).map_err(TreeError::io("read", path))?;
-                shown.sha256 == Some(digest)
+                let hashed = digest::of(&mut file).map_err(TreeError::io("read", path))?;
+                shown.sha256 == Some(hashed.sha256)
             }
             _ => true,
         },
         _ => false,
-    };
-    same.then_some(())
-        .ok_or_else(|| TreeError::Stale(path.to_owned()))
+    })
 }

@@ -54,9 +54,10 @@ impl Drop for AsOwner {
 #[cfg(test)]
 mod tests {
     use super::super::{
+        Bounds, PackLimits,
         archive::{Limits, unpack},
-        fixture::Place,
         get, pack, put, remove,
+        tests::fixture::Place,
     };
     use std::{
         fs::{self, File},
@@ -132,11 +133,12 @@ mod tests {
             entries: 9,
             bytes: 99,
         };
+        let packed = PackLimits {
+            walk: Bounds { entries: 9, depth: 9 },
+            bytes: 99,
+        };
         let mut archive = Vec::new();
-        pack(root.as_fd(), None, &mut archive, (limits, 9), |bytes| {
-            bytes.into()
-        })
-        .unwrap();
+        pack(root.as_fd(), None, &mut archive, packed, |bytes| bytes.into()).unwrap();
         let below = "c".parse().unwrap();
         unpack(root.as_fd(), Some(&below), archive.as_slice(), limits).unwrap();
         for made in ["a", "a/b", "c", "c/a/b"] {

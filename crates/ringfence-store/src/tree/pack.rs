@@ -1,8 +1,8 @@
 //! Directories that go as tar archives.
 
 use super::{
-    Bounds, Entry, EntryKind, TreeError,
-    archive::{ArchiveError, Limits},
+    Bounds, EntryKind, TreeEntry, TreeError,
+    archive::ArchiveError,
     beneath,
     files::{self, MODES},
     walk,
@@ -23,26 +23,32 @@ pub struct Packed {
     pub entries: usize,
     /// Content of the files, as they lie there.
     pub bytes: u64,
-    /// Links, special files, files with a second name, names that are no text or that `clean` changes, and what has gone
-    /// meanwhile: not in the archive.
+    /// Links, special files, files with a second name, names that are no text or that `clean` changes, and what has
+    /// gone meanwhile: not in the archive.
     pub skipped: Vec<PathBuf>,
 }
 
-/// Writes a directory as a tar archive that [`super::archive::unpack`] takes: its files and directories under their names below it.
-/// The content of each file passes `clean` whole, before its size is written down; one file is in memory at a time.
+/// What is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct PackLimits {
+    /// Of the directory.
+    pub walk: Bounds,
+    /// Content of all files.
+    pub bytes: u64,
+}
+
+/// Writes a directory as a tar archive that [`super::archive::unpack`] takes: its files and directories under their
+/// names below it. The content of each file passes `clean` whole, before its size is written down; one file is in
+/// memory at a time.
 pub fn pack(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
     writer: impl Write,
-    (limits, depth_max): (Limits, usize),
+    limits: PackLimits,
     clean: impl Fn(&[u8]) -> Cow<'_, [u8]>,
 ) -> Result<Packed, ArchiveError> {
     let below = Path::new(below.map_or("", WorkspacePath::as_str));
-    let bounds = Bounds {
-        entries: limits.entries,
-        depth: depth_max,
-    };
-    let entries = walk::walk_at(root, below, bounds).map_err(ArchiveError::Tree)?;
+    let entries = walk::walk_at(root, below, limits.walk).map_err(ArchiveError::Tree)?;
     let mut builder = tar::Builder::new(writer);
     let mut packed = Packed::default();
     for entry in entries {
@@ -77,7 +83,7 @@ pub fn pack(
 }
 
 /// None: it is nothing that an archive has, or no longer.
-fn content(root: BorrowedFd<'_>, entry: &Entry, most: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+fn content(root: BorrowedFd<'_>, entry: &TreeEntry, most: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
     match entry.kind {
         EntryKind::Directory => return Ok(Some(Vec::new())),
         EntryKind::File if entry.links == 1 => {}

@@ -1,10 +1,10 @@
 //! Which changes the host may later run without anybody meaning to: hooks, build files, settings of tools.
 //!
-//! Advice for whoever decides what leaves a sandbox, not a wall: a file that is run on purpose is not in any list.
+//! Advice for the review of what leaves a sandbox, not a wall: a file that is run on purpose is not in any list.
 
 mod table;
 
-use super::{EntryKind, changes::Node};
+use super::{EntryKind, Node};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,6 @@ use table::RULES;
 pub struct Risk {
     /// Stable; for rules and counts.
     pub rule: &'static str,
-    /// For people.
     pub sentence: &'static str,
 }
 
@@ -146,8 +145,8 @@ fn plain_name(name: &str) -> String {
     }
 }
 
-/// Directories that Git takes for bare repositories, or would with a little more: the half with `HEAD` can lie in one place
-/// and, where its `commondir` says, the half with `objects` and `refs` in another.
+/// Directories that Git takes for bare repositories, or would with a little more: the half with `HEAD` can lie in one
+/// place and, where its `commondir` says, the half with `objects` and `refs` in another.
 pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
     const PARTS: [&str; 7] = [
         "head",
@@ -232,7 +231,7 @@ mod tests {
             kind,
             mode,
             size: 1,
-            mtime: (0, 0),
+            mtime: crate::tree::Timestamp(0, 0),
             sha256: None,
             stamp: None,
         }
@@ -340,7 +339,8 @@ mod tests {
             "gradle/wrapper/gradle-wrapper.properties", "WORKSPACE", "BUILD", "pkg/BUILD.bazel", "MODULE.bazel",
             "tools/bazel", "Tiltfile", "Snakefile", "mix.exs", "Package.swift", "Directory.Build.props", "x.csproj",
             "x.targets", "main.tf", "Rakefile", "Gemfile", "x.gemspec", "Taskfile.yaml", "CMakeLists.txt",
-            "x.cmake", "meson.build", "ansible.cfg"]),
+            "x.cmake", "meson.build", "ansible.cfg", "PKGBUILD", "debian/rules", "Jakefile", "go.mod", "net/main.tf.json",
+            "wrangler.toml", ".rubocop.yml"]),
         ("rust.build", &[".cargo/bin/x", "rust-toolchain.toml"]),
         ("container", &["web.dockerfile"]),
         ("shell.directory", &[".mise.toml", "mise.local.toml", ".mise/config.toml", ".tool-versions",

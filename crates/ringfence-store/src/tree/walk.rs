@@ -1,6 +1,6 @@
 //! Everything below a directory, as it lies there.
 
-use super::{TreeError, beneath};
+use super::{Timestamp, TreeError, beneath};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat},
     io::Errno,
@@ -19,22 +19,19 @@ pub const DEPTH_MAX: usize = 128;
 
 /// One thing in a directory, not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// Below the directory that was walked. Any bytes, not only text.
     pub path: PathBuf,
-    /// What it is.
     pub kind: EntryKind,
     /// Permissions with set-id and sticky bits (`07777`).
     pub mode: u32,
-    /// Last change of content: seconds, nanoseconds. A program can set it.
-    pub mtime: (i64, u32),
+    /// Last change of content. A program can set it.
+    pub mtime: Timestamp,
     /// Last change of content or attributes. A program cannot set it.
-    pub ctime: (i64, u32),
+    pub ctime: Timestamp,
     /// Number of the file on its file system.
     pub inode: u64,
-    /// Number of the file system.
     pub device: u64,
-    /// Bytes.
     pub size: u64,
     /// What it takes, in 512 bytes; less than its size where it has holes.
     pub blocks: u64,
@@ -45,7 +42,6 @@ pub struct Entry {
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file.
     File,
     /// A directory; what is in it follows.
     Directory,
@@ -68,12 +64,16 @@ pub struct Bounds {
 
 /// All entries, depth first, names in the order of their bytes. No link is followed and no mount crossed. What vanishes
 /// meanwhile is left out. Errors: `TooMany`, `TooDeep`, and `Io` for a directory that cannot be read.
-pub fn walk(root: BorrowedFd<'_>, bounds: Bounds) -> Result<Vec<Entry>, TreeError> {
+pub fn walk(root: BorrowedFd<'_>, bounds: Bounds) -> Result<Vec<TreeEntry>, TreeError> {
     walk_at(root, Path::new(""), bounds)
 }
 
 /// The same for a directory below; the paths stay those below `root`.
-pub(super) fn walk_at(root: BorrowedFd<'_>, below: &Path, bounds: Bounds) -> Result<Vec<Entry>, TreeError> {
+pub(super) fn walk_at(
+    root: BorrowedFd<'_>,
+    below: &Path,
+    bounds: Bounds,
+) -> Result<Vec<TreeEntry>, TreeError> {
     let depth = bounds.depth.min(DEPTH_MAX);
     let mut entries = Vec::new();
     let mut levels = vec![Level::open(
@@ -109,7 +109,7 @@ pub(super) fn walk_at(root: BorrowedFd<'_>, below: &Path, bounds: Bounds) -> Res
 }
 
 /// One entry, by the same rules.
-pub(super) fn one(root: BorrowedFd<'_>, path: &Path) -> Result<Entry, TreeError> {
+pub(super) fn one(root: BorrowedFd<'_>, path: &Path) -> Result<TreeEntry, TreeError> {
     let (directory, name) = beneath::open_parent(root, path, None)?;
     let level = Level {
         directory,
@@ -158,7 +158,7 @@ impl Level {
     }
 
     /// What the name is now; a directory comes opened. None: it is gone, or became something else at this moment.
-    fn look(&self, name: &CStr) -> Result<Option<(Entry, Option<OwnedFd>)>, TreeError> {
+    fn look(&self, name: &CStr) -> Result<Option<(TreeEntry, Option<OwnedFd>)>, TreeError> {
         let path = self.path.join(OsStr::from_bytes(name.to_bytes()));
         let base = self.directory.as_fd();
         let stat = match rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -166,7 +166,7 @@ impl Level {
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(TreeError::of("look at", path)(error)),
         };
-        let entry = |kind, stat: &Stat| Entry::new(path.clone(), kind, stat);
+        let entry = |kind, stat: &Stat| TreeEntry::new(path.clone(), kind, stat);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Some((entry(EntryKind::File, &stat), None))),
             FileType::Directory => {
@@ -196,14 +196,14 @@ impl Level {
     }
 }
 
-impl Entry {
+impl TreeEntry {
     pub(super) fn new(path: PathBuf, kind: EntryKind, stat: &Stat) -> Self {
         Self {
             path,
             kind,
             mode: stat.st_mode & 0o7777,
-            mtime: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
-            ctime: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
+            mtime: Timestamp::of_content(stat),
+            ctime: Timestamp::of_change(stat),
             inode: stat.st_ino,
             device: stat.st_dev,
             size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -218,15 +218,10 @@ fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
-/// The kernel gives less than a second.
-fn nanoseconds(part: impl TryInto<u32>) -> u32 {
-    part.try_into().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{fixture::Place, open_file};
     use super::*;
+    use crate::tree::{open_file, tests::fixture::Place};
     use std::{fs, os::unix::fs::symlink, time::Instant};
 
     const BOUNDS: Bounds = Bounds {

@@ -2,51 +2,29 @@
 //! the values, so a change is made on a copy and takes its place whole.
 
 use super::{
-    error::{Limit, VaultError},
+    error::VaultError,
+    limit::{Limit, Total},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The most secrets of one namespace.
-pub const NAMESPACE_SECRETS_MAX: usize = 1_000;
-/// The most secrets in all.
-pub const SECRETS_MAX: usize = 10_000;
-/// All values of one namespace, in bytes.
-pub const NAMESPACE_BYTES_MAX: usize = 256 << 10;
-/// All values, in bytes.
-pub const BYTES_MAX: usize = 1 << 20;
-
 #[derive(Clone, Default)]
 pub(super) struct Contents {
-    namespaces: BTreeMap<Namespace, Shelf>,
-    weight: Weight,
+    namespaces: BTreeMap<Namespace, BTreeMap<EnvName, Kept>>,
+    count: Total,
     /// Nothing expires before it, so that the time is nearly always told without a look at everything.
     expires_from_unix_ms: Option<u64>,
-}
-
-/// The secrets of one namespace; never empty.
-#[derive(Clone, Default)]
-struct Shelf {
-    secrets: BTreeMap<EnvName, Kept>,
-    weight: Weight,
 }
 
 /// One secret, and how long it lives.
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) value: Arc<SecretValue>,
-    /// None: nobody knows, it came from the environment.
+    /// None: unknown, it came from the environment.
     pub(super) created_unix_ms: Option<u64>,
     /// None: it stays until it is deleted. From this moment on it is gone.
     pub(super) expires_unix_ms: Option<u64>,
-}
-
-/// What is counted against the limits.
-#[derive(Clone, Copy, Default)]
-struct Weight {
-    secrets: usize,
-    bytes: usize,
 }
 
 impl Contents {
@@ -57,40 +35,33 @@ impl Contents {
         key: &EnvName,
         kept: Kept,
     ) -> Result<bool, VaultError> {
-        let shelf = self.namespaces.get(namespace);
-        let before = shelf.map(|shelf| shelf.weight).unwrap_or_default();
-        let replaced = shelf.and_then(|shelf| shelf.secrets.get(key)).map(Weight::of);
-        let exchanged = |weight: Weight| weight.less(replaced.unwrap_or_default()).plus(Weight::of(&kept));
-        let (own, all) = (exchanged(before), exchanged(self.weight));
-        if let Some(limit) = exceeded(own, all) {
+        let secrets = self.namespaces.entry(namespace.clone()).or_default();
+        let (mut own, mut all) = (Total::default(), self.count);
+        for (_, other) in secrets.iter().filter(|(other, _)| *other != key) {
+            own.add(&other.value);
+        }
+        if let Some(replaced) = secrets.get(key) {
+            all.remove(&replaced.value);
+        }
+        own.add(&kept.value);
+        all.add(&kept.value);
+        if let Some(limit) = Limit::passed(own, all) {
             return Err(VaultError::Full { limit });
         }
-        self.expires_from_unix_ms = self
-            .expires_from_unix_ms
-            .into_iter()
-            .chain(kept.expires_unix_ms)
-            .min();
-        let shelf = self.namespaces.entry(namespace.clone()).or_default();
-        shelf.secrets.insert(key.clone(), kept);
-        shelf.weight = own;
-        self.weight = all;
-        Ok(replaced.is_some())
+        let ends = self.expires_from_unix_ms.into_iter().chain(kept.expires_unix_ms);
+        self.expires_from_unix_ms = ends.min();
+        self.count = all;
+        Ok(secrets.insert(key.clone(), kept).is_some())
     }
 
     /// False: there was none.
     pub(super) fn delete(&mut self, namespace: &Namespace, key: &EnvName) -> bool {
-        let Some(shelf) = self.namespaces.get_mut(namespace) else {
-            return false;
-        };
-        let Some(deleted) = shelf.secrets.remove(key) else {
-            return false;
-        };
-        shelf.weight = shelf.weight.less(Weight::of(&deleted));
-        self.weight = self.weight.less(Weight::of(&deleted));
-        if shelf.secrets.is_empty() {
-            self.namespaces.remove(namespace);
+        let secrets = self.namespaces.get_mut(namespace);
+        let deleted = secrets.and_then(|secrets| secrets.remove(key));
+        if let Some(deleted) = &deleted {
+            self.count.remove(&deleted.value);
         }
-        true
+        deleted.is_some()
     }
 
     /// Drops what has expired; true when there was any.
@@ -99,83 +70,40 @@ impl Contents {
         if !self.expires_from_unix_ms.is_some_and(expired) {
             return false;
         }
-        let gone: Vec<(Namespace, EnvName)> = self
-            .each()
-            .filter(|(_, _, kept)| kept.expires_unix_ms.is_some_and(expired))
-            .map(|(namespace, key, _)| (namespace.clone(), key.clone()))
-            .collect();
-        for (namespace, key) in &gone {
-            self.delete(namespace, key);
+        let before = self.len();
+        for secrets in self.namespaces.values_mut() {
+            let gone = secrets.extract_if(.., |_, kept| kept.expires_unix_ms.is_some_and(expired));
+            gone.for_each(|(_, kept)| self.count.remove(&kept.value));
         }
         self.expires_from_unix_ms = self.each().filter_map(|(_, _, kept)| kept.expires_unix_ms).min();
-        !gone.is_empty()
+        self.len() < before
     }
 
     pub(super) fn get(&self, namespace: &Namespace, key: &EnvName) -> Option<&Kept> {
-        self.namespaces.get(namespace)?.secrets.get(key)
+        self.namespaces.get(namespace)?.get(key)
     }
 
     /// One namespace, in the order of its keys.
     pub(super) fn of(&self, namespace: &Namespace) -> impl Iterator<Item = (&EnvName, &Kept)> {
-        self.namespaces
-            .get(namespace)
-            .into_iter()
-            .flat_map(|shelf| &shelf.secrets)
+        self.namespaces.get(namespace).into_iter().flatten()
     }
 
     /// Everything, in the order of namespaces and keys.
     pub(super) fn each(&self) -> impl Iterator<Item = (&Namespace, &EnvName, &Kept)> {
-        self.namespaces.iter().flat_map(|(namespace, shelf)| {
-            shelf
-                .secrets
-                .iter()
-                .map(move |(key, kept)| (namespace, key, kept))
-        })
+        let each = |(namespace, secrets)| Iterator::zip(std::iter::repeat(namespace), secrets);
+        let all = self.namespaces.iter().flat_map(each);
+        all.map(|(namespace, (key, kept))| (namespace, key, kept))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.weight.secrets
+        self.count.secrets
     }
-}
-
-impl Weight {
-    fn of(kept: &Kept) -> Self {
-        Self {
-            secrets: 1,
-            bytes: kept.value.len(),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            secrets: self.secrets + other.secrets,
-            bytes: self.bytes + other.bytes,
-        }
-    }
-
-    fn less(self, part: Self) -> Self {
-        Self {
-            secrets: self.secrets - part.secrets,
-            bytes: self.bytes - part.bytes,
-        }
-    }
-}
-
-/// The first limit that would be passed.
-fn exceeded(own: Weight, all: Weight) -> Option<Limit> {
-    [
-        (own.secrets > NAMESPACE_SECRETS_MAX, Limit::NamespaceSecrets),
-        (own.bytes > NAMESPACE_BYTES_MAX, Limit::NamespaceBytes),
-        (all.secrets > SECRETS_MAX, Limit::Secrets),
-        (all.bytes > BYTES_MAX, Limit::Bytes),
-    ]
-    .into_iter()
-    .find_map(|(passed, limit)| passed.then_some(limit))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vault::limit::{NAMESPACE_SECRETS_MAX, SECRETS_MAX};
 
     fn namespace(text: &str) -> Namespace {
         Namespace::try_from(text.to_owned()).unwrap()
@@ -212,7 +140,7 @@ mod tests {
         );
         assert!(
             contents.put(&a, &key(7), kept(2)).unwrap(),
-            "a full shelf still takes a replacement"
+            "a full namespace still takes a replacement"
         );
         assert!(!contents.put(&namespace("b"), &key(0), kept(1)).unwrap());
         assert!(contents.delete(&a, &key(0)));
@@ -312,6 +240,6 @@ mod tests {
         assert!(contents.delete(&a, &key(1)) && !contents.delete(&a, &key(1)));
         assert!(!contents.sweep(2_000));
         assert_eq!(contents.len(), 1);
-        assert!(contents.delete(&a, &key(0)) && contents.namespaces.is_empty());
+        assert!(contents.delete(&a, &key(0)) && contents.each().next().is_none());
     }
 }

@@ -1,12 +1,13 @@
 //! Contents as bytes, to be sealed. Our own encoding and not JSON: a parser that unescapes leaves copies of secrets in
-//! buffers that nobody wipes. Here a value goes from the one buffer to the other and nowhere else.
+//! buffers that are not wiped. Here a value goes from the one buffer to the other and nowhere else.
 //!
 //! A number of secrets (`u32`, little endian like all numbers here), then each: namespace (`u16` length, text), key
 //! (the same), created and expires (`u64`, Unix ms; all ones: none), value (`u32` length, text). They are in strictly
 //! ascending order of namespace and key, so that one content has one encoding.
 
 use super::{
-    contents::{BYTES_MAX, Contents, Kept, SECRETS_MAX},
+    contents::{Contents, Kept},
+    limit::{BYTES_MAX, SECRETS_MAX},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};

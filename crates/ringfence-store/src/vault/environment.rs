@@ -3,27 +3,16 @@
 
 use super::{
     contents::{Contents, Kept},
-    error::VaultError,
+    error::{VariableError, VaultError},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What the names of such variables begin with; the second is what an older front end was called.
 pub const VARIABLE_PREFIXES: [&str; 2] = ["RINGFENCE_SECRET_", "SANDBOXMCP_SECRET_"];
 
 const SHOWN_CHARS_MAX: usize = 80;
-
-/// Why a variable names no secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableError {
-    /// It does not begin as one.
-    Prefix,
-    /// Up to the first `_` stands no namespace of `A-Z` and `0-9`.
-    Namespace,
-    /// After it stands no name of a variable.
-    Key,
-}
 
 /// `RINGFENCE_SECRET_{NAMESPACE}_{KEY}`. The namespace ends at the first `_`, is in upper case here and in lower case
 /// as a namespace: `RINGFENCE_SECRET_A_B_C` is `B_C` of `a`, and never `C` of `a_b`.
@@ -82,20 +71,10 @@ pub(super) fn collect(variables: Vec<(String, Arc<SecretValue>)>) -> Result<Cont
     Ok(contents)
 }
 
-impl fmt::Display for VariableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Prefix => "it does not begin with RINGFENCE_SECRET_",
-            Self::Namespace => "its namespace is 1 to 64 of A-Z and 0-9, up to the first `_`",
-            Self::Key => "after its namespace and a `_` follows the name that the secret has inside",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vault::error::Limit;
+    use crate::vault::Limit;
 
     fn value(text: &str) -> Arc<SecretValue> {
         Arc::new(SecretValue::new(text.to_owned()).unwrap())

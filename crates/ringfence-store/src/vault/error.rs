@@ -1,11 +1,9 @@
 //! Why the vault says no. Names and paths are told, values never.
 
-use super::{
-    contents::{BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX},
-    environment::VariableError,
-};
+use super::limit::Limit;
+use crate::whole_file::FileError;
 use ringfence_types::{EnvName, Namespace};
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, path::PathBuf};
 
 /// Why an operation of the vault failed. Nothing has changed then, but see [`VaultError::File`].
 #[derive(Debug)]
@@ -24,76 +22,53 @@ pub enum VaultError {
     },
     /// A time to live is 1 ms to 100 years.
     Lifetime,
-    /// There is no room.
     Full {
-        /// What is used up.
         limit: Limit,
     },
     /// A variable names no secret.
     Variable {
         /// Its name, shortened.
         variable: String,
-        /// What is wrong with it.
         error: VariableError,
     },
     /// Two variables are the same secret and have different values.
     VariablesDisagree {
-        /// One of the two.
         first: String,
-        /// The other.
         second: String,
     },
     /// A step failed. After `sync the directory` the change is seen and may be lost by a crash of the machine;
     /// after every other step it was not made.
-    File {
-        /// What it was done to.
-        path: PathBuf,
-        /// A verb, as in "cannot read".
-        step: &'static str,
-        /// What the system said.
-        error: io::Error,
-    },
+    File(FileError),
     /// The file is no whole vault. It is left as it is.
     Damaged {
-        /// The vault.
         path: PathBuf,
-        /// How it shows.
         damage: Damage,
     },
     /// The file was sealed with a key of the other kind, or was made anew since it was opened.
     OtherKey {
-        /// The vault.
         path: PathBuf,
-        /// How it is.
         why: &'static str,
     },
-    /// The key file cannot be used.
     Key {
-        /// The key file.
         path: PathBuf,
-        /// What is wrong with it.
         why: &'static str,
     },
     /// No key comes of the passphrase.
     Derivation {
-        /// The vault.
         path: PathBuf,
-        /// What the derivation said.
         why: String,
     },
 }
 
-/// What a vault can run out of.
+/// Why a variable names no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Secrets of one namespace.
-    NamespaceSecrets,
-    /// Secrets in all.
-    Secrets,
-    /// Bytes of one namespace's values.
-    NamespaceBytes,
-    /// Bytes of all values.
-    Bytes,
+pub enum VariableError {
+    /// It does not begin as one.
+    Prefix,
+    /// Up to the first `_` stands no namespace of `A-Z` and `0-9`.
+    Namespace,
+    /// After it stands no name of a variable.
+    Key,
 }
 
 /// How a file shows that it is no whole vault.
@@ -101,9 +76,8 @@ pub enum Limit {
 pub enum Damage {
     /// It begins otherwise.
     Magic,
-    /// Another version wrote it.
     Version(u16),
-    /// A derivation that nobody knows, or one that asks for more memory or time than a vault may.
+    /// An unknown derivation, or one that asks for more memory or time than a vault may.
     Derivation,
     /// No vault is as long as that.
     TooLong,
@@ -138,7 +112,7 @@ impl fmt::Display for VaultError {
                     "the variables {first} and {second} are one secret and differ; unset one of them"
                 )
             }
-            Self::File { path, step, error } => write!(f, "cannot {step} {}: {error}", path.display()),
+            Self::File(error) => write!(f, "cannot {error}"),
             Self::Damaged { path, damage } => write!(f, "the vault {}: {damage}", path.display()),
             Self::OtherKey { path, why } => write!(f, "the vault {} {why}", path.display()),
             Self::Key { path, why } => write!(f, "the vault's key {}: {why}", path.display()),
@@ -156,23 +130,25 @@ impl fmt::Display for VaultError {
 impl std::error::Error for VaultError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::File { error, .. } => Some(error),
+            Self::File(error) => Some(error),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for VariableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NamespaceSecrets => write!(f, "a namespace has at most {NAMESPACE_SECRETS_MAX} secrets"),
-            Self::Secrets => write!(f, "there are at most {SECRETS_MAX} secrets"),
-            Self::NamespaceBytes => write!(
-                f,
-                "a namespace has at most {NAMESPACE_BYTES_MAX} bytes of secrets"
-            ),
-            Self::Bytes => write!(f, "there are at most {BYTES_MAX} bytes of secrets"),
-        }
+        f.write_str(match self {
+            Self::Prefix => "it does not begin with RINGFENCE_SECRET_",
+            Self::Namespace => "its namespace is 1 to 64 of A-Z and 0-9, up to the first `_`",
+            Self::Key => "after its namespace and a `_` follows the name that the secret has inside",
+        })
+    }
+}
+
+impl From<FileError> for VaultError {
+    fn from(error: FileError) -> Self {
+        Self::File(error)
     }
 }
 

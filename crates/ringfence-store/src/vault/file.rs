@@ -1,13 +1,14 @@
-//! A vault in a file that several processes share. Readers take the file as it is, for it is replaced whole; whoever
-//! changes it holds a lock from reading to writing.
+//! A vault in a file that several processes share. Readers take the file as it is, for it is replaced whole; a
+//! writer holds a lock from reading to writing.
 
 use super::{
     contents::Contents,
     error::{Damage, VaultError},
     key::{Absent, Cost, Derivation, FileKey, Key, SALT_BYTES},
-    place::{self, PlaceLock, Unopened},
+    place::{self, Unopened},
     seal::{self, Header, SEALED_BYTES_MAX},
 };
+use crate::whole_file::{FileError, FileLock, Taken};
 use std::{
     fs,
     io::{self, Read},
@@ -26,7 +27,7 @@ pub(super) struct SealedFile {
 
 /// The file as it was when it was read or written. It is held open: while it is, no other file gets its inode number,
 /// so a file that was put in its place never looks like it.
-pub(super) struct Seen {
+pub(super) struct SeenFile {
     _held: fs::File,
     stamp: Stamp,
 }
@@ -43,7 +44,11 @@ struct Stamp {
 
 impl SealedFile {
     /// Opens the vault, or makes an empty one when there is none. `cost` is what a new one's passphrase takes.
-    pub(super) fn open(path: &Path, key: FileKey, cost: Cost) -> Result<(Self, Contents, Seen), VaultError> {
+    pub(super) fn open(
+        path: &Path,
+        key: FileKey,
+        cost: Cost,
+    ) -> Result<(Self, Contents, SeenFile), VaultError> {
         let path = place::absolute(path)?;
         let mut lock_path = path.clone().into_os_string();
         lock_path.push(".lock");
@@ -51,7 +56,7 @@ impl SealedFile {
         let _alone = place::lock(&lock_path)?;
         place::clean(&path)?;
         let found = match read(&path) {
-            Err(VaultError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(VaultError::File(FileError { error, .. })) if error.kind() == io::ErrorKind::NotFound => None,
             found => Some(found?),
         };
         let made = found.as_ref().map(|(_, header, _)| header.derivation);
@@ -66,7 +71,7 @@ impl SealedFile {
             Some((file, header, seen)) => (sealed.unseal(file, &header)?, seen),
             None => {
                 let contents = Contents::default();
-                let seen = sealed.put(&contents, place::Taken::Refused)?;
+                let seen = sealed.put(&contents, Taken::Refused)?;
                 (contents, seen)
             }
         };
@@ -74,25 +79,25 @@ impl SealedFile {
     }
 
     /// Held from reading what will be changed until the change is written.
-    pub(super) fn lock(&self) -> Result<PlaceLock, VaultError> {
+    pub(super) fn lock(&self) -> Result<FileLock, VaultError> {
         place::lock(&self.lock_path)
     }
 
     /// Is the file still that one.
-    pub(super) fn is(&self, seen: &Seen) -> Result<bool, VaultError> {
+    pub(super) fn is(&self, seen: &SeenFile) -> Result<bool, VaultError> {
         let metadata =
             fs::symlink_metadata(&self.path).map_err(|error| place::failed(&self.path, "look at", error))?;
         Ok(Stamp::of(&metadata) == seen.stamp)
     }
 
-    pub(super) fn read(&self) -> Result<(Contents, Seen), VaultError> {
+    pub(super) fn read(&self) -> Result<(Contents, SeenFile), VaultError> {
         let (file, header, seen) = read(&self.path)?;
         Ok((self.unseal(file, &header)?, seen))
     }
 
     /// The caller holds the lock.
-    pub(super) fn write(&self, contents: &Contents) -> Result<Seen, VaultError> {
-        self.put(contents, place::Taken::Replaced)
+    pub(super) fn write(&self, contents: &Contents) -> Result<SeenFile, VaultError> {
+        self.put(contents, Taken::Replaced)
     }
 
     fn unseal(&self, file: Zeroizing<Vec<u8>>, header: &Header) -> Result<Contents, VaultError> {
@@ -105,14 +110,14 @@ impl SealedFile {
         seal::open(file, header, &self.key).map_err(|damage| damaged(&self.path, damage))
     }
 
-    fn put(&self, contents: &Contents, taken: place::Taken) -> Result<Seen, VaultError> {
+    fn put(&self, contents: &Contents, taken: Taken) -> Result<SeenFile, VaultError> {
         let file = seal::seal(contents, &self.key, self.derivation)
             .map_err(|error| place::failed(&self.path, "seal", error))?;
         let held = place::put(&self.path, &file, taken)?;
         let metadata = held
             .metadata()
             .map_err(|error| place::failed(&self.path, "look at", error))?;
-        Ok(Seen {
+        Ok(SeenFile {
             stamp: Stamp::of(&metadata),
             _held: held,
         })
@@ -188,16 +193,18 @@ fn fresh_salt() -> io::Result<[u8; SALT_BYTES]> {
 }
 
 /// The bytes, still sealed.
-fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, Seen), VaultError> {
-    let (mut held, metadata) = place::open(path).map_err(|unopened| {
+fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, SeenFile), VaultError> {
+    let mut held = place::open(path).map_err(|unopened| {
         let error = match unopened {
             Unopened::Absent => io::ErrorKind::NotFound.into(),
-            Unopened::Link => io::Error::other("it is a symbolic link; name the file itself"),
-            Unopened::Special => io::Error::other("it is no regular file"),
+            Unopened::Refused(why) => io::Error::other(why),
             Unopened::Failed(error) => error,
         };
         place::failed(path, "open", error)
     })?;
+    // the stamp is older than the bytes: what changes between shows as a change the next time
+    let metadata = held.metadata();
+    let stamp = Stamp::of(&metadata.map_err(|error| place::failed(path, "look at", error))?);
     let bytes_max = SEALED_BYTES_MAX as u64;
     let mut file = Zeroizing::new(Vec::new());
     (&mut held)
@@ -208,9 +215,7 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, Seen), VaultError> {
         return Err(damaged(path, Damage::TooLong));
     }
     let header = Header::read(&file).map_err(|damage| damaged(path, damage))?;
-    // the stamp is older than the bytes: what changes between shows as a change the next time
-    let stamp = Stamp::of(&metadata);
-    Ok((file, header, Seen { _held: held, stamp }))
+    Ok((file, header, SeenFile { _held: held, stamp }))
 }
 
 fn damaged(path: &Path, damage: Damage) -> VaultError {
@@ -225,15 +230,15 @@ mod tests {
     use super::*;
     use crate::vault::{
         contents::Kept,
-        fixture::{Directory, cheap, key, namespace, passphrase, value},
+        tests::fixture::{Directory, cheap, key, namespace, passphrase, value},
     };
     use std::os::unix::fs::symlink;
 
-    fn open(directory: &Directory, key: FileKey) -> Result<(SealedFile, Contents, Seen), VaultError> {
+    fn open(directory: &Directory, key: FileKey) -> Result<(SealedFile, Contents, SeenFile), VaultError> {
         SealedFile::open(&directory.path("vault"), key, cheap())
     }
 
-    fn damage(opened: Result<(SealedFile, Contents, Seen), VaultError>) -> Damage {
+    fn damage(opened: Result<(SealedFile, Contents, SeenFile), VaultError>) -> Damage {
         match opened.err() {
             Some(VaultError::Damaged { path, damage }) => {
                 assert!(path.ends_with("vault"));

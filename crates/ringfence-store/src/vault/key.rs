@@ -5,6 +5,7 @@ use super::{
     place::{self, Unopened},
     value::SecretValue,
 };
+use crate::whole_file::{FileError, Taken};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use std::{
     io::{self, Read},
@@ -114,7 +115,7 @@ impl Key {
             path: path.to_owned(),
             why,
         };
-        let (mut file, metadata) = match (place::open(path), absent) {
+        let mut file = match (place::open(path), absent) {
             (Ok(opened), _) => opened,
             (Err(Unopened::Absent), Absent::Made) => return Self::make(path),
             (Err(Unopened::Absent), Absent::Refused) => {
@@ -122,10 +123,11 @@ impl Key {
                     "it is gone, and the vault is there; nothing else opens the vault",
                 ));
             }
-            (Err(Unopened::Link), _) => return Err(refused("it is a symbolic link; name the file itself")),
-            (Err(Unopened::Special), _) => return Err(refused("it is no regular file")),
+            (Err(Unopened::Refused(why)), _) => return Err(refused(why)),
             (Err(Unopened::Failed(error)), _) => return Err(place::failed(path, "open the key", error)),
         };
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(|error| place::failed(path, "look at the key", error))?;
         if metadata.mode() & 0o077 != 0 {
             return Err(refused("others may read or write it; chmod it to 0600"));
         }
@@ -171,8 +173,10 @@ impl Key {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        match place::put(path, text.as_slice(), place::Taken::Refused) {
-            Err(VaultError::File { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {
+        match place::put(path, text.as_slice(), Taken::Refused) {
+            Err(VaultError::File(FileError { error, .. }))
+                if error.kind() == io::ErrorKind::AlreadyExists =>
+            {
                 Self::load(path, Absent::Refused)
             }
             made => made.map(|_| key),
@@ -198,7 +202,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vault::fixture::{Directory, cheap, value};
+    use crate::vault::tests::fixture::{Directory, cheap, value};
     use std::{
         fs,
         os::unix::fs::{PermissionsExt, symlink},

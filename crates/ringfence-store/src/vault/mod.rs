@@ -1,7 +1,7 @@
 //! Secrets by namespace, and a run is given those that it may have. They are kept in memory, or taken from the
 //! environment that the operator gave, or sealed in a file that several processes share.
 //!
-//! What is not claimed: whoever may write to the directory of a vault's file can remove it or put an older one there
+//! What is not claimed: a user who may write to the directory of a vault's file can remove it or put an older one there
 //! (and can neither read nor change a secret), and times to live follow the clock of the machine.
 
 mod contents;
@@ -9,21 +9,20 @@ mod encoding;
 mod environment;
 mod error;
 mod file;
-#[cfg(test)]
-mod fixture;
 mod key;
+mod limit;
 mod place;
 mod seal;
 mod value;
 
-pub use contents::{BYTES_MAX, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX};
-pub use environment::{VARIABLE_PREFIXES, VariableError, split_variable};
-pub use error::{Damage, Limit, VaultError};
+pub use environment::{VARIABLE_PREFIXES, split_variable};
+pub use error::{Damage, VariableError, VaultError};
 pub use key::FileKey;
+pub use limit::{BYTES_MAX, Limit, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX};
 pub use value::{SECRET_BYTES_MAX, SecretError, SecretValue};
 
 use contents::{Contents, Kept};
-use file::{SealedFile, Seen};
+use file::{SealedFile, SeenFile};
 use key::Cost;
 use ringfence_types::{EnvName, Namespace};
 use std::{
@@ -47,7 +46,6 @@ pub enum VaultSettings {
     File {
         /// Its directory exists. `<path>.lock` is made beside it and stays.
         path: PathBuf,
-        /// What it is sealed with.
         key: FileKey,
     },
 }
@@ -73,7 +71,7 @@ struct State {
     contents: Contents,
     generation: u64,
     /// The file that these contents are from.
-    seen: Option<Seen>,
+    seen: Option<SeenFile>,
 }
 
 /// What a [`Vault::put`] did.
@@ -174,7 +172,7 @@ impl Vault {
         Ok(state.contents.of(namespace).map(entry).collect())
     }
 
-    /// The values of these keys in their order, all or none. Whoever holds one keeps it past its deletion and expiry.
+    /// The values of these keys in their order, all or none. A holder keeps a value past its deletion and expiry.
     pub fn lease(
         &self,
         namespace: &Namespace,
@@ -203,9 +201,9 @@ impl Vault {
             .collect())
     }
 
-    /// The same with their generation, if it is another than this one. For whoever writes the log: that may be a thread
-    /// that holds this vault and panics, so nobody is waited for longer than `patience`. `None` also when the vault cannot
-    /// be read.
+    /// The same with their generation, if it is another than this one. For the writer of the log: that may be a
+    /// thread that holds this vault and panics, so no lock is waited for longer than `patience`. `None` also when the
+    /// vault cannot be read.
     pub fn values_after(&self, generation: u64, patience: Duration) -> Option<(u64, Vec<Arc<SecretValue>>)> {
         let mut state = self.state_within(patience)?;
         self.refresh(&mut state).ok()?;
@@ -217,7 +215,7 @@ impl Vault {
     }
 
     /// Another number whenever a value may have come, changed or gone since the last; also each time that the file
-    /// cannot be read, so that whoever remembers values by it asks and is told.
+    /// cannot be read, so that a caller that remembers values by it asks again and gets the error.
     pub fn generation(&self) -> u64 {
         if let Ok(state) = self.current() {
             return state.generation;
@@ -227,7 +225,7 @@ impl Vault {
         state.generation
     }
 
-    /// No namespace has any. False when the file cannot be read: then nobody knows.
+    /// No namespace has any. False when the file cannot be read.
     pub fn is_empty(&self) -> bool {
         self.current().is_ok_and(|state| state.contents.len() == 0)
     }
@@ -312,7 +310,7 @@ impl Vault {
 }
 
 impl State {
-    fn take(&mut self, contents: Contents, seen: Option<Seen>) {
+    fn take(&mut self, contents: Contents, seen: Option<SeenFile>) {
         self.contents = contents;
         self.seen = seen;
         self.generation += 1;
@@ -337,10 +335,11 @@ fn expiry(now_unix_ms: u64, ttl: Duration) -> Result<u64, VaultError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        fixture::{Directory, cheap, key, namespace, passphrase, value},
-        *,
-    };
+    pub(super) mod fixture;
+
+    use self::fixture::{Directory, cheap, key, namespace, passphrase, value};
+    use super::*;
+    use crate::whole_file::FileError;
     use std::{
         fs,
         sync::atomic::{AtomicU64, Ordering},
@@ -636,7 +635,7 @@ mod tests {
         let (good, generation) = (fs::read(&place).unwrap(), vault.generation());
         let failed = vault.put(&namespace("a"), &key("K"), value("new"), None);
         assert!(
-            matches!(failed, Err(VaultError::File { step: "make", .. })),
+            matches!(failed, Err(VaultError::File(FileError { step: "make", .. }))),
             "{failed:?}"
         );
         assert!(vault.delete(&namespace("a"), &key("K")).is_err());

@@ -1,69 +1,36 @@
-//! A file that is whole at every moment: written beside its place, synced, and put there in one step. What a crash
-//! leaves beside it has a name of ours and is removed by the next that opens the vault.
+//! A file that is whole at every moment, at a path that the operator chose. What a crash leaves beside it has a name of
+//! ours and is removed when the vault is opened next.
 
 use super::error::VaultError;
+use crate::whole_file::{self, Directory, FileError, FileLock, Taken, is_unfinished_name};
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
+    fs::{CWD, FlockOperation, OFlags},
     io::Errno,
 };
 use std::{
-    ffi::OsStr,
-    fs,
-    io::{self, Write},
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    fs::File,
+    io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-const SUFFIX: &[u8] = b".new";
-const RANDOM_BYTES: usize = 8;
-/// The longest that others are waited for, and how often it is tried.
+/// The longest wait for a lock, and the pause between two tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// What to do when the place is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// The new file takes it.
-    Replaced,
-    /// An error of the kind `AlreadyExists`.
-    Refused,
-}
 
 /// Why a path gave no file to read.
 #[derive(Debug)]
 pub(super) enum Unopened {
     /// There is nothing.
     Absent,
-    /// It leads elsewhere, perhaps to where another may write.
-    Link,
-    /// It is a directory, a pipe or the like.
-    Special,
-    /// What the system said.
+    /// What is there is not read, for this reason.
+    Refused(&'static str),
     Failed(io::Error),
 }
 
-/// Alone among all who know the lock's file, until it is dropped.
-pub(super) struct PlaceLock {
-    held: fs::File,
-}
-
-impl Drop for PlaceLock {
-    /// Not by closing alone: a process that is being started holds a copy until it is another program.
-    fn drop(&mut self) {
-        if let Err(error) = rustix::fs::flock(&self.held, FlockOperation::Unlock) {
-            tracing::warn!(%error, "the vault's lock was not given back");
-        }
-    }
-}
-
 pub(super) fn failed(path: &Path, step: &'static str, error: impl Into<io::Error>) -> VaultError {
-    VaultError::File {
-        path: path.to_owned(),
-        step,
-        error: error.into(),
-    }
+    VaultError::File(FileError::at(step, path)(error))
 }
 
 pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
@@ -82,146 +49,61 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, VaultError> {
 }
 
 /// Opens a regular file, and only that, for reading.
-pub(super) fn open(path: &Path) -> Result<(fs::File, fs::Metadata), Unopened> {
-    // without waiting: opening a pipe would wait for a writer
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => fs::File::from(file),
-        Err(Errno::NOENT) => return Err(Unopened::Absent),
-        Err(Errno::LOOP) => return Err(Unopened::Link),
-        Err(error) => return Err(Unopened::Failed(error.into())),
-    };
-    let metadata = file.metadata().map_err(Unopened::Failed)?;
-    if metadata.is_file() {
-        Ok((file, metadata))
-    } else {
-        Err(Unopened::Special)
-    }
+pub(super) fn open(path: &Path) -> Result<File, Unopened> {
+    whole_file::open_regular(CWD, path, OFlags::RDONLY).map_err(|error| match error {
+        Errno::NOENT => Unopened::Absent,
+        Errno::LOOP => Unopened::Refused("it is a symbolic link; name the file itself"),
+        Errno::NXIO => Unopened::Refused("it is no regular file"),
+        error => Unopened::Failed(error.into()),
+    })
 }
 
 /// Puts these bytes there, with mode 0600, and gives the file back.
-pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<fs::File, VaultError> {
-    let beside = beside(path).map_err(|error| failed(path, "draw a name beside", error))?;
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = rustix::fs::open(&beside, flags, Mode::RUSR | Mode::WUSR)
-        .map(fs::File::from)
-        .map_err(|error| failed(&beside, "make", error))?;
-    let moved = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .map_err(|error| failed(&beside, "write", error))
-        .and_then(|()| {
-            match taken {
-                Taken::Replaced => fs::rename(&beside, path),
-                Taken::Refused => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside)),
-            }
-            .map_err(|error| failed(path, "put the new file in the place of", error))
-        });
-    if let Err(error) = moved {
-        return match fs::remove_file(&beside) {
-            // the first error is the one to tell; what stays beside is removed by the next that opens the vault
-            Ok(()) | Err(_) => Err(error),
-        };
-    }
-    sync_directory(path)?;
-    Ok(file)
+pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<File, VaultError> {
+    let (directory, name) = Directory::of_file(path)?;
+    Ok(directory.write(&name, bytes, taken)?)
 }
 
-/// Waits until nobody else has it, which is milliseconds unless somebody was stopped with it. The file stays: if the holder removed it, two could hold two.
-pub(super) fn lock(path: &Path) -> Result<PlaceLock, VaultError> {
+/// Waits until the lock is free, which is milliseconds unless its holder was stopped. The file stays: if the holder
+/// removed it, two could hold two.
+pub(super) fn lock(path: &Path) -> Result<FileLock, VaultError> {
     lock_within(path, LOCK_PATIENCE)
 }
 
-fn lock_within(path: &Path, patience: Duration) -> Result<PlaceLock, VaultError> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+fn lock_within(path: &Path, patience: Duration) -> Result<FileLock, VaultError> {
+    let (directory, name) = Directory::of_file(path)?;
     let until = Instant::now() + patience;
     loop {
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map(fs::File::from)
-            .map_err(|error| failed(path, "open", error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::INTR) => continue,
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
-                thread::sleep(LOCK_PAUSE);
-                continue;
-            }
-            Err(error) => return Err(failed(path, "lock", error)),
+        if let Some(lock) = directory.lock(&name, FlockOperation::NonBlockingLockExclusive)? {
+            return Ok(lock);
         }
-        let held = file.metadata().map_err(|error| failed(path, "look at", error))?;
-        // someone may have removed it while we waited; then the name leads to another file, or to none
-        match fs::symlink_metadata(path) {
-            Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => {
-                return Ok(PlaceLock { held: file });
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(path, "look at", error)),
+        if Instant::now() >= until {
+            return Err(failed(path, "lock", Errno::WOULDBLOCK));
         }
+        thread::sleep(LOCK_PAUSE);
     }
 }
 
-/// Removes what a crash left beside this place. The caller holds the lock, so nobody is writing one.
+/// Removes what a crash left beside this place. The caller holds the lock, so that no such file is being written.
 pub(super) fn clean(path: &Path) -> Result<(), VaultError> {
-    let directory = directory(path);
-    let listing = fs::read_dir(directory).map_err(|error| failed(directory, "list", error))?;
-    for entry in listing {
-        let entry = entry.map_err(|error| failed(directory, "list", error))?;
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && is_beside(path, &entry.file_name()) {
-            match fs::remove_file(entry.path()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(&entry.path(), "remove", error));
-                }
-                Ok(()) | Err(_) => {}
-            }
+    let (directory, name) = Directory::of_file(path)?;
+    for (found, _) in directory.files()? {
+        if is_unfinished_name(&found, &name) {
+            directory.remove(&found)?;
         }
     }
     Ok(())
 }
 
-/// `vault` -> `vault.0123456789abcdef.new`
-fn beside(path: &Path) -> io::Result<PathBuf> {
-    let mut number = [0; RANDOM_BYTES];
-    random(&mut number)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{:016x}", u64::from_le_bytes(number)));
-    name.push(OsStr::from_bytes(SUFFIX));
-    Ok(PathBuf::from(name))
-}
-
-fn is_beside(path: &Path, name: &OsStr) -> bool {
-    let own = path.file_name().unwrap_or_default();
-    let number = name
-        .as_bytes()
-        .strip_prefix(own.as_bytes())
-        .and_then(|rest| rest.strip_prefix(b"."))
-        .and_then(|rest| rest.strip_suffix(SUFFIX));
-    number.is_some_and(|digits| {
-        digits.len() == 2 * RANDOM_BYTES
-            && digits
-                .iter()
-                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-    })
-}
-
-/// Of an absolute path.
-fn directory(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
-}
-
-fn sync_directory(path: &Path) -> Result<(), VaultError> {
-    let directory = directory(path);
-    fs::File::open(directory)
-        .and_then(|opened| opened.sync_all())
-        .map_err(|error| failed(directory, "sync the directory", error))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vault::fixture::Directory;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use crate::vault::tests::fixture::Directory;
+    use std::{
+        fs,
+        os::unix::fs::MetadataExt,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     #[test]
     fn only_names_of_ours_are_removed() {
@@ -243,7 +125,8 @@ mod tests {
             fs::write(directory.path(name), "x").unwrap();
         }
         fs::create_dir(directory.path("vault.aaaaaaaaaaaaaaaa.new")).unwrap();
-        assert!(is_beside(&place, beside(&place).unwrap().file_name().unwrap()));
+        let ours_now = whole_file::unfinished_name("vault").unwrap();
+        assert!(is_unfinished_name(&ours_now, "vault"), "{ours_now}");
         clean(&place).unwrap();
         for name in ours {
             assert!(!directory.path(name).exists(), "{name}");
@@ -260,7 +143,7 @@ mod tests {
         put(&place, b"one", Taken::Refused).unwrap();
         let kept = put(&place, b"two", Taken::Refused).unwrap_err();
         assert!(
-            matches!(kept, VaultError::File { error, .. } if error.kind() == io::ErrorKind::AlreadyExists)
+            matches!(kept, VaultError::File(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists)
         );
         assert_eq!(fs::read(&place).unwrap(), b"one");
         put(&place, b"three", Taken::Replaced).unwrap();
@@ -278,7 +161,10 @@ mod tests {
         let path = directory.path("vault.lock");
         let _held = lock(&path).unwrap();
         let refused = lock_within(&path, Duration::from_millis(20));
-        assert!(matches!(refused, Err(VaultError::File { step: "lock", .. })));
+        assert!(matches!(
+            refused,
+            Err(VaultError::File(FileError { step: "lock", .. }))
+        ));
     }
 
     #[test]
@@ -301,7 +187,7 @@ mod tests {
             fs::rename(&other, &path).unwrap();
             drop(first);
             drop(newcomer);
-            let got = waiter.join().unwrap().held.metadata().unwrap().ino();
+            let got = waiter.join().unwrap().0.metadata().unwrap().ino();
             assert_eq!(
                 got,
                 fs::metadata(&path).unwrap().ino(),

@@ -14,7 +14,6 @@ pub struct SecretValue(Zeroizing<String>);
 /// Why a text can be no secret. It says nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretError {
-    /// Nothing to keep.
     Empty,
     /// More than [`SECRET_BYTES_MAX`].
     TooLong,
@@ -38,7 +37,7 @@ impl SecretValue {
         Ok(Self(text))
     }
 
-    /// The text itself. Whoever copies it wipes the copy.
+    /// The text itself. A caller that copies it wipes the copy.
     pub fn expose(&self) -> &str {
         &self.0
     }

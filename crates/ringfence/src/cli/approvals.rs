@@ -1,38 +1,34 @@
-//! `ringfence approvals`: what programs and models ask for in servers that run, and the answers. What is answered is what was
-//! shown: the server is told the digest of it.
+//! `ringfence approvals`: what programs and models ask for in servers that run, and the answers. What is answered is
+//! what was shown: the server is told the digest of it.
 
 mod watch;
 
 use super::{
-    Context, fault,
+    Context,
     live::{self, Ask},
+    printed,
 };
 use crate::{
-    control::{self, Answered, Request},
-    moment,
-    settings::{Layer, LogLevel},
-    shown::{self, Shown},
+    control::{self, Request, ServerReply},
+    render::{self, Rendered},
     terminal::neutral,
+    time,
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeWish};
 use ringfence_types::{ErrorCode, RequestError};
 use serde_json::json;
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 #[derive(Debug, Args)]
 pub(super) struct ApprovalsArguments {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what waits for an answer
+    /// Show what waits for an answer, as no word does
     List(Ask),
     /// Show a request, and say yes to what was shown
     Approve(Approve),
@@ -69,7 +65,7 @@ struct Approve {
 }
 
 fn length(text: &str) -> Result<Duration, String> {
-    moment::length(text)
+    time::length(text)
         .and_then(|lasts| Duration::try_from(lasts).ok())
         .ok_or_else(|| "write it as 90s, 15m or 1h".to_owned())
 }
@@ -93,7 +89,7 @@ impl Approve {
 }
 
 pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Result<ExitCode, RequestError> {
-    match arguments.action {
+    match arguments.action.unwrap_or_else(|| Action::List(Ask::default())) {
         Action::List(ask) => live::all(context, &ask, &Request::ApprovalsList),
         Action::Approve(approve) => {
             let wish = approve.wish()?;
@@ -107,31 +103,18 @@ pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Res
     }
 }
 
-fn state_dir(context: &Context) -> Result<PathBuf, RequestError> {
-    let settings = context.settings(Layer::default(), LogLevel::Error)?;
-    Ok(settings.engine.state_dir)
-}
-
 fn answer(context: &Context, ask: &Ask, id: &str, answer: Answer) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
-    let terminal = context.terminal;
+    let state_dir = context.state_dir()?;
     live::wait(async {
         let (pid, request) = find(&state_dir, ask.server, id).await?;
         if !ask.json {
-            let shown = shown::approval(&request, moment::now_milliseconds());
-            let printed = terminal.print(&neutral::text(&shown));
-            printed.map_err(|error| fault("print", &error))?;
+            let shown = render::approval(&request, time::now_milliseconds());
+            printed(context.terminal.print(&neutral::text(&shown)))?;
         }
-        let Shown { text, mut facts } = decide(&state_dir, pid, &request, answer).await?;
-        let printed = if ask.json {
-            facts["request"] = json!(request);
-            facts["pid"] = json!(pid);
-            terminal.print_json(&facts)
-        } else {
-            terminal.print(&neutral::text(&text))
-        };
-        printed.map_err(|error| fault("print", &error))?;
-        Ok(ExitCode::SUCCESS)
+        let mut decided = decide(&state_dir, pid, &request, answer).await?;
+        decided.facts["request"] = json!(request);
+        decided.facts["pid"] = json!(pid);
+        context.show(ask.json, &decided)
     })
 }
 
@@ -141,13 +124,13 @@ async fn decide(
     pid: u32,
     request: &ApprovalRequest,
     answer: Answer,
-) -> Result<Shown, RequestError> {
+) -> Result<Rendered, RequestError> {
     let decide = Request::ApprovalsDecide {
         id: request.id.clone(),
         digest: request.digest(),
         answer,
     };
-    control::ask_one(state_dir, Some(pid), &decide).await?.answer
+    control::ask_pid(state_dir, pid, &decide).await
 }
 
 /// The request of this name, in whichever server it waits.
@@ -157,7 +140,7 @@ async fn find(
     id: &str,
 ) -> Result<(u32, ApprovalRequest), RequestError> {
     let mut found = Vec::new();
-    for Answered { pid, answer } in control::ask_all(state_dir, server, &Request::ApprovalsList).await? {
+    for ServerReply { pid, answer } in control::ask_all(state_dir, server, &Request::ApprovalsList).await? {
         let requests = serde_json::from_value(answer?.facts["requests"].take());
         let requests: Vec<ApprovalRequest> = requests.map_err(|_| {
             RequestError::new(
@@ -178,7 +161,7 @@ async fn find(
         None => Err(RequestError::new(
             ErrorCode::NotFound,
             "no request of this name waits for an answer.",
-            "`ringfence approvals list` has those that wait; an answer that comes late is none.",
+            "`ringfence approvals list` shows the pending requests; this one may have expired.",
         )),
     }
 }

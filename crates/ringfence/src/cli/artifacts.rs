@@ -1,15 +1,15 @@
-//! `ringfence artifacts`: what executions left, listed or copied out, with every signature and every byte checked. Names
-//! are the programs' words.
+//! `ringfence artifacts`: what executions left, listed or copied out, with every signature and every byte checked.
+//! Names are the programs' words.
 
 use super::{Context, fault, live::namespace, stored};
 use crate::{
     log::Log,
-    moment,
     settings::{Layer, LogLevel},
     terminal::{Terminal, neutral},
+    time,
 };
 use clap::Args;
-use ringfence_engine::{Outlet, create_below};
+use ringfence_engine::{ExportDirectory, create_below};
 use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem, verify_manifest};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ fn latest(
         store.executions(&arguments.namespace, LATEST)
     });
     let listed = listed.map_err(|error| stored::unread(&error))?;
-    let time = |unix_ms: u64| moment::write_seconds(unix_ms / 1000);
+    let time = |unix_ms: u64| time::write_seconds(unix_ms / 1000);
     let printed = if arguments.json {
         let executions: Vec<Value> = listed
             .iter()
@@ -106,19 +106,22 @@ fn latest(
             arguments.namespace
         ))
     } else {
-        let line = |one: &ringfence_store::artifacts::Listed| {
+        let line = |one: &ringfence_store::artifacts::ListedExecution| {
             format!(
-                "{} {} {} files, {} bytes\n",
+                "{:<36}  {}  {:>5}  {:>12}\n",
                 one.execution_id,
                 time(one.created_unix_ms),
                 one.artifacts,
                 one.size_bytes
             )
         };
-        terminal.print(&listed.iter().map(line).collect::<String>())
+        let head = format!(
+            "{:<36}  {:<20}  {:>5}  {:>12}\n",
+            "EXECUTION", "TIME", "FILES", "BYTES"
+        );
+        terminal.print(&(head + &listed.iter().map(line).collect::<String>()))
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    super::printed(printed)
 }
 
 fn show(
@@ -129,15 +132,15 @@ fn show(
     let printed = if arguments.json {
         terminal.print_json(manifest)
     } else {
-        terminal.print(&manifest.artifacts.iter().map(line).collect::<String>())
+        let head = format!("{:<64}  {:>12}  {:<24}  NAME\n", "SHA256", "BYTES", "TYPE");
+        terminal.print(&(head + &manifest.artifacts.iter().map(line).collect::<String>()))
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    super::printed(printed)
 }
 
 fn line(item: &SignedItem) -> String {
     format!(
-        "{} {} bytes {} {}\n",
+        "{}  {:>12}  {:<24}  {}\n",
         item.sha256,
         item.size_bytes,
         neutral::line(&item.mime),
@@ -153,7 +156,7 @@ fn copy_all(
     manifest: &Manifest,
     directory: &Path,
 ) -> Result<ExitCode, RequestError> {
-    let outlet = Outlet::open(directory).map_err(|error| {
+    let outlet = ExportDirectory::open(directory).map_err(|error| {
         RequestError::invalid(
             format!("cannot make {}: {error}.", directory.display()),
             "Name a directory that you may write.",
@@ -186,9 +189,7 @@ fn copy_all(
     if arguments.json {
         let document =
             json!({"execution_id": manifest.execution_id, "directory": directory, "artifacts": copies});
-        terminal
-            .print_json(&document)
-            .map_err(|error| fault("print", &error))?;
+        super::printed(terminal.print_json(&document))?;
     }
     Ok(if all_there {
         ExitCode::SUCCESS
@@ -202,7 +203,7 @@ fn copy(
     store: &ArtifactStore,
     manifest: &Manifest,
     item: &SignedItem,
-    outlet: &Outlet,
+    outlet: &ExportDirectory,
 ) -> Result<(), String> {
     let found = store
         .read(&manifest.execution_id, &manifest.namespace, &item.name)

@@ -1,22 +1,22 @@
-//! `ringfence audit`: the record, read from its file beside whatever server writes it, checked, and written out for other
-//! tools. A record in memory is a server's, and is asked for there.
+//! `ringfence audit`: the record, read from its file beside whatever server writes it, checked, and written out for
+//! other tools. A record in memory is a server's, and is asked for there.
 
 use super::{
     Context, fault,
     live::{self, Ask, namespace},
-    stored,
+    printed, stored,
 };
 use crate::{
-    control::{Question, Request},
-    moment,
+    control::{AuditQuery, Request},
+    render, sentence,
     settings::{Layer, LogLevel},
-    shown,
     terminal::{Mark, Terminal, neutral},
+    time,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
-    audit::{self, ExportError, Format, Place, Query, Records, Verdict},
+    audit::{self, Audit, ExportError, Format, Place, Query, Records, Verdict},
     public_key_of_pem,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -31,19 +31,24 @@ use std::{
 };
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct AuditArguments {
     #[command(subcommand)]
-    action: AuditAction,
+    action: Option<AuditAction>,
+    #[command(flatten)]
+    list: ListArguments,
 }
 
 #[derive(Debug, Subcommand)]
 enum AuditAction {
-    /// Show records, the newest first
+    /// Show records, the newest first, as no word does
     List(Box<ListArguments>),
     /// Check every record, and name the first that is not what was written (exit code 1)
     Verify(VerifyArguments),
     /// Write records out as lines of JSON, the oldest first
     Export(ExportArguments),
+    /// Move all records into a closed, compressed segment beside the database, and print its name
+    Archive,
     /// Print the public key that the record is signed with, in PEM
     Key,
 }
@@ -60,9 +65,9 @@ struct ListArguments {
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
     /// Not before this time, or not longer ago, as 2h
-    #[arg(long, value_name = "TIME", value_parser = moment::read)]
+    #[arg(long, value_name = "TIME", value_parser = time::read)]
     since: Option<i64>,
-    /// With this outcome: ok, failed, denied or pending
+    /// With this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Of this execution
@@ -94,7 +99,7 @@ struct ExportArguments {
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     namespace: Option<Namespace>,
     /// Not before this time, or not longer ago, as 2h
-    #[arg(long, value_name = "TIME", value_parser = moment::read)]
+    #[arg(long, value_name = "TIME", value_parser = time::read)]
     since: Option<i64>,
     /// A new file to write into [default: standard output]
     #[arg(long, value_name = "FILE")]
@@ -133,11 +138,43 @@ fn head(text: &str) -> Result<(u64, [u8; 32]), String> {
 
 pub(super) fn audit(context: &Context, arguments: AuditArguments) -> Result<ExitCode, RequestError> {
     match arguments.action {
-        AuditAction::List(arguments) => list(context, *arguments),
-        AuditAction::Verify(arguments) => verify(context, &arguments),
-        AuditAction::Export(arguments) => export(context, &arguments),
-        AuditAction::Key => key(context),
+        None => list(context, arguments.list),
+        Some(AuditAction::List(arguments)) => list(context, *arguments),
+        Some(AuditAction::Verify(arguments)) => verify(context, &arguments),
+        Some(AuditAction::Export(arguments)) => export(context, &arguments),
+        Some(AuditAction::Archive) => archive(context),
+        Some(AuditAction::Key) => key(context),
     }
+}
+
+/// What could not be read, for the person who is shown the rest.
+fn tell_damaged(context: &Context, damaged: &[String]) {
+    for file in damaged {
+        let text = format!("damaged, and not all of it is shown: {file}");
+        context.terminal.dim(&neutral::line(&text));
+    }
+}
+
+/// Closes a segment, beside servers that write. The chain goes on over it.
+fn archive(context: &Context) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let record = &config.engine.record;
+    let place = Place::File(file(record)?.to_owned());
+    let writer = format!("cli-{}", std::process::id());
+    let audit = Audit::open(place, record.audit.durability, stored::signer(record)?, writer);
+    let closed = audit.and_then(|audit| audit.archive());
+    let closed = closed.map_err(|error| {
+        RequestError::new(
+            ErrorCode::AuditUnavailable,
+            format!("no segment was closed: {error}."),
+            "Run the command as the user who runs the server; `ringfence audit verify` looks at the record.",
+        )
+    })?;
+    let text = closed.map_or_else(
+        || "nothing to close\n".to_owned(),
+        |path| format!("{}\n", path.display()),
+    );
+    printed(context.terminal.print(&text))
 }
 
 /// The record's file, if it is there.
@@ -167,7 +204,7 @@ fn unread(error: &dyn std::fmt::Display) -> RequestError {
 
 fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
-    let question = Question {
+    let question = AuditQuery {
         namespace: arguments.namespace,
         action: arguments.action,
         outcome: arguments.outcome,
@@ -175,7 +212,7 @@ fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, Request
         since_us: arguments.since,
         limit: usize::try_from(arguments.limit).unwrap_or(usize::MAX),
     };
-    // What is wrong with it is told alike, whoever is asked.
+    // Checked here too, so that an error reads the same with and without a server.
     let query = question.clone().query()?;
     let ask = &arguments.ask;
     if config.engine.record.audit.place == Place::Memory || ask.server.is_some() {
@@ -187,14 +224,11 @@ fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, Request
         );
     }
     let page = audit::query(file(&config.engine.record)?, &query).map_err(|error| unread(&error))?;
-    let shown = shown::records(&page);
+    let shown = render::records(&page);
     if ask.json {
-        context.terminal.print_json(&shown.facts)
-    } else {
-        context.terminal.print(&neutral::text(&shown.text))
+        tell_damaged(context, &page.damaged);
     }
-    .map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    context.show(ask.json, &shown)
 }
 
 fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, RequestError> {
@@ -228,18 +262,14 @@ fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, Re
     })
 }
 
-/// For whoever checks the record elsewhere, where this host's own key proves nothing.
+/// The public key, to check the record on another host.
 fn key(context: &Context) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     let signer = stored::signer(&config.engine.record)?;
     let pem = signer
         .public_key_pem()
         .map_err(|error| fault("write the key", &error))?;
-    context
-        .terminal
-        .print(&pem)
-        .map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    printed(context.terminal.print(&pem))
 }
 
 fn key_of(path: &Path) -> Result<[u8; 32], RequestError> {
@@ -258,7 +288,7 @@ fn key_of(path: &Path) -> Result<[u8; 32], RequestError> {
 
 fn noted(verdict: &Verdict) -> Option<String> {
     let head = verdict.head?;
-    Some(format!("{}:{}", head.seq, shown::hex(&head.hash)))
+    Some(format!("{}:{}", head.seq, render::hex(&head.hash)))
 }
 
 fn facts(verdict: &Verdict, path: &Path) -> Value {
@@ -276,16 +306,16 @@ fn facts(verdict: &Verdict, path: &Path) -> Value {
 fn words(verdict: &Verdict, terminal: Terminal) -> String {
     let mut text = match &verdict.bad {
         None => format!(
-            "{}: {} records\n",
-            terminal.mark(Mark::Good, "good"),
-            verdict.records
+            "{}: {}\n",
+            terminal.mark(Mark::Good, "intact"),
+            sentence::counted(verdict.records, "record")
         ),
         // The fault may repeat what stands in the file.
         Some(bad) => format!(
-            "{}: {}\n{} good records before it\n",
+            "{}: {}\n{} intact before it\n",
             terminal.mark(Mark::Bad, "BAD"),
             neutral::line(&bad.to_string()),
-            verdict.records
+            sentence::counted(verdict.records, "record")
         ),
     };
     for seq in &verdict.breaks {
@@ -316,9 +346,9 @@ fn export(context: &Context, arguments: &ExportArguments) -> Result<ExitCode, Re
         Form::Jsonl => Format::Json,
         Form::Ocsf => Format::Ocsf,
     };
-    let records = Records::of(path, query);
+    let mut records = Records::of(path, query);
     let written = match &arguments.output {
-        None => audit::export(records, format, &mut context.terminal.json_lines()),
+        None => audit::export(&mut records, format, &mut context.terminal.json_lines()),
         Some(output) => {
             let mut options = File::options();
             options.write(true).create_new(true).mode(0o600);
@@ -328,9 +358,10 @@ fn export(context: &Context, arguments: &ExportArguments) -> Result<ExitCode, Re
                     "Name a file that does not exist yet, in a directory that you may write.",
                 )
             })?;
-            audit::export(records, format, &mut BufWriter::new(file))
+            audit::export(&mut records, format, &mut BufWriter::new(file))
         }
     };
+    tell_damaged(context, records.damaged());
     match written {
         Ok(lines) => {
             if let Some(output) = &arguments.output {
@@ -354,7 +385,7 @@ mod tests {
     #[test]
     fn a_head_is_read_as_it_is_printed() {
         let hash = [0xab; 32];
-        assert_eq!(head(&format!("7:{}", shown::hex(&hash))), Ok((7, hash)));
+        assert_eq!(head(&format!("7:{}", render::hex(&hash))), Ok((7, hash)));
         let digits = "ab".repeat(32);
         for text in [
             String::new(),

@@ -3,7 +3,7 @@
 
 use super::fault;
 use crate::{
-    shown::{self, Shown},
+    render::{self, Rendered},
     terminal::Terminal,
 };
 use ringfence_engine::{Caller, CommittedChanges, Conflicts, HeldChanges};
@@ -17,18 +17,18 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
 
-/// Of an answer; what comes after it on the line is none.
+/// Of an answer; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
 /// What the command line says of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum CommitChoice {
     Ask,
     Commit(Conflicts),
     Discard,
 }
 
-impl Wish {
+impl CommitChoice {
     /// A flag, or none: then it is asked.
     pub(super) fn of(flag: Option<Self>, request: &ExecuteRequest) -> Result<Self, RequestError> {
         let may_overlay = match &request.workspace {
@@ -47,8 +47,8 @@ impl Wish {
     }
 }
 
-/// Our standard input, for the script as long as it runs and for the answer afterwards: a line that is typed meanwhile is lost
-/// to neither.
+/// Our standard input, for the script as long as it runs and for the answer afterwards: a line that is typed meanwhile
+/// is lost to neither.
 #[derive(Clone)]
 pub(super) struct Keyboard(Arc<Mutex<Stdin>>);
 
@@ -83,7 +83,6 @@ impl AsyncRead for Keyboard {
     }
 }
 
-/// What was decided.
 pub(super) struct Decided {
     facts: Value,
     pub(super) committed: Option<CommittedChanges>,
@@ -105,11 +104,10 @@ impl Decided {
     }
 }
 
-/// How the question is put.
 pub(super) struct Question {
-    pub(super) wish: Wish,
+    pub(super) wish: CommitChoice,
     pub(super) has_succeeded: bool,
-    /// None: nobody is there who could answer.
+    /// None: there is no person to answer.
     pub(super) keyboard: Option<Keyboard>,
     /// Are the changes shown to a person.
     pub(super) is_told: bool,
@@ -126,7 +124,7 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
         terminal,
     } = question;
     let token = changes.token();
-    let Shown { text, facts } = shown::held_changes(&changes);
+    let Rendered { text, facts } = render::held_changes(&changes);
     let place = changes.directory().to_owned();
     let directory = place.display().to_string();
     if is_told && !changes.difference().is_empty() {
@@ -142,21 +140,23 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     };
     let conflicting = changes.difference().conflicts.len();
     let wanted = match (wish, keyboard) {
-        (Wish::Commit(_), _) if has_succeeded => true,
-        (Wish::Commit(_), _) => {
+        (CommitChoice::Commit(_), _) if has_succeeded => true,
+        (CommitChoice::Commit(_), _) => {
             say("the script has failed: nothing was written");
             false
         }
-        (Wish::Discard, _) => {
+        (CommitChoice::Discard, _) => {
             say("discarded: nothing was written");
             false
         }
-        (Wish::Ask, _) if let Err(error) = changes.check_shown() => {
+        (CommitChoice::Ask, _) if let Err(error) = changes.check_shown() => {
             say(&format!("nothing was written: {}", error.message));
             false
         }
-        (Wish::Ask, Some(keyboard)) => is_accepted(terminal, keyboard, &directory, conflicting).await?,
-        (Wish::Ask, None) => {
+        (CommitChoice::Ask, Some(keyboard)) => {
+            is_accepted(terminal, keyboard, &directory, conflicting).await?
+        }
+        (CommitChoice::Ask, None) => {
             say(&format!(
                 "nothing was written to {directory} (accept such changes with --commit, or say --discard)"
             ));
@@ -167,13 +167,13 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
         return Ok(Decided::nothing(facts));
     }
     let conflicts = match wish {
-        Wish::Commit(conflicts) => conflicts,
+        CommitChoice::Commit(conflicts) => conflicts,
         // The question has named them.
-        Wish::Ask | Wish::Discard => Conflicts::Overwrite,
+        CommitChoice::Ask | CommitChoice::Discard => Conflicts::Overwrite,
     };
     let caller = Caller::new("cli run");
     let committed = changes.commit(&caller, &token, conflicts).await?;
-    shown::committed(&place, &committed).text.lines().for_each(say);
+    render::committed(&place, &committed).text.lines().for_each(say);
     Ok(Decided {
         facts,
         committed: Some(committed),
@@ -215,19 +215,22 @@ mod tests {
         let wish = |workspace: WorkspaceSource, flag| {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.workspace = workspace;
-            Wish::of(flag, &request).ok()
+            CommitChoice::of(flag, &request).ok()
         };
-        let (commit, discard) = (Some(Wish::Commit(Conflicts::Refuse)), Some(Wish::Discard));
+        let (commit, discard) = (
+            Some(CommitChoice::Commit(Conflicts::Refuse)),
+            Some(CommitChoice::Discard),
+        );
         let host = |mode| WorkspaceSource::Host {
             directory: "/srv/x".into(),
             mode,
         };
         assert_eq!(wish(host(WorkspaceMode::Overlay), commit), commit);
         assert_eq!(wish(host(WorkspaceMode::Overlay), discard), discard);
-        assert_eq!(wish(host(WorkspaceMode::Overlay), None), Some(Wish::Ask));
+        assert_eq!(wish(host(WorkspaceMode::Overlay), None), Some(CommitChoice::Ask));
         assert_eq!(wish("project".parse().unwrap(), commit), commit);
         assert_eq!(wish(host(WorkspaceMode::Rw), commit), None);
         assert_eq!(wish(WorkspaceSource::Private, discard), None);
-        assert_eq!(wish(WorkspaceSource::Private, None), Some(Wish::Ask));
+        assert_eq!(wish(WorkspaceSource::Private, None), Some(CommitChoice::Ask));
     }
 }

@@ -1,6 +1,6 @@
 //! `ringfence completions`: a script that teaches a shell our words.
 
-use super::{Context, definition, fault};
+use super::{Context, definition};
 use clap::Args;
 use clap_complete::Shell;
 use ringfence_types::RequestError;
@@ -17,11 +17,7 @@ pub(super) fn completions(
     arguments: &CompletionsArguments,
 ) -> Result<ExitCode, RequestError> {
     let text = script(arguments.shell);
-    context
-        .terminal
-        .print(&text)
-        .map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    super::printed(context.terminal.print(&text))
 }
 
 fn script(shell: Shell) -> String {

@@ -1,22 +1,60 @@
-//! `ringfence doctor`: every layer, tried on this host.
+//! `ringfence doctor`: every layer, tried on this host, and a sandbox made of all of them, as `run` makes one. What
+//! would fail there fails here, and says which one change would help.
 
 use super::{Context, fault};
 use crate::{
+    executable::SELF,
     settings::{Layer, LogLevel},
     terminal::Mark,
 };
 use clap::Args;
 use ringfence_engine::{Engine, EngineSettings, Runtime};
-use ringfence_jail::doctor::{HostReport, LayerReport, examine};
-use ringfence_types::{RequestError, Tier};
+use ringfence_jail::doctor::{LayerReport, examine};
+use ringfence_types::{ErrorCode, RequestError, Tier};
 use serde_json::json;
-use std::{process::ExitCode, time::Duration};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// Files for those who run it in containers.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Print {
+    /// Print a seccomp profile for Docker and Podman that allows sandboxes, and try nothing
+    #[arg(long)]
+    seccomp: bool,
+    /// Print an AppArmor profile that allows sandboxes, and try nothing
+    #[arg(long)]
+    apparmor: bool,
+    /// Print a Compose file that uses them, and try nothing
+    #[arg(long)]
+    compose: bool,
+    /// Print a Kubernetes manifest that uses them, and try nothing
+    #[arg(long)]
+    kubernetes: bool,
+}
+
+impl Print {
+    fn text(&self) -> Option<&'static str> {
+        [
+            (self.seccomp, include_str!("../../../../packaging/seccomp.json")),
+            (self.apparmor, include_str!("../../../../packaging/apparmor")),
+            (self.compose, include_str!("../../../../packaging/compose.yaml")),
+            (
+                self.kubernetes,
+                include_str!("../../../../packaging/kubernetes.yaml"),
+            ),
+        ]
+        .into_iter()
+        .find_map(|(wanted, text)| wanted.then_some(text))
+    }
 }
 
 /// Exit code of a host that does not meet the floor.
@@ -24,67 +62,140 @@ const BELOW_FLOOR: u8 = 1;
 /// How long templates may take.
 const WARM_PATIENCE: Duration = Duration::from_secs(60);
 
+/// A tier, and what became of a sandbox of it.
+type Tried = (Tier, Result<Vec<Runtime>, RequestError>);
+
 pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    let floor = config.floor.tier();
-    let report = examine();
-    let met = report.gives(floor);
-    let warm = if met { try_warm(config.engine) } else { Ok(None) };
     let terminal = context.terminal;
+    if let Some(text) = arguments.print.text() {
+        super::printed(terminal.print(text.trim_end()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = match context.settings(Layer::default(), LogLevel::Off) {
+        Err(error) if error.code != ErrorCode::StoreFault => return Err(error),
+        config => config,
+    };
+    let floor = config.as_ref().map_or(Tier::Full, |config| config.floor.tier());
+    // First, because it forks, which a process with threads must not.
+    let layers = examine(Path::new(SELF));
+    let tried = match config {
+        Ok(config) => try_tiers(&config.engine, floor)?,
+        // Without a directory for state there is no sandbox of any tier.
+        Err(error) => vec![(floor, Err(error))],
+    };
+    let of_floor = tried
+        .iter()
+        .find(|(tier, _)| *tier == floor)
+        .map(|(_, made)| made);
+    let tier = tried.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
+    let (runtimes, error) = match of_floor {
+        Some(Ok(runtimes)) => (Some(runtimes), None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    let met = runtimes.is_some();
     if arguments.json {
         let document = json!({
-            "layers": report.layers, "tier": report.tier, "floor": floor, "floor_met": met,
-            "warm": warm.as_ref().ok(), "warm_error": warm.as_ref().err().map(|error| &error.message),
+            "layers": layers, "tier": tier, "floor": floor, "floor_met": met,
+            "error": error, "warm": runtimes,
         });
         terminal.print_json(&document)
     } else {
         let mark = |mark, word: &str| terminal.mark(mark, word);
-        terminal.print(&(render(&report, floor, mark) + "\n" + &render_warm(&warm, mark)))
+        let verdict = render_verdict(tier, floor, error, mark);
+        terminal.print(&(render(&layers, mark) + "\n" + &verdict + "\n" + &render_warm(runtimes, mark)))
     }
     .map_err(|error| fault("print", &error))?;
-    Ok(if met {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(BELOW_FLOOR)
+    Ok(match met {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(BELOW_FLOOR),
     })
 }
 
-/// Makes what `serve` would keep ready, once; `None`: it keeps nothing ready.
-fn try_warm(settings: EngineSettings) -> Result<Option<Vec<Runtime>>, RequestError> {
-    if settings.warm.ready == 0 || settings.tier != Tier::Full {
-        return Ok(None);
-    }
+/// The strongest first; the weaker one where it is the floor, or where it may help.
+fn try_tiers(settings: &EngineSettings, floor: Tier) -> Result<Vec<Tried>, RequestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| fault("start", &error))?.block_on(async {
-        let engine = Engine::open(settings)?;
-        engine.warm_up();
-        engine.runtimes().await; // which asks each for its version, and takes a sandbox for that
-        let all = engine.warmed_up(WARM_PATIENCE).await;
-        let mut runtimes = engine.runtimes().await;
-        for runtime in runtimes.iter_mut().filter(|runtime| !all && !runtime.warm) {
-            let late = || "its sandboxes are not ready after a minute".to_owned();
-            runtime.trouble.get_or_insert_with(late);
+        let full = try_tier(settings, Tier::Full).await;
+        let enough = full.is_ok() && floor == Tier::Full;
+        let mut tried = vec![(Tier::Full, full)];
+        if !enough {
+            tried.push((Tier::Landlock, try_tier(settings, Tier::Landlock).await));
         }
-        engine.shutdown().await;
-        Ok(Some(runtimes))
+        Ok(tried)
     })
+}
+
+/// Makes one sandbox, runs each interpreter in one, and makes ready what `serve` would keep ready.
+async fn try_tier(settings: &EngineSettings, tier: Tier) -> Result<Vec<Runtime>, RequestError> {
+    let engine = Engine::open(EngineSettings {
+        tier,
+        ..settings.clone()
+    })?;
+    let tried = try_engine(&engine).await;
+    engine.shutdown().await;
+    tried
+}
+
+async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {
+    engine.prove().await?;
+    let runtimes = engine.runtimes().await;
+    let found = runtimes.iter().any(|runtime| runtime.path.is_some());
+    if found && !runtimes.iter().any(|runtime| runtime.available) {
+        let reason = runtimes
+            .into_iter()
+            .find_map(|runtime| runtime.reason)
+            .unwrap_or_default();
+        return Err(RequestError::new(
+            ErrorCode::SandboxFault,
+            format!(
+                "no interpreter starts in a sandbox: {}.",
+                reason.trim_end_matches('.')
+            ),
+            "Set `runtimes` in the configuration to interpreters that work here.",
+        ));
+    }
+    engine.warm_up();
+    let all = engine.warmed_up(WARM_PATIENCE).await;
+    let mut runtimes = engine.runtimes().await;
+    for runtime in runtimes.iter_mut().filter(|runtime| !all && !runtime.warm) {
+        let late = || "its sandboxes are not ready after a minute".to_owned();
+        runtime.trouble.get_or_insert_with(late);
+    }
+    Ok(runtimes)
+}
+
+/// What the tried sandboxes say of this host.
+fn render_verdict(
+    tier: Option<Tier>,
+    floor: Tier,
+    error: Option<&RequestError>,
+    mark: impl Fn(Mark, &str) -> String,
+) -> String {
+    let gives = tier.map_or("none", Tier::as_str);
+    match error {
+        None => format!(
+            "this host gives: {gives}; runs use: {floor}, {}\n",
+            mark(Mark::Good, "met")
+        ),
+        Some(error) => format!(
+            "a sandbox ({floor}): {} {}\n  {}\nthis host gives: {gives}; runs use: {floor}, {}\n",
+            mark(Mark::Bad, "FAILED"),
+            error.message,
+            error.hint,
+            mark(Mark::Bad, "NOT met")
+        ),
+    }
 }
 
 /// One line for each language that is there: what stands ready for it, or why nothing does.
-fn render_warm(
-    warm: &Result<Option<Vec<Runtime>>, RequestError>,
-    mark: impl Fn(Mark, &str) -> String,
-) -> String {
-    let runtimes = match warm {
-        Ok(Some(runtimes)) => runtimes,
-        Ok(None) => return "warm starts: off\n".to_owned(),
-        Err(error) => return format!("warm starts: {} {}\n", mark(Mark::Bad, "trouble"), error.message),
-    };
+fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Mark, &str) -> String) -> String {
     let mut text = String::new();
-    for runtime in runtimes {
+    for runtime in runtimes.into_iter().flatten() {
         let (sign, state, detail) = match (&runtime.trouble, &runtime.reason) {
             (_, Some(reason)) => (Mark::Bad, "absent", reason.clone()),
             (Some(trouble), None) => (Mark::Bad, "trouble", trouble.clone()),
+            (None, None) if runtime.ready == 0 => (Mark::Good, "cold", "started by each run".to_owned()),
             (None, None) => {
                 let (ready, memory) = (runtime.ready, runtime.memory_bytes >> 20);
                 let modules = runtime.preloaded.len();
@@ -98,36 +209,19 @@ fn render_warm(
     text
 }
 
-/// One line for each layer, and one for each fix; the verdict last.
-pub(super) fn render(report: &HostReport, floor: Tier, mark: impl Fn(Mark, &str) -> String) -> String {
-    let width = report
-        .layers
-        .iter()
-        .map(|layer| layer.layer.len())
-        .max()
-        .unwrap_or(0);
+/// One line for each layer, and one for each fix.
+fn render(layers: &[LayerReport], mark: impl Fn(Mark, &str) -> String) -> String {
+    let width = layers.iter().map(|layer| layer.layer.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for layer in &report.layers {
-        let state = mark(
-            if layer.present { Mark::Good } else { Mark::Bad },
-            &format!("{:8}", state(layer)),
-        );
+    for layer in layers {
+        let sign = if layer.present { Mark::Good } else { Mark::Bad };
+        let state = mark(sign, &format!("{:8}", state(layer)));
         text += &format!("{:width$}  {state} {}\n", layer.layer, layer.detail);
         if let Some(fix) = &layer.fix {
             text += &format!("{:width$}           fix: {fix}\n", "");
         }
     }
-    let met = report.gives(floor);
-    let tier = report.tier.map_or("none", Tier::as_str);
-    let (sign, verdict) = if met {
-        (Mark::Good, "met")
-    } else {
-        (Mark::Bad, "NOT met")
-    };
-    text + &format!(
-        "\nthis host gives: {tier}; runs use: {floor}, {}",
-        mark(sign, verdict)
-    )
+    text
 }
 
 fn state(layer: &LayerReport) -> &'static str {
@@ -156,23 +250,25 @@ mod tests {
             layer("user_namespace", false, true, Some("sysctl")),
             layer("cgroup", false, false, Some("systemd-run")),
         ];
-        let report = HostReport {
-            layers,
-            tier: Some(Tier::Landlock),
-        };
-        let text = render(&report, Tier::Full, |_, word| word.to_owned());
+        let plain = |_, word: &str| word.to_owned();
+        let text = render(&layers, plain);
         assert!(text.contains("landlock        ok       detail\n"), "{text}");
         assert!(text.contains("user_namespace  MISSING  detail\n"), "{text}");
         assert!(
             text.contains("fix: sysctl\n") && text.contains("cgroup          absent"),
             "{text}"
         );
+        let error = RequestError::new(ErrorCode::BelowFloor, "new namespaces: refused.", "sysctl");
+        let text = render_verdict(Some(Tier::Landlock), Tier::Full, Some(&error), plain);
         assert!(
-            text.ends_with("this host gives: landlock; runs use: full, NOT met"),
+            text.contains("FAILED new namespaces: refused.\n  sysctl\n"),
             "{text}"
         );
         assert!(
-            render(&report, Tier::Landlock, |_, word| word.to_owned()).ends_with("runs use: landlock, met")
+            text.ends_with("this host gives: landlock; runs use: full, NOT met\n"),
+            "{text}"
         );
+        let text = render_verdict(Some(Tier::Full), Tier::Landlock, None, plain);
+        assert_eq!(text, "this host gives: full; runs use: landlock, met\n");
     }
 }

@@ -1,19 +1,21 @@
-//! `ringfence egress DOMAIN`: asks whether programs of a server that runs may reach a host, as a model does with `request_egress`,
-//! and waits until somebody has answered. Whoever asks here does not answer here: the question goes where all of them go.
+//! `ringfence egress DOMAIN`: asks whether programs of a server that runs may reach a host, as a model does with
+//! `request_egress`, and waits until somebody has answered. The answer is not given here: the question goes
+//! where all of them go.
 
 use super::{
-    Context, fault,
+    Context,
     live::{self, Ask},
 };
 use crate::{
-    control::{self, HostWish},
-    settings::{Layer, LogLevel},
-    terminal::neutral,
+    control::{self, EgressRequest},
+    time,
 };
 use clap::Args;
+use ringfence_engine::ApprovalRequest;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use serde_json::json;
-use std::process::ExitCode;
+use std::{cell::Cell, pin::pin, process::ExitCode, time::Duration};
+use tokio::time::interval;
 
 #[derive(Debug, Args)]
 pub(super) struct EgressArguments {
@@ -25,7 +27,7 @@ pub(super) struct EgressArguments {
     /// The one session whose programs they are
     #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
-    /// Why, for whoever is asked
+    /// Why, for the person who is asked
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
@@ -43,33 +45,42 @@ pub(super) fn egress(context: &Context, arguments: EgressArguments) -> Result<Ex
         reason,
         ask,
     } = arguments;
-    let state_dir = context
-        .settings(Layer::default(), LogLevel::Error)?
-        .engine
-        .state_dir;
-    let wish = HostWish {
+    let state_dir = context.state_dir()?;
+    let wish = EgressRequest {
         namespace,
         session,
         domain,
         reason,
     };
     let terminal = context.terminal;
-    let told = |id: &str| {
+    let expires_ms = Cell::new(0);
+    let told = |request: &ApprovalRequest| {
         if !ask.json {
+            let id = &request.id;
             terminal.dim(&format!(
                 "a person is asked: `ringfence approvals approve {id}`; Ctrl-C takes it back"
             ));
+            expires_ms.set(request.expires_unix_ms);
         }
     };
-    let (pid, shown) = live::wait(control::request_egress(&state_dir, ask.server, wish, told))?;
-    let mut facts = shown.facts;
-    let is_approved = facts["approved"] == true;
-    let printed = if ask.json {
-        facts["pid"] = json!(pid);
-        terminal.print_json(&facts)
-    } else {
-        terminal.print(&neutral::text(&shown.text))
-    };
-    printed.map_err(|error| fault("print", &error))?;
+    let (pid, mut shown) = live::wait(async {
+        let mut asking = pin!(control::request_egress(&state_dir, ask.server, wish, told));
+        let mut seconds = interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                answer = &mut asking => {
+                    terminal.progress("");
+                    return answer;
+                }
+                _ = seconds.tick() => match time::left(expires_ms.get()) {
+                    0 => {}
+                    left => terminal.progress(&format!("{left} s left for the answer")),
+                },
+            }
+        }
+    })?;
+    let is_approved = shown.facts["approved"] == true;
+    shown.facts["pid"] = json!(pid);
+    context.show(ask.json, &shown)?;
     Ok(ExitCode::from(if is_approved { 0 } else { DENIED }))
 }

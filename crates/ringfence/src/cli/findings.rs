@@ -2,7 +2,7 @@
 
 use super::hints;
 use crate::{
-    frames::{self, Bounds},
+    render::diagnostics::{self, Bounds},
     terminal::Terminal,
 };
 use ringfence_types::{ExecuteRequest, Validate, Validation};
@@ -16,7 +16,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// None: nobody looks at it.
+    /// None: the code is not checked.
     pub(super) fn of(request: &ExecuteRequest, script: &Path) -> Option<Self> {
         (request.validate != Validate::Off).then(|| Self {
             name: script.to_string_lossy().into_owned(),
@@ -27,7 +27,7 @@ impl Source {
     /// Warnings and errors; notes are for `ringfence validate`.
     pub(super) fn tell(&self, terminal: Terminal, found: &Validation) {
         let found = &hints::found_in_commands(found.clone());
-        let frames = frames::of_code(&self.name, &self.code, found, Bounds::BESIDE);
+        let frames = diagnostics::of_code(&self.name, &self.code, found, Bounds::BESIDE);
         if !frames.is_empty() {
             terminal.note_painting(&frames);
         }

@@ -1,9 +1,11 @@
-//! Refusals are written for the callers of tools. At the command line their hints name commands and flags instead, and this is
-//! the only place that knows both.
+//! Refusals are written for the callers of tools. At the command line their hints name commands and flags instead, and
+//! this is the only place that knows both.
 
 use ringfence_types::{RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 20] = [
+const COMMANDS: [(&str, &str); 22] = [
+    ("`packages`, or have them with `install_package`", "`--package`"),
+    ("`packages`", "`--package`"),
     ("`create_session`", "`ringfence session create`"),
     ("`list_sessions`", "`ringfence session list`"),
     ("`terminate_session`", "`ringfence session kill`"),
@@ -26,8 +28,28 @@ const COMMANDS: [(&str, &str); 20] = [
     ("`validate_code`", "`ringfence validate`"),
 ];
 
+/// A limit that is asked for and outside of what is allowed.
+fn out_of_bounds(message: &str) -> Option<String> {
+    let (asked, bounds) = message.strip_suffix('.')?.split_once(" is outside ")?;
+    let (name, value) = asked.split_once(" = ")?;
+    let (least, most) = bounds.split_once("..=")?;
+    let (_, flag, unit) = LIMITS.iter().find(|(limit, ..)| *limit == name)?;
+    let number = |text: &str| text.parse::<f64>().ok();
+    Some(if number(value)? < number(least)? {
+        format!("{flag} is at least {least}{unit}.")
+    } else {
+        format!("{flag} is at most {most}{unit}.")
+    })
+}
+
 /// The same refusal, in the words of commands.
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
+    if let Some(message) = out_of_bounds(&error.message) {
+        error.message = message;
+    }
+    if let Some(rest) = error.message.strip_prefix("allowed_domains: ") {
+        error.message = format!("--allow: {rest}");
+    }
     error.message = words(&error.message);
     error.hint = words(&error.hint);
     if let Some(found) = error.validation.take() {
@@ -36,7 +58,6 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     error
 }
 
-/// The same findings.
 pub(super) fn found_in_commands(mut found: Validation) -> Validation {
     for issue in &mut found.issues {
         issue.hint = words(&issue.hint);
@@ -47,8 +68,42 @@ pub(super) fn found_in_commands(mut found: Validation) -> Validation {
     found
 }
 
-/// The same text.
+/// Arguments that raise a limit, their flags, and what follows the value there.
+const LIMITS: [(&str, &str, &str); 6] = [
+    ("memory_limit", "--memory", ""),
+    ("max_cpu_cores", "--cpus", ""),
+    ("max_ram_mb", "--memory", "m"),
+    ("max_disk_mb", "--disk", "m"),
+    ("max_processes", "--processes", ""),
+    ("timeout_seconds", "--timeout", ""),
+];
+
+/// The flags of a call that is to be made next.
+fn flags(call: &str) -> String {
+    let pairs = call
+        .split(['{', '}', ','])
+        .filter_map(|pair| pair.trim().split_once(": "));
+    let flags = pairs.filter_map(|(name, value)| {
+        let (_, flag, unit) = LIMITS.iter().find(|(limit, ..)| *limit == name)?;
+        Some(format!("{flag} {}{unit}", value.trim_matches('"')))
+    });
+    flags.collect::<Vec<_>>().join(" ")
+}
+
 pub(super) fn words(text: &str) -> String {
+    if let Some(call) = text.strip_prefix("next: execute_code ") {
+        return format!("Use {}.", flags(call));
+    }
+    if let Some(call) = text.strip_prefix("next: create_session ") {
+        return format!("Use `ringfence session create {}`.", flags(call));
+    }
+    if let Some(call) = text.strip_prefix("next: cancel_execution ") {
+        let id = call.split('"').nth(3).unwrap_or_default();
+        return format!("Wait for it, or stop it with `ringfence cancel {id}`.");
+    }
+    if text.starts_with("next: list_executions ") {
+        return "`ringfence ps` shows those there are.".to_owned();
+    }
     let mut said = text.to_owned();
     // Bounded: each turn takes one away.
     while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
@@ -56,6 +111,12 @@ pub(super) fn words(text: &str) -> String {
             break;
         };
         said = format!("{before}`--allow-import {module}`{after}");
+    }
+    while let Some((before, rest)) = said.split_once("Call `request_egress {domain: \"") {
+        let Some((host, after)) = rest.split_once("\"}`") else {
+            break;
+        };
+        said = format!("{before}Allow it with `--allow {host}`{after}");
     }
     for (tool, command) in COMMANDS {
         if said.contains(tool) {
@@ -68,6 +129,27 @@ pub(super) fn words(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_has_the_name_of_its_flag() {
+        let said = |message: &str| in_commands(RequestError::invalid(message, "")).message;
+        assert_eq!(
+            said("max_ram_mb = 1 is outside 16..=8192."),
+            "--memory is at least 16m."
+        );
+        assert_eq!(
+            said("max_cpu_cores = 64 is outside 0.01..=2."),
+            "--cpus is at most 2."
+        );
+        assert_eq!(
+            said("limit = 0 is outside 1..=10."),
+            "limit = 0 is outside 1..=10."
+        );
+        assert_eq!(
+            said("allowed_domains: `x y` is no rule."),
+            "--allow: `x y` is no rule."
+        );
+    }
 
     #[test]
     fn no_tool_is_named_that_has_a_command() {
@@ -83,5 +165,22 @@ mod tests {
             "add it by `--allow-import os.path`, or all to `--allow-import`."
         );
         assert_eq!(words("`allowed_imports: [\""), "`allowed_imports: [\"");
+        let check = |hint: &str, expect: &str| assert_eq!(words(hint), expect);
+        check(
+            "next: cancel_execution {\"execution_id\": \"12\"}, or call again later",
+            "Wait for it, or stop it with `ringfence cancel 12`.",
+        );
+        check(
+            "next: execute_code {resource_limits: {max_ram_mb: 1024}}",
+            "Use --memory 1024m.",
+        );
+        check(
+            "next: execute_code {resource_limits: {max_disk_mb: 512, max_ram_mb: 1024}}",
+            "Use --disk 512m --memory 1024m.",
+        );
+        check(
+            "next: create_session {resource_limits: {max_processes: 16}} (a session keeps what it has)",
+            "Use `ringfence session create --processes 16`.",
+        );
     }
 }

@@ -1,19 +1,22 @@
-//! The command line: what may be typed, and which exit code each end has. Everything of ours that fails ends with 125,
-//! so that a script's own codes stay its own.
+//! The command line: what may be typed, and which exit code each end has. A command line that makes no sense ends with
+//! 2, everything else of ours that fails with 125, so that a script's own codes stay its own.
 
 mod approvals;
 mod artifacts;
 mod audit;
-mod below_floor;
 mod bench;
 mod commit;
 mod completions;
 mod config;
 mod doctor;
 mod egress;
+mod events;
+mod executions;
 mod findings;
 mod hints;
 mod live;
+mod manual;
+mod outcome;
 mod request;
 mod run;
 mod secret;
@@ -26,17 +29,20 @@ mod vault;
 mod verify;
 
 use crate::{
+    render::Rendered,
     settings::{self, Environment, Flags, Layer, LogLevel, Origin},
-    terminal::Terminal,
+    terminal::{Terminal, neutral},
 };
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringfence_types::{ErrorCode, RequestError};
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
 
-/// Our own failure.
+/// Exit code of our own failures.
 const FAILED: u8 = 125;
+/// Of a command line that does not make sense.
+const MISUSED: u8 = 2;
 
-/// Runs code that nobody has read yet, behind walls that the kernel enforces.
+/// Runs untrusted code behind walls that the Linux kernel enforces.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, max_term_width = 100, propagate_version = true)]
 pub(crate) struct Cli {
@@ -61,6 +67,14 @@ enum Command {
     Snapshot(snapshot::SnapshotArguments),
     /// Give a session a variable
     Bridge(session::BridgeArguments),
+    /// Show what happens in a running server
+    Events(events::EventsArguments),
+    /// List the executions of running servers: those that run, and those whose results are kept
+    Ps(executions::PsArguments),
+    /// Print what a program has written, while it runs or as long as its result is kept
+    Logs(executions::LogsArguments),
+    /// Stop a program that runs in a server; one that has ended already is no error
+    Cancel(executions::CancelArguments),
     /// Show how many run and wait in the servers of this user
     Queue(live::QueueArguments),
     /// Show what the servers of this user have and take
@@ -89,13 +103,12 @@ enum Command {
     Config(config::ConfigArguments),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArguments),
+    /// Write the manual pages into a directory, or print that of the program
+    Man(manual::ManArguments),
 }
 
 /// The whole program but the helper; the caller has made sure that no thread runs yet.
 pub fn main() -> ExitCode {
-    if below_floor::is_meant() {
-        return below_floor::tell();
-    }
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
     let words: Vec<OsString> = std::env::args_os().collect();
@@ -118,6 +131,10 @@ pub fn main() -> ExitCode {
         Command::Session(arguments) => session::session(&context, arguments),
         Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
         Command::Bridge(arguments) => session::bridge(&context, arguments),
+        Command::Events(arguments) => events::events(&context, &arguments),
+        Command::Ps(arguments) => executions::ps(&context, arguments),
+        Command::Logs(arguments) => executions::logs(&context, arguments),
+        Command::Cancel(arguments) => executions::cancel(&context, arguments),
         Command::Queue(arguments) => live::queue(&context, &arguments),
         Command::Stats(arguments) => live::stats(&context, &arguments),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
@@ -132,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::bench(&context, &arguments),
         Command::Config(arguments) => config::config(&context, &arguments),
         Command::Completions(arguments) => completions::completions(&context, &arguments),
+        Command::Man(arguments) => manual::man(&context, &arguments),
     };
     done.unwrap_or_else(|error| {
         let error = hints::in_commands(error);
@@ -139,8 +157,16 @@ pub fn main() -> ExitCode {
         if !told {
             terminal.error(&error);
         }
-        ExitCode::from(FAILED)
+        ExitCode::from(status_of(&error))
     })
+}
+
+/// A wrong argument is a wrong command line, also if the server finds it.
+fn status_of(error: &RequestError) -> u8 {
+    match error.code {
+        ErrorCode::InvalidArgument | ErrorCode::UnknownArgument | ErrorCode::UnsupportedArgument => MISUSED,
+        _ => FAILED,
+    }
 }
 
 /// Does the command have the flag `--json`, and was it given.
@@ -153,7 +179,7 @@ fn asks_for_json(matches: &ArgMatches) -> bool {
 /// Help and version are answers; anything else is a command line that we do not understand.
 fn usage(terminal: Terminal, words: &[OsString], error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // A closed stream is nobody's problem.
+        // There is no stream left to report a closed stream on.
         drop(error.print());
         return ExitCode::SUCCESS;
     }
@@ -166,24 +192,7 @@ fn usage(terminal: Terminal, words: &[OsString], error: &clap::Error) -> ExitCod
     if !told {
         drop(error.print());
     }
-    ExitCode::from(if validates(words) {
-        validate::MISUSED
-    } else {
-        FAILED
-    })
-}
-
-/// Is the command `validate`. Before it stands at most where the configuration is.
-fn validates(words: &[OsString]) -> bool {
-    let mut words = words.iter().skip(1);
-    while let Some(word) = words.next() {
-        if word == "--config" {
-            words.next();
-        } else if !word.to_string_lossy().starts_with('-') {
-            return word == "validate";
-        }
-    }
-    false
+    ExitCode::from(MISUSED)
 }
 
 /// The first paragraph says what is wrong, and the others what would be right.
@@ -198,7 +207,6 @@ fn misunderstood(error: &clap::Error) -> RequestError {
     RequestError::invalid(format!("{message}."), rest.join(" "))
 }
 
-/// What every command has.
 struct Context {
     environment: Environment,
     terminal: Terminal,
@@ -207,18 +215,42 @@ struct Context {
 
 impl Context {
     fn settings(&self, layer: Layer, log: LogLevel) -> Result<settings::Config, RequestError> {
-        settings::load(
-            &self.environment,
-            Flags {
-                config: self.config.clone(),
-                layer,
-                log,
-            },
-        )
+        let flags = Flags {
+            config: self.config.clone(),
+            layer,
+            log,
+        };
+        let config = settings::load(&self.environment, flags)?;
+        if let Some(warning) = &config.warning {
+            self.terminal.note(warning);
+        }
+        Ok(config)
+    }
+
+    fn state_dir(&self) -> Result<PathBuf, RequestError> {
+        let settings = self.settings(Layer::default(), LogLevel::Error)?;
+        Ok(settings.engine.state_dir)
+    }
+
+    /// Prints the facts as one JSON document, or the text.
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the flag `--json`, as it was typed"
+    )]
+    fn show(&self, json: bool, shown: &Rendered) -> Result<ExitCode, RequestError> {
+        printed(match json {
+            true => self.terminal.print_json(&shown.facts),
+            false => self.terminal.print(&neutral::text(&shown.text)),
+        })
     }
 }
 
-/// A setting that a flag makes.
+/// The end of a command whose last step was to print.
+fn printed(result: io::Result<()>) -> Result<ExitCode, RequestError> {
+    result.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<(), RequestError> {
     layer.set(path, text, Origin::Flag(flag)).map_err(|reason| {
         RequestError::invalid(
@@ -229,7 +261,7 @@ fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<
 }
 
 /// An operation of the operating system that our own start needs.
-fn fault(operation: &str, error: &std::io::Error) -> RequestError {
+fn fault(operation: &str, error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("could not {operation}: {error}."),
@@ -259,9 +291,9 @@ fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, St
     }
 }
 
-/// The command line as a value: for completions and the reference.
+/// The command line as a value, with examples: for the help, completions, the manual and the reference.
 fn definition() -> clap::Command {
-    Cli::command()
+    manual::complete(Cli::command())
 }
 
 #[cfg(test)]
@@ -281,20 +313,6 @@ mod tests {
         };
         assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
         assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
-    }
-
-    #[test]
-    fn the_command_is_found_behind_the_configuration() {
-        let check = |words: &[&str], expect: bool| {
-            let words: Vec<OsString> = ["ringfence"].iter().chain(words).map(OsString::from).collect();
-            assert_eq!(validates(&words), expect, "{words:?}");
-        };
-        check(&["validate", "--what"], true);
-        check(&["--config", "validate", "run", "x"], false);
-        check(&["--config", "x", "validate"], true);
-        check(&["--config=x", "validate"], true);
-        check(&["run", "validate"], false);
-        check(&[], false);
     }
 
     #[test]

@@ -1,43 +1,20 @@
-//! From what was typed after `run` to a request: the script's text and language, and what it may use.
+//! The parts of a request as they are typed: a script's text and language, sizes, variables, workspaces.
 
-use super::run::RunArguments;
 use ringfence_types::{
-    AllowedDomains, Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language,
-    LimitsRequest, RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
+    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, ModuleName, Profile, RequestError,
+    ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read},
     path::Path,
+    str::FromStr,
 };
 
 /// Standard input, on a command line.
 pub(super) const STDIN: &str = "-";
 const MEBIBYTE: u64 = 1 << 20;
-
-/// The request, checked part by part.
-pub(super) fn from_arguments(arguments: &RunArguments) -> Result<ExecuteRequest, RequestError> {
-    let code = read_script(&arguments.script)?;
-    let language = language(arguments, &code)?;
-    let mut request = ExecuteRequest::new(language, code);
-    request.name = script_name(&arguments.script);
-    request.args = words(&arguments.args)?;
-    request.env = variables(&arguments.env)?;
-    request.secrets = secrets(&arguments.secret)?;
-    request.packages = ringfence_types::requirements(language, &arguments.package)?;
-    request.limits = limits(arguments)?;
-    request.validate = arguments.validate;
-    request.profile = arguments.profile;
-    request.allowed_imports = super::validate::modules(&arguments.allow_import);
-    if !arguments.allow.is_empty() {
-        request.allowed_domains = AllowedDomains::Operator(arguments.allow.iter().cloned().collect());
-    }
-    if let Some(workspace) = &arguments.workspace {
-        request.workspace = workspace_of(workspace)?;
-    }
-    Ok(request)
-}
 
 /// At most one byte more than is allowed is read, whatever the script is.
 pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
@@ -94,16 +71,6 @@ pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
         .or_else(|| Language::from_shebang(code))
 }
 
-/// Named, else by the ending of the file's name, else by the first line.
-fn language(arguments: &RunArguments, code: &str) -> Result<Language, RequestError> {
-    if let Some(name) = &arguments.language {
-        return name.parse().map_err(|reason: String| {
-            RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
-        });
-    }
-    language_of(&arguments.script, code).ok_or_else(|| unclear(&arguments.script))
-}
-
 pub(super) fn unclear(script: &Path) -> RequestError {
     RequestError::invalid(
         format!(
@@ -123,7 +90,7 @@ pub(super) fn script_name(script: &Path) -> Option<ScriptName> {
     ScriptName::try_from(name).ok()
 }
 
-fn words(args: &[String]) -> Result<Vec<Argument>, RequestError> {
+pub(super) fn arguments(args: &[String]) -> Result<Vec<Argument>, RequestError> {
     let word = |text: &String| Argument::try_from(text.clone());
     args.iter().map(word).collect::<Result<_, _>>().map_err(|reason| {
         RequestError::invalid(
@@ -153,8 +120,25 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
     Ok(variables)
 }
 
+pub(super) fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
+    let bytes = parse_size(text).map_err(|reason| {
+        RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
+    })?;
+    Ok(bytes.div_ceil(MEBIBYTE))
+}
+
+pub(super) fn profile(word: &str) -> Result<Profile, String> {
+    word.parse()
+        .map_err(|_| format!("it is one of {}", Profile::WORDS.join(", ")))
+}
+
+/// Modules as they are wished for; none is no wish.
+pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
+    (!named.is_empty()).then(|| named.iter().cloned().collect())
+}
+
 /// Names only: a value would stand in the process list.
-fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
+pub(super) fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
     let name = |name: &String| EnvName::try_from(name.clone());
     names
         .iter()
@@ -168,30 +152,12 @@ fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
         })
 }
 
-fn limits(arguments: &RunArguments) -> Result<LimitsRequest, RequestError> {
-    Ok(LimitsRequest {
-        max_ram_mb: arguments
-            .memory
-            .as_deref()
-            .map(|text| mebibytes("--memory", text))
-            .transpose()?,
-        max_cpu_cores: arguments.cpus,
-        timeout_ms: arguments.timeout.map(milliseconds).transpose()?,
-        max_processes: arguments.processes,
-        max_output_bytes: None,
-        max_disk_mb: arguments
-            .disk
-            .as_deref()
-            .map(|text| mebibytes("--disk", text))
-            .transpose()?,
-    })
+pub(super) fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "it is not a number".to_owned())
 }
 
-pub(super) fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
-    let bytes = parse_size(text).map_err(|reason| {
-        RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
-    })?;
-    Ok(bytes.div_ceil(MEBIBYTE))
+pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "it is not a whole number".to_owned())
 }
 
 /// Seconds, as the user wrote them, in milliseconds.
@@ -262,143 +228,4 @@ pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> 
         directory: canonical,
         mode,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-    use std::{fs, path::PathBuf};
-
-    struct Script(PathBuf);
-
-    impl Script {
-        fn new(name: &str, code: &[u8]) -> Self {
-            let directory =
-                std::env::temp_dir().join(format!("ringfence-request-{name}-{}", std::process::id()));
-            fs::create_dir_all(&directory).unwrap();
-            fs::write(directory.join(name), code).unwrap();
-            Self(directory.join(name))
-        }
-
-        fn request(&self, flags: &[&str]) -> Result<ExecuteRequest, RequestError> {
-            let words = ["ringfence", "run"]
-                .into_iter()
-                .chain([self.0.to_str().unwrap()])
-                .chain(flags.iter().copied());
-            match crate::cli::Cli::try_parse_from(words).unwrap().command {
-                crate::cli::Command::Run(arguments) => from_arguments(&arguments),
-                _ => unreachable!("the words say run"),
-            }
-        }
-    }
-
-    impl Drop for Script {
-        fn drop(&mut self) {
-            fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
-        }
-    }
-
-    #[test]
-    fn the_language_is_named_or_in_the_ending_or_in_the_first_line() {
-        let check = |name: &str, code: &str, flags: &[&str], expect: Option<Language>| {
-            assert_eq!(
-                Script::new(name, code.as_bytes())
-                    .request(flags)
-                    .ok()
-                    .map(|r| r.language),
-                expect,
-                "{name}"
-            );
-        };
-        check("a.py", "1", &[], Some(Language::Python));
-        check("a.ts", "1", &[], Some(Language::Typescript));
-        check("a.py", "1", &["-l", "bash"], Some(Language::Shell));
-        check("plain", "#!/usr/bin/env node\n1", &[], Some(Language::Node));
-        check("plain2", "1", &[], None);
-        check("b.py", "1", &["-l", "perl"], None);
-    }
-
-    #[test]
-    fn hosts_at_the_command_line_are_the_operators_word() {
-        let script = Script::new("c.py", b"1");
-        let asked = |flags: &[&str]| script.request(flags).unwrap().allowed_domains;
-        assert_eq!(asked(&[]), AllowedDomains::Granted);
-        let hosts = ["GET b.test/x".to_owned(), "a.test".to_owned()];
-        let named = asked(&["--allow", "a.test", "--allow", "GET b.test/x"]);
-        assert_eq!(named, AllowedDomains::Operator(hosts.into()));
-    }
-
-    #[test]
-    fn limits_and_words_are_read() {
-        let flags = [
-            "--memory",
-            "1g",
-            "--cpus",
-            "0.5",
-            "--timeout",
-            "1.5",
-            "--disk",
-            "5m",
-            "--processes",
-            "9",
-        ];
-        let rest = ["--env", "A=b=c", "--", "-x", "--memory"];
-        let request = Script::new("d.py", b"1")
-            .request(&[flags.as_slice(), &rest].concat())
-            .unwrap();
-        let limits = &request.limits;
-        assert_eq!(
-            (limits.max_ram_mb, limits.max_cpu_cores, limits.timeout_ms),
-            (Some(1024), Some(0.5), Some(1500))
-        );
-        assert_eq!((limits.max_disk_mb, limits.max_processes), (Some(5), Some(9)));
-        assert_eq!(
-            request.args.iter().map(Argument::as_str).collect::<Vec<_>>(),
-            ["-x", "--memory"]
-        );
-        assert_eq!(request.env.values().next().unwrap().as_str(), "b=c");
-        assert_eq!(request.name.unwrap().as_str(), "d.py");
-    }
-
-    #[test]
-    fn absurd_values_are_refused() {
-        let script = Script::new("e.py", b"1");
-        let check = |flags: &[&str]| {
-            let error = script.request(flags).unwrap_err();
-            assert_eq!(error.code, ErrorCode::InvalidArgument, "{flags:?}");
-            assert!(!error.message.contains("hunter2"), "{error}");
-        };
-        check(&["--timeout", "nan"]);
-        check(&["--timeout", "0"]);
-        check(&["--timeout=-1"]);
-        check(&["--memory", "lots"]);
-        check(&["--env", "NOEQUALS"]);
-        check(&["--env", "1X=hunter2"]);
-        check(&["--env", "A=1", "--env", "A=2"]);
-        check(&["--workspace", "/tmp"]);
-        check(&["--workspace", "/nonexistent:ro"]);
-        check(&["--workspace", "/etc/passwd:ro"]);
-    }
-
-    #[test]
-    fn a_script_that_is_no_text_or_absent_is_refused() {
-        assert!(
-            Script::new("f.py", b"\xff")
-                .request(&[])
-                .unwrap_err()
-                .message
-                .contains("UTF-8")
-        );
-        let directory = Script::new("g.py", b"1").0.parent().unwrap().to_owned();
-        assert!(Script(directory.join("absent.py")).missing());
-    }
-
-    impl Script {
-        fn missing(&self) -> bool {
-            fs::create_dir_all(self.0.parent().unwrap()).unwrap();
-            self.request(&[])
-                .is_err_and(|error| error.message.contains("cannot read"))
-        }
-    }
 }

@@ -1,5 +1,5 @@
-//! A secret's value on its way in: from a prompt that shows nothing, from standard input, or from a file. Never from the
-//! command line, which every process of the host may read (proc_pid_cmdline(5)).
+//! A secret's value on its way in: from a prompt that shows nothing, from standard input, or from a file. Never from
+//! the command line, which every process of the host may read (proc_pid_cmdline(5)).
 
 use super::fault;
 use crate::terminal::Terminal;
@@ -24,13 +24,22 @@ const READ_BYTES_MAX: usize = SECRET_BYTES_MAX + 2;
 pub(super) fn name(text: &str) -> Result<EnvName, RequestError> {
     if let Some((name, _)) = text.split_once('=') {
         let name: String = name.chars().take(64).collect();
-        return Err(RequestError::invalid(
-            format!("`{name}=...`: a value on the command line can be read by every process of this host."),
-            "Give the name alone; the value is asked for, or read from standard input or --file. Change a secret that stood here.",
-        ));
+        return Err(on_the_command_line(&name));
     }
     EnvName::try_from(text.to_owned())
         .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
+}
+
+/// Never with the value.
+pub(super) fn on_the_command_line(name: &str) -> RequestError {
+    RequestError::invalid(
+        format!(
+            "the value of `{name}` stands on the command line, where every process of this host can read it."
+        ),
+        format!(
+            "Write `ringfence vault add {name}` and type the value when asked, or pipe it in, or name its file with --file. Change a secret that stood here."
+        ),
+    )
 }
 
 /// The value, with one newline at its end removed.
@@ -180,7 +189,7 @@ mod tests {
     #[test]
     fn a_value_beside_its_name_is_refused_and_not_repeated() {
         let error = name("KEY=hunter2").unwrap_err();
-        assert!(error.message.contains("`KEY=...`") && !error.to_string().contains("hunter2"));
+        assert!(error.message.contains("`KEY`") && !error.to_string().contains("hunter2"));
         assert!(name("1KEY").is_err() && name("").is_err() && name("RINGFENCE_X").is_err());
         assert_eq!(name("KEY").unwrap().as_str(), "KEY");
     }

@@ -1,6 +1,6 @@
 //! `ringfence serve`: the tools, for one MCP client on standard input and output, and what the operator's systems see.
 
-use super::{Context, below_floor, fault, set};
+use super::{Context, fault, set};
 use crate::{
     log::{self, Log},
     mcp::{self, Offer},
@@ -11,8 +11,7 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::Engine;
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, RequestError, nearest::suggestion};
 use std::{process::ExitCode, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +44,9 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
     });
     let config = reading()?;
     let log = Log::begin(config.log);
-    let floor = config.floor.tier();
+    if let Some(warning) = &config.warning {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()
@@ -53,8 +54,7 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
     let runtime = runtime.map_err(|error| fault("start", &error))?;
     let served = runtime.block_on(live(config, reading, log));
     runtime.shutdown_background();
-    served.map_err(|error| below_floor::tell_about(error, floor))?;
-    Ok(ExitCode::SUCCESS)
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
@@ -75,6 +75,7 @@ async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestE
     let offer = Offer {
         toolsets: config.toolsets.items().to_vec(),
         namespaces: config.namespaces,
+        text_max: config.text_max,
         policy: in_force,
     };
     let listener = match config.metrics {

@@ -9,26 +9,20 @@ pub(super) use exec::run_script;
 
 use create::Create;
 use exec::Exec;
-use files::{Copy, List};
+use files::{Copy, Ls};
 use overlay::Consent;
 
 use super::{
     Context,
-    live::{self, Ask, namespace},
+    live::{self, Ask, Subject, namespace, server_of},
     request,
 };
-use crate::{
-    control::{self, Answered, Request},
-    settings::{Layer, LogLevel},
-};
+use crate::control::Request;
 use clap::{Args, Subcommand};
 use ringfence_engine::Conflicts;
-use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{EnvName, Namespace, RequestError, SessionId};
 use serde_json::Value;
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::Path, process::ExitCode};
 
 /// As a shell shows SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -38,14 +32,27 @@ const VALUE_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug, Args)]
 pub(super) struct SessionArguments {
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
+}
+
+/// A session, by its place on the command line or by a flag.
+#[derive(Debug, Args)]
+struct Which {
+    /// What `session create` printed
+    #[arg(required_unless_present = "id")]
+    session: Option<SessionId>,
+    /// The same
+    #[arg(long, value_name = "SESSION", conflicts_with = "session")]
+    id: Option<SessionId>,
+    #[command(flatten)]
+    ask: Ask,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Start an interpreter that stays alive in a running server, and print its session's id alone
     Create(Box<Create>),
-    /// Show the sessions of running servers
+    /// Show the sessions of running servers, as no word does
     List {
         /// Only those of this namespace
         #[arg(long, value_name = "NAME", value_parser = namespace)]
@@ -53,19 +60,15 @@ enum Action {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Run code in a session: its output streams, its exit code is ours; Ctrl-C interrupts the code and keeps the session
+    /// Run code in a session: its output streams, its exit code is ours; Ctrl-C interrupts the code and keeps the
+    /// session
     Exec(Exec),
     /// Interrupt the code that runs in a session, and keep the session
-    Interrupt {
-        /// What `session create` printed
-        session: SessionId,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Interrupt(Which),
     /// Copy a file to a session, or from one
     Cp(Copy),
     /// List the files of a session
-    Ls(List),
+    Ls(Ls),
     /// Show what a session has done to a directory that it sees through an overlay
     Diff {
         /// What `session create` printed
@@ -87,12 +90,7 @@ enum Action {
         ask: Ask,
     },
     /// End a session with everything in it; one that has ended already is no error
-    Kill {
-        /// What `session create` printed
-        session: SessionId,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Kill(Which),
 }
 
 #[derive(Debug, Args)]
@@ -115,15 +113,17 @@ pub(super) struct BridgeArguments {
 }
 
 pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<ExitCode, RequestError> {
-    match arguments.action {
+    let all = Action::List {
+        namespace: None,
+        ask: Ask::default(),
+    };
+    match arguments.action.unwrap_or(all) {
         Action::Create(create) => create::create(context, *create),
         Action::List { namespace, ask } => live::all(context, &ask, &Request::SessionList { namespace }),
         Action::Exec(exec) => exec::exec(context, exec),
         Action::Cp(copy) => files::copy(context, copy),
-        Action::Ls(list) => files::list(context, list),
-        Action::Interrupt { session, ask } => ask_its_server(context, &ask, &session, |session| {
-            Request::SessionInterrupt { session }
-        }),
+        Action::Ls(ls) => files::list(context, ls),
+        Action::Interrupt(which) => which.ask(context, |session| Request::SessionInterrupt { session }),
         Action::Diff { session, ask } => overlay::diff(context, session, &ask),
         Action::Commit {
             session,
@@ -138,9 +138,23 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             };
             overlay::commit(context, session, consent, &ask)
         }
-        Action::Kill { session, ask } => ask_its_server(context, &ask, &session, |session| {
-            Request::SessionKill { session }
-        }),
+        Action::Kill(which) => which.ask(context, |session| Request::SessionKill { session }),
+    }
+}
+
+impl Which {
+    fn ask(
+        self,
+        context: &Context,
+        request: impl FnOnce(SessionId) -> Request,
+    ) -> Result<ExitCode, RequestError> {
+        let session = self.session.or(self.id).ok_or_else(|| {
+            RequestError::invalid(
+                "no session is named.",
+                "`ringfence session list` shows those there are.",
+            )
+        })?;
+        ask_its_server(context, &self.ask, &session, request)
     }
 }
 
@@ -153,11 +167,12 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
         renamed,
         ask,
     } = arguments;
-    for name in [Some(&key), renamed.as_ref()].into_iter().flatten() {
-        EnvName::try_from(name.clone()).map_err(|reason| {
+    let name = |text: String| {
+        EnvName::try_from(text).map_err(|reason| {
             RequestError::invalid(format!("{reason}."), "Name a plain variable, as total or x2.")
-        })?;
-    }
+        })
+    };
+    let (name, renamed) = (name(key)?, renamed.map(name).transpose()?);
     let value = match value {
         Some(text) if text == request::STDIN => Some(read_value()?),
         text => text,
@@ -167,7 +182,7 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
     ask_its_server(context, &ask, &session, |to| Request::SessionBridge {
         from,
         to,
-        name: key,
+        name,
         renamed,
         value,
     })
@@ -195,40 +210,12 @@ fn ask_its_server(
     session: &SessionId,
     request: impl FnOnce(SessionId) -> Request,
 ) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
-    let pid = live::wait(its_server(&state_dir, ask.server, session))?;
-    let ask = Ask {
-        server: Some(pid),
-        json: ask.json,
-    };
-    live::one_of(context, &state_dir, &ask, &request(session.clone()))
-}
-
-fn state_dir(context: &Context) -> Result<PathBuf, RequestError> {
-    let settings = context.settings(Layer::default(), LogLevel::Error)?;
-    Ok(settings.engine.state_dir)
-}
-
-/// The process number of the server that has this session; the only one there is says best why it has none.
-pub(super) async fn its_server(
-    state_dir: &Path,
-    only: Option<u32>,
-    session: &SessionId,
-) -> Result<u32, RequestError> {
-    let answers = control::ask_all(state_dir, only, &Request::SessionList { namespace: None }).await?;
-    let has_it = |answered: &&Answered| {
-        let facts = answered.answer.as_ref().map(|shown| &shown.facts["sessions"]);
-        let sessions = facts.ok().and_then(Value::as_array);
-        sessions.is_some_and(|all| all.iter().any(|one| one["session_id"] == session.as_str()))
-    };
-    if let [one] = answers.as_slice() {
-        return Ok(one.pid);
-    }
-    answers.iter().find(has_it).map(|found| found.pid).ok_or_else(|| {
-        RequestError::new(
-            ErrorCode::NotFound,
-            format!("none of {} servers has the session {session}.", answers.len()),
-            "`ringfence session list` shows those there are.",
-        )
-    })
+    let state_dir = context.state_dir()?;
+    let pid = live::wait(server_of(
+        &state_dir,
+        ask.server,
+        Subject::Session,
+        session.as_str(),
+    ))?;
+    live::one_of(context, &state_dir, &ask.at(pid), &request(session.clone()))
 }

@@ -1,41 +1,43 @@
-//! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user; servers that
-//! run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
+//! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user;
+//! servers that run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
 
 use super::{
-    Context, fault,
-    live::{self, namespace},
-    session::its_server,
+    Context,
+    live::{self, Subject, namespace, server_of},
+    printed,
 };
 use crate::{
     control::{self, Request},
     log::{self, Log},
+    render::{self, Rendered},
     settings::{Layer, LogLevel},
-    shown::{self, Shown},
-    terminal::neutral,
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{Caller, Engine, Whose};
+use ringfence_engine::{Caller, Engine, WorkspaceRef};
 use ringfence_types::{Namespace, RequestError, SessionId};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct SnapshotArguments {
     #[command(subcommand)]
-    action: SnapshotAction,
+    action: Option<SnapshotAction>,
+    #[command(flatten)]
+    of: Of,
 }
 
 #[derive(Debug, Subcommand)]
 enum SnapshotAction {
     /// Save the workspace of a namespace, or of a session
     Create {
-        /// What it is, for whoever looks for it later
+        /// Description, to find it again later
         #[arg(default_value = "")]
         description: String,
         #[command(flatten)]
         of: Of,
     },
-    /// List what was saved, oldest first
+    /// List what was saved, oldest first, as no word does
     List(Of),
     /// Put the workspace back to what it was
     Restore {
@@ -66,7 +68,8 @@ struct Of {
     /// Namespace whose workspace is meant
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace, conflicts_with = "session")]
     namespace: Namespace,
-    /// The workspace of this session of a running server; a snapshot of any other of its namespace can be restored to it
+    /// The workspace of this session of a running server; a snapshot of any other of its namespace can be restored to
+    /// it
     #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
     /// Print one JSON document
@@ -77,7 +80,7 @@ struct Of {
 pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Result<ExitCode, RequestError> {
     let config = context.settings(Layer::default(), LogLevel::Error)?;
     Log::begin(config.log);
-    let action = arguments.action;
+    let action = arguments.action.unwrap_or(SnapshotAction::List(arguments.of));
     let (is_difference, of) = match &action {
         SnapshotAction::Diff { of, .. } => (true, of),
         SnapshotAction::Create { of, .. }
@@ -89,9 +92,9 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
     let shown = live::wait(async {
         if let Some(session) = session {
             let state_dir = &config.engine.state_dir;
-            let pid = its_server(state_dir, None, &session).await?;
+            let pid = server_of(state_dir, None, Subject::Session, session.as_str()).await?;
             let request = of_session(session, action)?;
-            return control::ask_one(state_dir, Some(pid), &request).await?.answer;
+            return control::ask_pid(state_dir, pid, &request).await;
         }
         let engine = Engine::open(config.engine)?;
         log::redact_with(engine.log_redactor());
@@ -99,16 +102,10 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
         engine.leave();
         done
     })?;
-    let terminal = context.terminal;
-    let printed = if json {
-        terminal.print_json(&shown.facts)
-    } else if is_difference {
-        terminal.print_difference(&shown.text)
-    } else {
-        terminal.print(&neutral::text(&shown.text))
-    };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    if is_difference && !json {
+        return printed(context.terminal.print_difference(&shown.text));
+    }
+    context.show(json, &shown)
 }
 
 fn of_session(session: SessionId, action: SnapshotAction) -> Result<Request, RequestError> {
@@ -132,31 +129,32 @@ fn of_session(session: SessionId, action: SnapshotAction) -> Result<Request, Req
     })
 }
 
-async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Shown, RequestError> {
+async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Rendered, RequestError> {
     let caller = &Caller::new("cli snapshot");
     match action {
         SnapshotAction::Create { description, of } => {
-            let made = engine.create_snapshot(caller, &of.namespace, &Whose::Namespace, description);
-            made.await.map(|made| shown::snapshot_made(&made))
+            let made = engine.create_snapshot(caller, &of.namespace, &WorkspaceRef::Namespace, description);
+            made.await.map(|made| render::snapshot_made(&made))
         }
         SnapshotAction::List(of) => {
             let listed = engine.snapshots(caller, &of.namespace).await?;
-            Ok(shown::snapshots(&listed))
+            Ok(render::snapshots(&listed))
         }
         SnapshotAction::Restore { id, of } => {
             let restored = engine.restore_snapshot(caller, &of.namespace, &id, None).await?;
-            Ok(shown::snapshot_restored(&id, restored))
+            Ok(render::snapshot_restored(&id, restored))
         }
         SnapshotAction::Delete { id, of } => {
             engine.delete_snapshot(caller, &of.namespace, &id).await?;
-            Ok(Shown {
-                text: "deleted\n".to_owned(),
-                facts: json!({"snapshot_id": id, "deleted": true}),
-            })
+            Ok(Rendered::new(
+                "deleted\n",
+                json!({"snapshot_id": id, "deleted": true}),
+            ))
         }
         SnapshotAction::Diff { id, of } => {
-            let compared = engine.diff_workspace(caller, &of.namespace, &Whose::Namespace, id.as_deref());
-            compared.await.map(|difference| shown::difference(&difference))
+            let compared =
+                engine.diff_workspace(caller, &of.namespace, &WorkspaceRef::Namespace, id.as_deref());
+            compared.await.map(|difference| render::difference(&difference))
         }
     }
 }

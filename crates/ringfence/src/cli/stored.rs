@@ -7,7 +7,6 @@ use ringfence_store::{
 };
 use ringfence_types::{ErrorCode, RequestError};
 
-/// The key that is there.
 pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     let path = record.signing_key();
     let found = Signer::load_existing(&path).map_err(|error| {

@@ -1,5 +1,5 @@
-//! `ringfence vault`: secrets by name. A file vault is changed here, whether a server runs or not: its lock keeps all of
-//! them in step. A vault in memory is a server's.
+//! `ringfence vault`: secrets by name. A file vault is changed here, whether a server runs or not: its lock keeps all
+//! of them in step. A vault in memory is a server's.
 
 use super::{
     Context, fault,
@@ -9,10 +9,9 @@ use super::{
 use crate::{
     control::{self, Request},
     log::Log,
-    moment,
+    render::{self, Change},
     settings::{Layer, LogLevel},
-    shown::{self, Change, Shown},
-    terminal::neutral,
+    time,
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{OnFailure, RecordSettings, SHORTEST_SECRET};
@@ -38,6 +37,9 @@ enum VaultAction {
     Add {
         /// Name of the secret, and of the variable inside
         key: String,
+        /// Refused: every process of the host may read it here
+        #[arg(hide = true)]
+        value: Option<String>,
         #[command(flatten)]
         of: Of,
         /// Forget it after so long, as 15m, 2h or 7d
@@ -68,7 +70,7 @@ struct Of {
 }
 
 fn ttl(text: &str) -> Result<Duration, String> {
-    let length = moment::length(text).and_then(|length| Duration::try_from(length).ok());
+    let length = time::length(text).and_then(|length| Duration::try_from(length).ok());
     length
         .filter(|length| !length.is_zero())
         .ok_or_else(|| "write a length of time as 90s, 15m, 2h or 7d".to_owned())
@@ -91,8 +93,17 @@ fn perform(context: &Context, arguments: VaultArguments) -> Result<ExitCode, Req
     // Unless a server is meant by its number.
     let is_here = |of: &Of| matches!(record.vault, VaultSettings::File { .. }) && of.ask.server.is_none();
     match arguments.action {
-        VaultAction::Add { key, of, ttl, file } => {
+        VaultAction::Add {
+            key,
+            value,
+            of,
+            ttl,
+            file,
+        } => {
             let key = secret::name(&key)?;
+            if value.is_some() {
+                return Err(secret::on_the_command_line(key.as_str()));
+            }
             refuse_environment(record)?;
             // Before anybody has typed it in vain.
             let server = if is_here(&of) {
@@ -181,16 +192,19 @@ impl Stored<'_> {
         let put = self.change(&of.namespace, &details, |vault| {
             vault.put(&of.namespace, key, value, ttl)
         })?;
-        self.print(
-            of,
-            &shown::change(&of.namespace, key, Change::of_put(put.replaced)),
+        self.context.show(
+            of.ask.json,
+            &render::change(&of.namespace, key, Change::of_put(put.replaced)),
         )
     }
 
     fn delete(&self, of: &Of, key: &EnvName) -> Result<ExitCode, RequestError> {
         let details = json!({"secret": key.as_str(), "deleted": true});
         let existed = self.change(&of.namespace, &details, |vault| vault.delete(&of.namespace, key))?;
-        self.print(of, &shown::change(&of.namespace, key, Change::of_delete(existed)))
+        self.context.show(
+            of.ask.json,
+            &render::change(&of.namespace, key, Change::of_delete(existed)),
+        )
     }
 
     /// In the form of servers' answers, for a script that does not care where secrets are.
@@ -203,10 +217,10 @@ impl Stored<'_> {
         } else {
             Vec::new()
         };
-        let mut shown = shown::secrets(&of.namespace, "file", &entries);
+        let mut shown = render::secrets(&of.namespace, "file", &entries);
         shown.facts["pid"] = Value::Null;
         shown.facts = json!({"servers": [shown.facts]});
-        self.print(of, &shown)
+        self.context.show(of.ask.json, &shown)
     }
 
     /// On record before and after, as a server does it: no record, no change.
@@ -291,17 +305,6 @@ impl Stored<'_> {
                 Ok(())
             }
         }
-    }
-
-    fn print(&self, of: &Of, shown: &Shown) -> Result<ExitCode, RequestError> {
-        let terminal = self.context.terminal;
-        if of.ask.json {
-            terminal.print_json(&shown.facts)
-        } else {
-            terminal.print(&neutral::text(&shown.text))
-        }
-        .map_err(|error| fault("print", &error))?;
-        Ok(ExitCode::SUCCESS)
     }
 }
 

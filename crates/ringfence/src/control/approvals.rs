@@ -1,13 +1,12 @@
 //! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
 
 use super::{
-    IDLE,
-    wire::{Answer, Request},
+    Failure, IDLE,
+    wire::{EgressRequest, News, Response},
 };
-use crate::shown::{self, Shown};
-use ringfence_engine::{ApprovalRequest, ApprovalWatch, Caller, Decision, EgressWish, Engine};
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
-use serde::{Deserialize, Serialize};
+use crate::render::{self, Rendered};
+use ringfence_engine::{ApprovalWatch, Caller, Decision, EgressWish, Engine};
+use ringfence_types::{ErrorCode, RequestError};
 use std::{collections::BTreeSet, io};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,30 +18,6 @@ use tokio::{
 /// Who watches at once. Each has one of the connections that are served.
 pub(super) const WATCHING_MAX: usize = 8;
 
-/// A host that the operator asks for.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HostWish {
-    pub(crate) namespace: Namespace,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) domain: String,
-    pub(crate) reason: String,
-}
-
-/// What is told to whoever watches.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum News {
-    /// Somebody asks.
-    Asked(Box<ApprovalRequest>),
-    /// It was answered, or will not be. None: nobody remembers how.
-    Decided {
-        id: String,
-        approved: Option<bool>,
-        decided_by: Option<String>,
-    },
-}
-
 impl News {
     fn decided(id: String, decision: Option<&Decision>) -> Self {
         Self::Decided {
@@ -53,51 +28,27 @@ impl News {
     }
 }
 
-/// Everything but watching, which has answers of several lines.
-pub(super) async fn perform(
-    engine: &Engine,
-    caller: &Caller,
-    request: Request,
-) -> Result<Shown, RequestError> {
-    match request {
-        Request::ApprovalsList => Ok(shown::approvals(&engine.approvals(caller).await?)),
-        Request::ApprovalsDecide { id, digest, answer } => {
-            let decision = engine.decide_approval(caller, &id, &digest, answer).await?;
-            Ok(shown::decision(&id, &decision))
-        }
-        other => Err(RequestError::invalid(
-            format!("`{}` is asked for in another way.", other.method()),
-            "Use the `ringfence` command of the server's version.",
-        )),
-    }
-}
-
 /// Asks for a host, and answers when it is decided. A command that goes away takes its request back.
 pub(super) async fn request_egress(
     engine: &Engine,
     caller: &Caller,
-    wish: HostWish,
+    wish: EgressRequest,
     stream: &mut UnixStream,
-) -> io::Result<Result<Shown, RequestError>> {
-    let HostWish {
+) -> Result<Rendered, Failure> {
+    let EgressRequest {
         namespace,
         session,
         domain,
         reason,
     } = wish;
-    if let Err(error) = engine.note_call(caller, namespace.as_str(), "egress").await {
-        return Ok(Err(error));
-    }
+    engine.note_call(caller, namespace.as_str(), "egress").await?;
     let wish = EgressWish {
         namespace,
         session,
         domain: domain.clone(),
         reason,
     };
-    let mut waiting = match engine.request_egress(caller, wish).await {
-        Ok(waiting) => waiting,
-        Err(error) => return Ok(Err(error)),
-    };
+    let mut waiting = engine.request_egress(caller, wish).await?;
     let (mut from, mut to) = stream.split();
     if let Some(request) = waiting.request() {
         write(&mut to, News::Asked(Box::new(request.clone()))).await?;
@@ -105,9 +56,9 @@ pub(super) async fn request_egress(
     let mut nothing = [0];
     let decision = tokio::select! {
         decision = waiting.decided() => decision,
-        _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+        _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
     };
-    Ok(Ok(shown::host_decision(&domain, &decision)))
+    Ok(render::host_decision(&domain, &decision))
 }
 
 /// Tells of requests until the command goes away, or no more can come.
@@ -116,17 +67,16 @@ pub(super) async fn watch(
     caller: &Caller,
     places: &Semaphore,
     stream: &mut UnixStream,
-) -> io::Result<Result<Shown, RequestError>> {
+) -> Result<Rendered, Failure> {
     let Ok(_place) = places.try_acquire() else {
-        return Ok(Err(RequestError::new(
+        return Err(RequestError::new(
             ErrorCode::Busy,
             format!("{WATCHING_MAX} watch already."),
             "End one of them, or use `ringfence approvals list`.",
-        )));
+        )
+        .into());
     };
-    if let Err(error) = engine.note_call(caller, "", "approvals.watch").await {
-        return Ok(Err(error));
-    }
+    engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
     let (mut from, mut to) = stream.split();
     let mut known = BTreeSet::new();
@@ -137,9 +87,9 @@ pub(super) async fn watch(
         let mut nothing = [0];
         tokio::select! {
             more = watch.changed() => if !more {
-                return Ok(Ok(shown::approvals(&[])));
+                return Ok(render::approvals(&[]));
             },
-            _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+            _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
         }
     }
 }
@@ -164,7 +114,7 @@ fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
 }
 
 async fn write(to: &mut WriteHalf<'_>, news: News) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Answer::News(news))?;
+    let mut line = serde_json::to_vec(&Response::News(news))?;
     line.push(b'\n');
     timeout(IDLE, to.write_all(&line)).await?
 }

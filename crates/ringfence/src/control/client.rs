@@ -1,14 +1,13 @@
 //! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
 
 use super::{
-    ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX,
-    approvals::{HostWish, News},
-    own_uid,
-    place::Place,
-    wire::{Answer, Request},
+    ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX, own_uid,
+    socket_dir::SocketDir,
+    wire::{EgressRequest, News, Request, Response},
 };
-use crate::shown::Shown;
+use crate::render::Rendered;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::ApprovalRequest;
 use ringfence_types::{ErrorCode, RequestError};
 use std::{io, path::Path, pin::pin, time::Duration};
 use tokio::{
@@ -26,11 +25,10 @@ const INTERRUPT: &[u8] = b"\n";
 /// What an answer begins with in memory.
 const ANSWER_BYTES: usize = 8 << 10;
 
-/// What one server said.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct ServerReply {
     pub(crate) pid: u32,
-    pub(crate) answer: Result<Shown, RequestError>,
+    pub(crate) answer: Result<Rendered, RequestError>,
 }
 
 /// Asks every server of this state directory, or the one with this process number.
@@ -38,13 +36,18 @@ pub(crate) async fn ask_all(
     state_dir: &Path,
     only: Option<u32>,
     request: &Request,
-) -> Result<Vec<Answered>, RequestError> {
+) -> Result<Vec<ServerReply>, RequestError> {
     let mut answers = Vec::new();
     for Server { pid, stream } in find(state_dir, only).await? {
         let answer = ask(stream, pid, request).await;
-        answers.push(Answered { pid, answer });
+        answers.push(ServerReply { pid, answer });
     }
     Ok(answers)
+}
+
+/// Asks the server with this process number.
+pub(crate) async fn ask_pid(state_dir: &Path, pid: u32, request: &Request) -> Result<Rendered, RequestError> {
+    ask_one(state_dir, Some(pid), request).await?.answer
 }
 
 /// Asks the only server, or the one with this process number.
@@ -52,34 +55,35 @@ pub(crate) async fn ask_one(
     state_dir: &Path,
     only: Option<u32>,
     request: &Request,
-) -> Result<Answered, RequestError> {
+) -> Result<ServerReply, RequestError> {
     let Server { pid, stream } = find_one(state_dir, only).await?;
     let answer = ask(stream, pid, request).await;
-    Ok(Answered { pid, answer })
+    Ok(ServerReply { pid, answer })
 }
 
-/// A piece of a program's output.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) is_stderr: bool,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Asks the server with this process number something that takes its time, and hands on the output that comes before the
-/// answer. `give`: false, nobody takes it any more. `interrupt`: when it is to end before its time; its end is waited for.
+/// Asks the server with this process number something that takes time, and passes on the output that comes before the
+/// response. `give`: false if the output is no longer wanted. `interrupt`: completes when the call is to be
+/// interrupted; its end is waited for.
 pub(crate) async fn follow_one(
     state_dir: &Path,
     pid: u32,
     request: &Request,
     mut give: impl AsyncFnMut(Piece) -> bool,
     interrupt: impl Future<Output = ()>,
-) -> Result<Shown, RequestError> {
+) -> Result<Rendered, RequestError> {
+    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
+    // Before the connection: a server that waits for a request hangs up after a while.
+    let line = written(pid, request)?;
     let Server { stream, .. } = find_one(state_dir, Some(pid)).await?;
     let (from, mut to) = stream.into_split();
-    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    to.write_all(&written(pid, request)?)
-        .await
-        .map_err(|error| failed(&error))?;
+    to.write_all(&line).await.map_err(|error| failed(&error))?;
+    drop(line);
     let mut lines = BufReader::new(from.take(ANSWER_BYTES_MAX as u64 * 16));
     let mut interrupt = pin!(interrupt);
     let mut is_interrupted = false;
@@ -99,7 +103,7 @@ pub(crate) async fn follow_one(
         };
         read.map_err(|error| failed(&error))?;
         match serde_json::from_slice(&line) {
-            Ok(Answer::Output { stderr, bytes }) => {
+            Ok(Response::Output { stderr, bytes }) => {
                 let bytes = STANDARD.decode(bytes).map_err(|error| failed(&error))?;
                 if !give(Piece {
                     is_stderr: stderr,
@@ -110,9 +114,9 @@ pub(crate) async fn follow_one(
                     return Err(failed(&"its output was wanted no more"));
                 }
             }
-            Ok(Answer::Ok(shown)) => return Ok(shown),
-            Ok(Answer::Error(error)) => return Err(error),
-            Ok(Answer::News(_)) | Err(_) => return Err(failed(&"it hung up")),
+            Ok(Response::Ok(shown)) => return Ok(shown),
+            Ok(Response::Error(error)) => return Err(error),
+            Ok(Response::News(_)) | Err(_) => return Err(failed(&"it hung up")),
         }
     }
 }
@@ -120,7 +124,7 @@ pub(crate) async fn follow_one(
 /// What a server tells of its requests, with its process number.
 pub(crate) type Heard = (u32, Result<News, RequestError>);
 
-/// Hears what one server tells of its requests for approval, until it stops or nobody listens.
+/// Follows one server's requests for approval, until it stops or the receiver is gone.
 pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
     let server = find_one(state_dir, Some(pid)).await?;
     let mut talk = Talk::begin(server, &Request::ApprovalsWatch).await?;
@@ -131,14 +135,14 @@ pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>)
             return Ok(());
         }
         match serde_json::from_slice(&line) {
-            Ok(Answer::News(news)) => {
+            Ok(Response::News(news)) => {
                 if give.send((pid, Ok(news))).await.is_err() {
                     return Ok(());
                 }
             }
-            Ok(Answer::Ok(_)) => return Ok(()),
-            Ok(Answer::Error(error)) => return Err(error),
-            Ok(Answer::Output { .. }) | Err(_) => {
+            Ok(Response::Ok(_)) => return Ok(()),
+            Ok(Response::Error(error)) => return Err(error),
+            Ok(Response::Output { .. }) | Err(_) => {
                 return Err(unanswered(pid, &"its answer is not understood"));
             }
         }
@@ -156,7 +160,7 @@ impl Talk {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// The next line; empty: there is none any more.
+    /// The next line; empty at the end.
     async fn line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         let mut one = (&mut self.0).take(ANSWER_BYTES_MAX as u64);
@@ -165,23 +169,23 @@ impl Talk {
     }
 }
 
-/// Asks for a host at the only server, or at the one with this process number, and waits until somebody has decided. `told` is
-/// called with the name of the request, if anybody has to be asked.
+/// Asks for a host at the only server, or at the one with this process number, and waits until somebody has decided.
+/// `told` is called with the request, if a person has to be asked.
 pub(crate) async fn request_egress(
     state_dir: &Path,
     only: Option<u32>,
-    wish: HostWish,
-    told: impl Fn(&str),
-) -> Result<(u32, Shown), RequestError> {
+    wish: EgressRequest,
+    told: impl Fn(&ApprovalRequest),
+) -> Result<(u32, Rendered), RequestError> {
     let server = find_one(state_dir, only).await?;
     let pid = server.pid;
     let mut talk = Talk::begin(server, &Request::Egress { wish }).await?;
     loop {
         let line = talk.line().await.map_err(|error| unanswered(pid, &error))?;
         match serde_json::from_slice(&line) {
-            Ok(Answer::News(News::Asked(request))) => told(&request.id),
-            Ok(Answer::Ok(shown)) => return Ok((pid, shown)),
-            Ok(Answer::Error(error)) => return Err(error),
+            Ok(Response::News(News::Asked(request))) => told(&request),
+            Ok(Response::Ok(shown)) => return Ok((pid, shown)),
+            Ok(Response::Error(error)) => return Err(error),
             Ok(_) | Err(_) => return Err(unanswered(pid, &"it hung up")),
         }
     }
@@ -236,7 +240,6 @@ async fn find_one(state_dir: &Path, only: Option<u32>) -> Result<Server, Request
     }
 }
 
-/// A server that has accepted us.
 struct Server {
     pid: u32,
     stream: UnixStream,
@@ -255,7 +258,7 @@ async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, Reques
         )
     };
     let mut servers = Vec::new();
-    if let Some(place) = Place::open(state_dir).map_err(unread)? {
+    if let Some(place) = SocketDir::open(state_dir).map_err(unread)? {
         let pids = place.servers().map_err(unread)?;
         for pid in pids
             .into_iter()
@@ -284,11 +287,12 @@ fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
             "no server{which} runs on the state directory {}.",
             state_dir.display()
         ),
-        "Start one with `ringfence serve`, or name its directory with RINGFENCE_STATE_DIR.",
+        "An agent's client starts one, and so does `sleep infinity | ringfence serve >/dev/null &`; RINGFENCE_STATE_DIR names \
+         another directory.",
     )
 }
 
-async fn connect(place: &Place, pid: u32) -> io::Result<UnixStream> {
+async fn connect(place: &SocketDir, pid: u32) -> io::Result<UnixStream> {
     let stream = timeout(CONNECT_PATIENCE, UnixStream::connect(place.socket(pid))).await??;
     if stream.peer_cred()?.uid() != own_uid() {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied));
@@ -296,7 +300,7 @@ async fn connect(place: &Place, pid: u32) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, RequestError> {
+async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Rendered, RequestError> {
     let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
     let line = written(pid, request)?;
     let exchanged = timeout(PATIENCE, exchange(stream, &line)).await;
@@ -304,9 +308,11 @@ async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Shown, R
         .map_err(|_| failed(&"its time was up"))?
         .map_err(|error| failed(&error))?;
     match serde_json::from_slice(&line) {
-        Ok(Answer::Ok(shown)) => Ok(shown),
-        Ok(Answer::Error(error)) => Err(error),
-        Ok(Answer::Output { .. } | Answer::News(_)) | Err(_) => Err(failed(&"its answer is not understood")),
+        Ok(Response::Ok(shown)) => Ok(shown),
+        Ok(Response::Error(error)) => Err(error),
+        Ok(Response::Output { .. } | Response::News(_)) | Err(_) => {
+            Err(failed(&"its answer is not understood"))
+        }
     }
 }
 

@@ -1,34 +1,35 @@
 //! The control socket: how the commands of this user reach servers that already run. Each `ringfence serve` has one, in
-//! the state directory, and several may share that directory; a `ringfence run` has one where its script may have to wait for
-//! an approval.
+//! the state directory, and several may share that directory; a `ringfence run` has one where its script may have to
+//! wait for an approval.
 //!
-//! Who may talk to it: processes of the same user, and nobody in a sandbox. Three things keep others out: the directory
+//! Who may talk to it: processes of the same user, outside of sandboxes. Three things keep others out: the directory
 //! has mode 0700 and the socket 0600; the kernel says who is at the other end, and another user is refused; and no
-//! sandbox has the state directory in its tree. The socket has a name in the file system and never an abstract one, which
-//! every process of a network namespace could reach. In the `landlock` tier, where the tree is the host's, no program gets
-//! a Unix socket at all (`ringfence-jail/src/seccomp/arguments.rs`).
+//! sandbox has the state directory in its tree. The socket has a name in the file system and never an abstract one,
+//! which every process of a network namespace could reach. In the `landlock` tier, where the tree is the host's, no
+//! program gets a Unix socket at all (`ringfence-jail/src/seccomp/arguments.rs`).
 
 mod approvals;
 mod client;
-mod place;
+mod events;
+mod executions;
 mod server;
 mod sessions;
+mod socket_dir;
 mod wire;
 mod workspaces;
 
-pub(crate) use approvals::{HostWish, News};
 pub(crate) use client::{
-    Answered, Heard, Piece, ask_all, ask_one, expect_one, follow_one, hear, request_egress, servers,
+    Heard, Piece, ServerReply, ask_all, ask_one, ask_pid, expect_one, follow_one, hear, request_egress,
+    servers,
 };
 pub(crate) use server::{Socket, open, open_for_questions};
-pub(crate) use sessions::{Call, Wish};
-pub(crate) use wire::{Bytes, Question, Request, Value};
+pub(crate) use wire::{AuditQuery, Bytes, EgressRequest, News, Request, SessionCall, SessionOptions, Value};
 
-use std::time::Duration;
+use ringfence_types::RequestError;
+use std::{io, time::Duration};
 
 /// The longest request: a program, escaped, with its standard input or a file in base64.
 const REQUEST_BYTES_MAX: usize = 96 << 20;
-/// The longest answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Connections that are served at once; others wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 16;
@@ -36,6 +37,30 @@ const CONNECTIONS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(5);
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a request gets no result: it is refused, or the command has hung up.
+enum Failure {
+    Refused(RequestError),
+    HungUp(io::Error),
+}
+
+impl Failure {
+    fn hung_up() -> Self {
+        io::Error::from(io::ErrorKind::BrokenPipe).into()
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::HungUp(error)
+    }
+}
 
 /// The user that this process acts as.
 fn own_uid() -> u32 {

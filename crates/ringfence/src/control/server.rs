@@ -1,13 +1,13 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, approvals, own_uid,
-    place::Place,
-    sessions,
-    wire::{Answer, Request},
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, events, executions,
+    own_uid, sessions,
+    socket_dir::SocketDir,
+    wire::{Request, Response},
 };
-use crate::shown::{self, Change, Shown};
-use ringfence_engine::{Caller, Engine, EngineSettings, OnDenied};
+use crate::render::{self, Change, Rendered};
+use ringfence_engine::{Caller, Engine, EngineSettings, Hears, OnDenied};
 use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
@@ -20,18 +20,16 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-/// Who acts, on record.
 const CALLER: &str = "cli";
 /// Descriptors may be used up for a while; asking again at once would only take the processor, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a request begins with in memory: a secret of the greatest length fits.
 const LINE_BYTES: usize = 1 << 20;
-/// A piece of an answer.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A socket that is listened at, until this is dropped.
 pub(crate) struct Socket {
-    place: Place,
+    place: SocketDir,
     attending: AbortHandle,
 }
 
@@ -42,27 +40,27 @@ impl Drop for Socket {
     }
 }
 
-/// Begins to answer for this engine.
 pub(crate) async fn open(state_dir: &Path, engine: Engine) -> io::Result<Socket> {
     let (place, listener) = listen(state_dir).await?;
     let attending = tokio::spawn(attend(listener, engine)).abort_handle();
     Ok(Socket { place, attending })
 }
 
-/// The same for a run by itself, where a person may be asked about what its program tries. One that cannot be reached runs all
-/// the same, and what it asks is denied.
+/// The same for a run by itself, where a person may be asked about what its program tries. One that cannot be reached
+/// runs all the same, and what it asks is denied.
 pub(crate) async fn open_for_questions(settings: &EngineSettings, engine: &Engine) -> Option<Socket> {
     if settings.policy.egress.on_denied == OnDenied::Deny {
         return None;
     }
     let opened = open(&settings.state_dir, engine.clone()).await;
-    let told = |error| tracing::error!(%error, "NO CONTROL SOCKET: nobody can answer what this run asks");
+    let told =
+        |error| tracing::error!(%error, "NO CONTROL SOCKET: the requests of this run cannot be answered");
     opened.map_err(told).ok()
 }
 
 /// The socket gets its name when somebody listens at it, so that one which refuses is a dead server's.
-async fn listen(state_dir: &Path) -> io::Result<(Place, UnixListener)> {
-    let place = Place::make(state_dir)?;
+async fn listen(state_dir: &Path) -> io::Result<(SocketDir, UnixListener)> {
+    let place = SocketDir::make(state_dir)?;
     place.sweep_unfinished()?;
     let pid = std::process::id();
     for other in place.servers()? {
@@ -86,8 +84,7 @@ async fn listen(state_dir: &Path) -> io::Result<(Place, UnixListener)> {
     Ok((place, listener))
 }
 
-/// Does nobody listen at it any more.
-async fn is_dead(place: &Place, pid: u32) -> bool {
+async fn is_dead(place: &SocketDir, pid: u32) -> bool {
     let connected = UnixStream::connect(place.socket(pid)).await;
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
@@ -117,21 +114,31 @@ async fn attend(listener: UnixListener, engine: Engine) {
 }
 
 async fn serve(mut stream: UnixStream, engine: &Engine, watching: &Semaphore) -> io::Result<()> {
-    let answer = match accept(&mut stream).await? {
-        Ok(Request::SessionExec { call }) => {
-            sessions::exec(engine, &Caller::new(CALLER), *call, &mut stream).await?
+    let caller = &Caller::new(CALLER);
+    let to = &mut stream;
+    let answer = match accept(to).await? {
+        Ok(Request::SessionExec { call }) => sessions::exec(engine, caller, *call, to).await,
+        Ok(Request::SessionCreate { options }) => sessions::create(engine, caller, *options, to).await,
+        Ok(Request::Egress { wish }) => approvals::request_egress(engine, caller, wish, to).await,
+        Ok(Request::Events { follow, output }) => {
+            let hears = if output {
+                Hears::Everything
+            } else {
+                Hears::AllButOutput
+            };
+            events::tell(engine, caller, follow.then_some(hears), watching, to).await
         }
-        Ok(Request::SessionCreate { wish }) => {
-            sessions::create(engine, &Caller::new(CALLER), *wish, &mut stream).await?
+        Ok(Request::Logs { execution, follow }) => {
+            executions::logs(engine, caller, &execution, follow.then_some(watching), to).await
         }
-        Ok(Request::Egress { wish }) => {
-            approvals::request_egress(engine, &Caller::new(CALLER), wish, &mut stream).await?
-        }
-        Ok(Request::ApprovalsWatch) => {
-            approvals::watch(engine, &Caller::new(CALLER), watching, &mut stream).await?
-        }
-        Ok(request) => perform(engine, request).await,
-        Err(error) => Err(error),
+        Ok(Request::ApprovalsWatch) => approvals::watch(engine, caller, watching, to).await,
+        Ok(request) => perform(engine, caller, request).await.map_err(Failure::Refused),
+        Err(error) => Err(Failure::Refused(error)),
+    };
+    let answer = match answer {
+        Ok(shown) => Ok(shown),
+        Err(Failure::Refused(error)) => Err(error),
+        Err(Failure::HungUp(error)) => return Err(error),
     };
     let line = written(answer);
     for piece in line.chunks(PIECE_BYTES) {
@@ -162,8 +169,8 @@ async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestEr
     })
 }
 
-/// Up to the end of the line, the end of what is sent, or the limit. A buffer that is too small is wiped when a larger one
-/// has its contents: one that grows by itself leaves copies behind.
+/// Up to the end of the line, the end of what is sent, or the limit. A buffer that is too small is wiped when a larger
+/// one has its contents: one that grows by itself leaves copies behind.
 async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES));
     while line.len() < REQUEST_BYTES_MAX && line.last() != Some(&b'\n') {
@@ -180,11 +187,11 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(line)
 }
 
-fn written(answer: Result<Shown, RequestError>) -> Vec<u8> {
-    let line = |answer: &Answer| serde_json::to_vec(answer).unwrap_or_default();
-    let mut bytes = line(&answer.map_or_else(Answer::Error, Answer::Ok));
+fn written(answer: Result<Rendered, RequestError>) -> Vec<u8> {
+    let line = |answer: &Response| serde_json::to_vec(answer).unwrap_or_default();
+    let mut bytes = line(&answer.map_or_else(Response::Error, Response::Ok));
     if bytes.is_empty() || bytes.len() >= ANSWER_BYTES_MAX {
-        bytes = line(&Answer::Error(RequestError::invalid(
+        bytes = line(&Response::Error(RequestError::invalid(
             format!("the answer would have more than {ANSWER_BYTES_MAX} bytes."),
             "Ask for less.",
         )));
@@ -194,29 +201,25 @@ fn written(answer: Result<Shown, RequestError>) -> Vec<u8> {
 }
 
 /// Each question and each change goes on record: changes by the engine itself, questions here.
-async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestError> {
-    let caller = &Caller::new(CALLER);
+async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<Rendered, RequestError> {
     let method = request.method();
     let note = async |namespace: &str| engine.note_call(caller, namespace, method).await;
     match request {
         Request::Stats => {
             note("").await?;
-            Ok(shown::stats(&engine.stats()))
+            Ok(render::stats(&engine.stats()))
         }
         Request::Queue => {
             note("").await?;
-            Ok(shown::queue(&engine.stats().queue))
+            Ok(render::queue(&engine.stats().queue))
         }
         Request::Metrics => {
             note("").await?;
-            Ok(Shown {
-                text: engine.metrics(),
-                facts: json!(engine.counts()),
-            })
+            Ok(Rendered::new(engine.metrics(), json!(engine.counts())))
         }
         Request::Inspect { namespace } => {
             note(namespace.as_str()).await?;
-            Ok(shown::inspection(&engine.inspect(&namespace)?))
+            Ok(render::inspection(&engine.inspect(&namespace)?))
         }
         Request::LimitsGet { namespace } => {
             note(namespace.as_str()).await?;
@@ -226,7 +229,7 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
             namespace,
             limits: wish,
         } => {
-            engine.narrow_limits(caller, &namespace, &wish).await?;
+            engine.set_limits(caller, &namespace, &wish).await?;
             Ok(limits(engine, &namespace))
         }
         Request::LimitsRestore { namespace } => {
@@ -235,7 +238,7 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
         }
         Request::VaultList { namespace } => {
             let secrets = engine.secrets(caller, &namespace).await?;
-            Ok(shown::secrets(&namespace, engine.stats().vault, &secrets))
+            Ok(render::secrets(&namespace, engine.stats().vault, &secrets))
         }
         Request::VaultPut {
             namespace,
@@ -245,27 +248,33 @@ async fn perform(engine: &Engine, request: Request) -> Result<Shown, RequestErro
         } => {
             let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
             let replaced = engine.put_secret(caller, &namespace, &key, value.0, ttl).await?;
-            Ok(shown::change(&namespace, &key, Change::of_put(replaced)))
+            Ok(render::change(&namespace, &key, Change::of_put(replaced)))
         }
         Request::VaultDelete { namespace, key } => {
             let key = name(key)?;
             let existed = engine.delete_secret(caller, &namespace, &key).await?;
-            Ok(shown::change(&namespace, &key, Change::of_delete(existed)))
+            Ok(render::change(&namespace, &key, Change::of_delete(existed)))
         }
         Request::Audit { query } => {
             let page = engine.audit(caller, query.query()?).await?;
-            Ok(shown::records(&page))
+            Ok(render::records(&page))
         }
-        of_approvals @ (Request::ApprovalsList | Request::ApprovalsDecide { .. }) => {
-            approvals::perform(engine, caller, of_approvals).await
+        Request::ApprovalsList => Ok(render::approvals(&engine.approvals(caller).await?)),
+        Request::ApprovalsDecide { id, digest, answer } => {
+            let decision = engine.decide_approval(caller, &id, &digest, answer).await?;
+            Ok(render::decision(&id, &decision))
         }
+        Request::ExecutionsList { namespace, limit } => {
+            executions::list(engine, caller, namespace, limit).await
+        }
+        Request::ExecutionsCancel { execution } => executions::cancel(engine, caller, &execution).await,
         of_a_session => sessions::perform(engine, caller, of_a_session).await,
     }
 }
 
-fn limits(engine: &Engine, namespace: &Namespace) -> Shown {
+fn limits(engine: &Engine, namespace: &Namespace) -> Rendered {
     let (defaults, caps): (Limits, Limits) = engine.limits_of(namespace);
-    shown::limits(namespace, &defaults, &caps)
+    render::limits(namespace, &defaults, &caps)
 }
 
 fn name(key: String) -> Result<EnvName, RequestError> {
@@ -275,7 +284,7 @@ fn name(key: String) -> Result<EnvName, RequestError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::place::tests::State, *};
+    use super::{super::socket_dir::tests::State, *};
 
     #[tokio::test]
     async fn a_socket_lies_deeper_than_an_address_can_name_and_is_closed_to_others() {
@@ -308,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_too_long_becomes_a_refusal() {
-        let long = Shown {
+        let long = Rendered {
             text: "x".repeat(ANSWER_BYTES_MAX),
             facts: json!(null),
         };

@@ -1,22 +1,21 @@
 //! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
-    IDLE,
-    wire::{Answer, Bytes, Request},
+    Failure, IDLE,
+    wire::{Request, Response, SessionCall, SessionOptions},
     workspaces,
 };
-use crate::shown::{self, Shown};
+use crate::render::{self, Rendered};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{
-    Caller, Conflicts, Engine, Gift, OutputChunk, OutputStream, PackageWish, Stdin, Submission,
+    BridgedValue, Caller, Conflicts, Engine, OutputChunk, OutputStream, PackageWish, Submission,
 };
 use ringfence_types::{
-    Argument, EnvName, EnvValue, ErrorCode, ExecuteRequest, Language, LimitsRequest, Namespace, RequestError,
-    ScriptName, SessionId, SessionRequest, WorkspaceSource, requirements,
+    AllowedDomains, EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, SessionId, SessionRequest,
+    requirements,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use std::{collections::BTreeMap, io};
+use serde_json::json;
+use std::io;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -26,61 +25,24 @@ use tokio::{
     time::timeout,
 };
 
-/// A session that the operator wants.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Wish {
-    pub(crate) namespace: Namespace,
-    pub(crate) language: Language,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) secrets: Vec<String>,
-    pub(crate) limits: LimitsRequest,
-    pub(crate) idle_ms: Option<u64>,
-    pub(crate) workspace: WorkspaceSource,
-    pub(crate) packages: Vec<String>,
-}
-
-/// A call that the operator makes.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Call {
-    pub(crate) session: SessionId,
-    pub(crate) code: String,
-    /// What its name or its first line says that it is written in.
-    pub(crate) language: Option<Language>,
-    pub(crate) name: Option<ScriptName>,
-    pub(crate) args: Vec<String>,
-    pub(crate) stdin: Bytes,
-    pub(crate) timeout_ms: Option<u64>,
-}
-
-fn invalid(reason: String) -> RequestError {
-    RequestError::invalid(format!("{reason}."), "See `ringfence session --help`.")
-}
-
-impl Wish {
+impl SessionOptions {
     fn request(self) -> Result<SessionRequest, RequestError> {
         let mut request = SessionRequest::new(self.language);
         request.namespace = self.namespace;
-        let variable =
-            |(name, value): (String, String)| Ok((EnvName::try_from(name)?, EnvValue::try_from(value)?));
-        request.env = self
-            .env
-            .into_iter()
-            .map(variable)
-            .collect::<Result<_, _>>()
-            .map_err(invalid)?;
-        let names = self.secrets.into_iter().map(EnvName::try_from);
-        request.secrets = names.collect::<Result<_, _>>().map_err(invalid)?;
+        request.env = self.env;
+        request.secrets = self.secrets;
         request.limits = self.limits;
         request.idle_ms = self.idle_ms;
         request.workspace = self.workspace;
         request.packages = requirements(self.language, &self.packages)?;
+        if !self.allow.is_empty() {
+            request.allowed_domains = AllowedDomains::Operator(self.allow.into_iter().collect());
+        }
         Ok(request)
     }
 }
 
-impl Call {
+impl SessionCall {
     fn request(self, engine: &Engine) -> Result<ExecuteRequest, RequestError> {
         let (namespace, language) = engine.whose(&self.session)?;
         if let Some(other) = self.language.filter(|other| *other != language) {
@@ -98,8 +60,7 @@ impl Call {
         request.namespace = namespace;
         request.session = Some(self.session);
         request.name = self.name;
-        let words = self.args.into_iter().map(Argument::try_from);
-        request.args = words.collect::<Result<_, _>>().map_err(invalid)?;
+        request.args = self.args;
         request.stdin = self.stdin.0;
         request.limits.timeout_ms = self.timeout_ms;
         Ok(request)
@@ -111,7 +72,7 @@ pub(super) async fn perform(
     engine: &Engine,
     caller: &Caller,
     request: Request,
-) -> Result<Shown, RequestError> {
+) -> Result<Rendered, RequestError> {
     match request {
         Request::SessionList { namespace } => list(engine, caller, namespace).await,
         Request::SessionInterrupt { session } => interrupt(engine, caller, &session).await,
@@ -119,7 +80,7 @@ pub(super) async fn perform(
         Request::SessionDiff { session } => {
             let (namespace, _) = engine.whose(&session)?;
             let held = engine.held_changes(caller, &namespace, &session).await?;
-            Ok(shown::held_changes(&held))
+            Ok(render::held_changes(&held))
         }
         Request::SessionCommit {
             session,
@@ -135,7 +96,7 @@ pub(super) async fn perform(
             let held = engine.held_changes(caller, &namespace, &session).await?;
             let directory = held.directory().to_owned();
             let committed = held.commit(caller, &token, conflicts).await?;
-            Ok(shown::committed(&directory, &committed))
+            Ok(render::committed(&directory, &committed))
         }
         Request::SessionBridge {
             from,
@@ -143,80 +104,79 @@ pub(super) async fn perform(
             name,
             renamed,
             value,
-        } => bridge(engine, caller, (from, to), (name, renamed), value).await,
+        } => {
+            let (gift, target) = match (from, value) {
+                (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
+                (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
+                _ => {
+                    return Err(RequestError::invalid(
+                        "a bridge needs either a value or another session.",
+                        "See `ringfence bridge --help`.",
+                    ));
+                }
+            };
+            bridge(engine, caller, gift, &to, target).await
+        }
         of_its_workspace => workspaces::perform(engine, caller, of_its_workspace).await,
     }
 }
 
-async fn list(engine: &Engine, caller: &Caller, namespace: Option<Namespace>) -> Result<Shown, RequestError> {
+async fn list(
+    engine: &Engine,
+    caller: &Caller,
+    namespace: Option<Namespace>,
+) -> Result<Rendered, RequestError> {
     let sessions = match namespace {
         Some(namespace) => engine.sessions(caller, &namespace).await?,
         None => engine.all_sessions(caller).await?,
     };
-    Ok(shown::sessions(&sessions))
+    Ok(render::sessions(&sessions))
 }
 
-async fn interrupt(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Shown, RequestError> {
+async fn interrupt(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Rendered, RequestError> {
     let (namespace, _) = engine.whose(id)?;
     let interrupted = engine.interrupt_session(caller, &namespace, id).await?;
-    Ok(Shown {
-        text: if interrupted {
-            "interrupted\n"
-        } else {
-            "nothing runs in it\n"
-        }
-        .to_owned(),
-        facts: json!({"interrupted": interrupted}),
-    })
+    let text = match interrupted {
+        true => "interrupted\n",
+        false => "nothing runs in the session\n",
+    };
+    Ok(Rendered::new(text, json!({"interrupted": interrupted})))
 }
 
 /// One that has ended is as good as killed; one that was never there is an error, as a mistyped name is.
-async fn kill(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Shown, RequestError> {
+async fn kill(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Rendered, RequestError> {
     let killed = match engine.whose(id) {
         Ok((namespace, _)) => engine.terminate_session(caller, &namespace, id).await?,
         Err(error) if error.code == ErrorCode::SessionEnded => false,
         Err(error) => return Err(error),
     };
-    Ok(shown::terminated(Some(killed)))
+    Ok(render::terminated(Some(killed)))
 }
 
 async fn bridge(
     engine: &Engine,
     caller: &Caller,
-    (from, to): (Option<SessionId>, SessionId),
-    (name, renamed): (String, Option<String>),
-    value: Option<Value>,
-) -> Result<Shown, RequestError> {
-    let (namespace, _) = engine.whose(&to)?;
-    let name = EnvName::try_from(name).map_err(invalid)?;
-    let renamed = renamed.map(EnvName::try_from).transpose().map_err(invalid)?;
-    let (gift, target) = match (from, value) {
-        (Some(session), None) => (Gift::Variable { session, name }, renamed),
-        (None, Some(value)) => (Gift::Value(value), Some(renamed.unwrap_or(name))),
-        _ => return Err(invalid("either a value or another session is wanted".to_owned())),
-    };
-    let bridged = engine.bridge(caller, &namespace, gift, &to, target).await?;
-    Ok(Shown {
-        text: format!(
-            "{} is a variable of the session now ({} bytes)\n",
-            bridged.name.as_str(),
-            bridged.bytes
-        ),
-        facts: json!({"to_session": to.as_str(), "name": bridged.name.as_str(), "bytes": bridged.bytes}),
-    })
+    gift: BridgedValue,
+    to: &SessionId,
+    target: Option<EnvName>,
+) -> Result<Rendered, RequestError> {
+    let (namespace, _) = engine.whose(to)?;
+    let bridged = engine.bridge(caller, &namespace, gift, to, target).await?;
+    let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
+    Ok(Rendered::new(
+        format!("{name} is a variable of the session now ({bytes} bytes)\n"),
+        json!({"to_session": to.as_str(), "name": name, "bytes": bytes}),
+    ))
 }
 
 /// A session, after the packages that it is to have. A command that goes away stops both.
 pub(super) async fn create(
     engine: &Engine,
     caller: &Caller,
-    wish: Wish,
+    options: SessionOptions,
     stream: &mut UnixStream,
-) -> io::Result<Result<Shown, RequestError>> {
-    let request = match wish.request() {
-        Ok(request) => request,
-        Err(error) => return Ok(Err(error)),
-    };
+) -> Result<Rendered, Failure> {
+    let request = options.request()?;
     let namespace = request.namespace.clone();
     let (mut from, mut to) = stream.split();
     if !request.packages.is_empty() {
@@ -237,17 +197,15 @@ pub(super) async fn create(
                 },
                 () = hung_up(&mut from) => {
                     canceller.cancel();
-                    return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+                    return Err(Failure::hung_up());
                 }
             }
         }
-        if let Err(error) = installation.finish().await {
-            return Ok(Err(error));
-        }
+        installation.finish().await?;
     }
     let made = tokio::select! {
         made = engine.create_session(caller, request) => made,
-        () = hung_up(&mut from) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+        () = hung_up(&mut from) => return Err(Failure::hung_up()),
     };
     // One that has gone by now would not know of it.
     if let Ok(session) = &made
@@ -258,9 +216,9 @@ pub(super) async fn create(
                 .terminate_session(caller, &namespace, &session.session_id)
                 .await,
         );
-        return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        return Err(Failure::hung_up());
     }
-    Ok(made.map(|session| shown::session(&session)))
+    Ok(render::session(&made?))
 }
 
 /// The command has nothing more to say, or asks that what it waits for be interrupted: to whom a creation is the same.
@@ -269,8 +227,8 @@ async fn hung_up(from: &mut ReadHalf<'_>) {
     drop(from.read(&mut nothing).await);
 }
 
-async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<()> {
-    let piece = Answer::Output {
+pub(super) async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<()> {
+    let piece = Response::Output {
         stderr: chunk.stream != OutputStream::Stdout,
         bytes: STANDARD.encode(&chunk.bytes),
     };
@@ -283,20 +241,13 @@ async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<
 pub(super) async fn exec(
     engine: &Engine,
     caller: &Caller,
-    call: Call,
+    call: SessionCall,
     stream: &mut UnixStream,
-) -> io::Result<Result<Shown, RequestError>> {
-    let request = match call.request(engine) {
-        Ok(request) => request,
-        Err(error) => return Ok(Err(error)),
-    };
+) -> Result<Rendered, Failure> {
+    let request = call.request(engine)?;
     let mut execution = engine.submit(Submission {
-        request,
-        stdin: Stdin::FromRequest,
         live: true,
-        holds_changes: false,
-        artifacts_to: None,
-        caller: caller.clone(),
+        ..Submission::new(caller.clone(), request)
     });
     let canceller = execution.canceller();
     let (mut from, mut to) = stream.split();
@@ -323,8 +274,7 @@ pub(super) async fn exec(
             }
         }
     }
-    Ok(execution.finish().await.map(|result| Shown {
-        text: String::new(),
-        facts: json!(result),
-    }))
+    let mut result = execution.finish().await?;
+    result.isolation.layers.clear();
+    Ok(Rendered::new("", json!(result)))
 }

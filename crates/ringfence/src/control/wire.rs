@@ -1,136 +1,156 @@
 //! The two lines of JSON that pass over a control socket. Bytes from either end are an attacker's until they are read.
 //!
 //! A request is `{"method":"...","params":{...}}`, the method first, so that nothing of the rest waits in a buffer that
-//! nobody wipes; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
+//! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use super::{
-    approvals::{HostWish, News},
-    sessions::{Call, Wish},
-};
-use crate::shown::{self, Shown};
+use crate::render::{self, Rendered};
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
+use ringfence_engine::ApprovalRequest;
 use ringfence_store::{
     audit::{Outcome, Query},
     vault::{SECRET_BYTES_MAX, SecretValue},
 };
-use ringfence_types::{LimitsRequest, Namespace, RequestError, SessionId, WorkspacePath};
+use ringfence_types::{
+    Argument, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, ScriptName, SessionId,
+    WorkspacePath, WorkspaceSource,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::fmt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Everything that a server can be asked.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "method", content = "params", deny_unknown_fields)]
-pub(crate) enum Request {
-    #[serde(rename = "stats")]
-    Stats,
-    #[serde(rename = "queue")]
-    Queue,
+/// Each method with its variant and its parameters.
+macro_rules! requests {
+    ($($(#[$about:meta])* $method:literal => $variant:ident $({ $($parameters:tt)* })?,)+) => {
+        /// Everything that a server can be asked.
+        #[derive(Debug, Serialize, Deserialize)]
+        #[serde(tag = "method", content = "params", deny_unknown_fields)]
+        pub(crate) enum Request {
+            $($(#[$about])* #[serde(rename = $method)] $variant $({ $($parameters)* })?,)+
+        }
+
+        impl Request {
+            pub(super) fn method(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $method,)+
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    "stats" => Stats,
+    "queue" => Queue,
     /// OpenMetrics text.
-    #[serde(rename = "metrics")]
-    Metrics,
-    #[serde(rename = "inspect")]
-    Inspect { namespace: Namespace },
-    #[serde(rename = "limits.get")]
-    LimitsGet { namespace: Namespace },
-    #[serde(rename = "limits.set")]
-    LimitsSet {
-        namespace: Namespace,
-        limits: LimitsRequest,
-    },
-    #[serde(rename = "limits.restore")]
-    LimitsRestore { namespace: Namespace },
-    #[serde(rename = "vault.list")]
-    VaultList { namespace: Namespace },
-    #[serde(rename = "vault.put")]
-    VaultPut {
-        namespace: Namespace,
-        key: String,
-        value: Value,
-        ttl_seconds: Option<u64>,
-    },
-    #[serde(rename = "vault.delete")]
-    VaultDelete { namespace: Namespace, key: String },
-    #[serde(rename = "audit")]
-    Audit { query: Question },
-    #[serde(rename = "approvals.list")]
-    ApprovalsList,
-    /// The digest of what whoever answers has seen.
-    #[serde(rename = "approvals.decide")]
-    ApprovalsDecide {
-        id: String,
-        digest: String,
-        answer: ringfence_engine::Answer,
-    },
-    /// Requests come before the answer, as they come.
-    #[serde(rename = "approvals.watch")]
-    ApprovalsWatch,
-    /// The request comes before the answer, which takes its time.
-    #[serde(rename = "egress")]
-    Egress { wish: HostWish },
-    #[serde(rename = "session.create")]
-    SessionCreate { wish: Box<Wish> },
-    /// None: of all namespaces.
-    #[serde(rename = "session.list")]
-    SessionList { namespace: Option<Namespace> },
-    #[serde(rename = "session.interrupt")]
-    SessionInterrupt { session: SessionId },
-    #[serde(rename = "session.kill")]
-    SessionKill { session: SessionId },
+    "metrics" => Metrics,
+    "inspect" => Inspect { namespace: Namespace },
+    "limits.get" => LimitsGet { namespace: Namespace },
+    "limits.set" => LimitsSet { namespace: Namespace, limits: LimitsRequest },
+    "limits.restore" => LimitsRestore { namespace: Namespace },
+    "vault.list" => VaultList { namespace: Namespace },
+    "vault.put" => VaultPut { namespace: Namespace, key: String, value: Value, ttl_seconds: Option<u64> },
+    "vault.delete" => VaultDelete { namespace: Namespace, key: String },
+    "audit" => Audit { query: AuditQuery },
+    "approvals.list" => ApprovalsList,
+    /// `digest`: of the request as the person saw it.
+    "approvals.decide" => ApprovalsDecide { id: String, digest: String, answer: ringfence_engine::Answer },
+    /// Each request is sent as it comes, before the reply.
+    "approvals.watch" => ApprovalsWatch,
+    /// The request for approval is sent before the reply, which waits for the decision.
+    "egress" => Egress { wish: EgressRequest },
+    /// `follow`: also those to come, until the command hangs up; `output`: also what programs print.
+    "events" => Events { follow: bool, output: bool },
+    /// Without a namespace: of all of them.
+    "executions.list" => ExecutionsList { namespace: Option<Namespace>, limit: usize },
+    "executions.cancel" => ExecutionsCancel { execution: String },
+    /// The output is sent before the reply; `follow`: until the program ends.
+    "logs" => Logs { execution: String, follow: bool },
+    "session.create" => SessionCreate { options: Box<SessionOptions> },
+    /// Without a namespace: of all of them.
+    "session.list" => SessionList { namespace: Option<Namespace> },
+    "session.interrupt" => SessionInterrupt { session: SessionId },
+    "session.kill" => SessionKill { session: SessionId },
     /// What it has done to its overlay.
-    #[serde(rename = "session.diff")]
-    SessionDiff { session: SessionId },
-    /// What has that token, to the host.
-    #[serde(rename = "session.commit")]
-    SessionCommit {
-        session: SessionId,
-        token: String,
-        /// Also what the host has changed meanwhile.
-        #[serde(default)]
-        overwrite: bool,
-    },
-    /// Its output comes before the answer.
-    #[serde(rename = "session.exec")]
-    SessionExec { call: Box<Call> },
-    #[serde(rename = "session.bridge")]
-    SessionBridge {
+    "session.diff" => SessionDiff { session: SessionId },
+    /// Writes the changes that have this token; `overwrite`: also over what the host has changed since.
+    "session.commit" => SessionCommit { session: SessionId, token: String, #[serde(default)] overwrite: bool },
+    /// The output is sent before the reply.
+    "session.exec" => SessionExec { call: Box<SessionCall> },
+    "session.bridge" => SessionBridge {
         from: Option<SessionId>,
         to: SessionId,
-        name: String,
-        renamed: Option<String>,
+        name: EnvName,
+        renamed: Option<EnvName>,
         value: Option<serde_json::Value>,
     },
-    #[serde(rename = "session.snapshot")]
-    SessionSnapshot { session: SessionId, description: String },
+    "session.snapshot" => SessionSnapshot { session: SessionId, description: String },
     /// Those of its workspace.
-    #[serde(rename = "session.snapshots")]
-    SessionSnapshots { session: SessionId },
-    #[serde(rename = "session.restore")]
-    SessionRestore { session: SessionId, snapshot: String },
-    /// None: the latest of its snapshots.
-    #[serde(rename = "session.compare")]
-    SessionCompare {
-        session: SessionId,
-        snapshot: Option<String>,
-    },
-    #[serde(rename = "session.put")]
-    SessionPut {
-        session: SessionId,
-        path: WorkspacePath,
-        bytes: Bytes,
-    },
-    #[serde(rename = "session.get")]
-    SessionGet { session: SessionId, path: WorkspacePath },
-    /// None: the workspace itself.
-    #[serde(rename = "session.files")]
-    SessionFiles {
-        session: SessionId,
-        path: Option<WorkspacePath>,
+    "session.snapshots" => SessionSnapshots { session: SessionId },
+    "session.restore" => SessionRestore { session: SessionId, snapshot: String },
+    /// Without a snapshot: the latest.
+    "session.compare" => SessionCompare { session: SessionId, snapshot: Option<String> },
+    "session.put" => SessionPut { session: SessionId, path: WorkspacePath, bytes: Bytes },
+    "session.get" => SessionGet { session: SessionId, path: WorkspacePath },
+    /// Without a path: the workspace itself.
+    "session.files" => SessionFiles { session: SessionId, path: Option<WorkspacePath> },
+}
+
+/// A host that the operator asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EgressRequest {
+    pub(crate) namespace: Namespace,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) domain: String,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionOptions {
+    pub(crate) namespace: Namespace,
+    pub(crate) language: Language,
+    pub(crate) env: BTreeMap<EnvName, EnvValue>,
+    pub(crate) secrets: BTreeSet<EnvName>,
+    pub(crate) limits: LimitsRequest,
+    pub(crate) idle_ms: Option<u64>,
+    pub(crate) workspace: WorkspaceSource,
+    pub(crate) packages: Vec<String>,
+    /// Empty: the hosts of the policy.
+    #[serde(default)]
+    pub(crate) allow: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionCall {
+    pub(crate) session: SessionId,
+    pub(crate) code: String,
+    /// By the script's name or first line.
+    pub(crate) language: Option<Language>,
+    pub(crate) name: Option<ScriptName>,
+    pub(crate) args: Vec<Argument>,
+    pub(crate) stdin: Bytes,
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+/// A change to the list of requests for approval.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum News {
+    Asked(Box<ApprovalRequest>),
+    /// Decided or withdrawn; without a decision if it is no longer known.
+    Decided {
+        id: String,
+        approved: Option<bool>,
+        decided_by: Option<String>,
     },
 }
 
-/// How every request begins.
 const BEGINNING: &[u8] = b"{\"method\":\"";
 
 impl Request {
@@ -160,42 +180,6 @@ impl Request {
         serde_json::to_writer(&mut *line, self)?;
         line.push(b'\n');
         Ok(line)
-    }
-
-    /// The method's name.
-    pub(super) fn method(&self) -> &'static str {
-        match self {
-            Self::Stats => "stats",
-            Self::Queue => "queue",
-            Self::Metrics => "metrics",
-            Self::Inspect { .. } => "inspect",
-            Self::LimitsGet { .. } => "limits.get",
-            Self::LimitsSet { .. } => "limits.set",
-            Self::LimitsRestore { .. } => "limits.restore",
-            Self::VaultList { .. } => "vault.list",
-            Self::VaultPut { .. } => "vault.put",
-            Self::VaultDelete { .. } => "vault.delete",
-            Self::Audit { .. } => "audit",
-            Self::ApprovalsList => "approvals.list",
-            Self::ApprovalsDecide { .. } => "approvals.decide",
-            Self::ApprovalsWatch => "approvals.watch",
-            Self::Egress { .. } => "egress",
-            Self::SessionCreate { .. } => "session.create",
-            Self::SessionList { .. } => "session.list",
-            Self::SessionInterrupt { .. } => "session.interrupt",
-            Self::SessionKill { .. } => "session.kill",
-            Self::SessionDiff { .. } => "session.diff",
-            Self::SessionCommit { .. } => "session.commit",
-            Self::SessionExec { .. } => "session.exec",
-            Self::SessionBridge { .. } => "session.bridge",
-            Self::SessionSnapshot { .. } => "session.snapshot",
-            Self::SessionSnapshots { .. } => "session.snapshots",
-            Self::SessionRestore { .. } => "session.restore",
-            Self::SessionCompare { .. } => "session.compare",
-            Self::SessionPut { .. } => "session.put",
-            Self::SessionGet { .. } => "session.get",
-            Self::SessionFiles { .. } => "session.files",
-        }
     }
 }
 
@@ -268,7 +252,7 @@ impl<'de> Deserialize<'de> for Bytes {
 /// What is asked of the audit record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Question {
+pub(crate) struct AuditQuery {
     pub(crate) namespace: Option<Namespace>,
     pub(crate) action: Option<String>,
     pub(crate) outcome: Option<String>,
@@ -277,13 +261,13 @@ pub(crate) struct Question {
     pub(crate) limit: usize,
 }
 
-impl Question {
+impl AuditQuery {
     /// The query that it means; the newest records first.
     pub(crate) fn query(self) -> Result<Query, RequestError> {
         let invalid = |reason: String| {
             RequestError::invalid(format!("{reason}."), "See `ringfence audit list --help`.")
         };
-        let actions = self.action.as_deref().map(shown::action).transpose();
+        let actions = self.action.as_deref().map(render::action).transpose();
         let outcome = self.outcome.as_deref().map(str::parse::<Outcome>).transpose();
         Ok(Query {
             namespace: self.namespace.map(String::from),
@@ -304,7 +288,7 @@ impl Question {
 /// An answer as it stands on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum Response {
     /// Not the answer yet: what a program writes, in base64.
     Output {
         stderr: bool,
@@ -312,7 +296,7 @@ pub(super) enum Answer {
     },
     /// Nor this: a request for approval has come or gone.
     News(News),
-    Ok(Shown),
+    Ok(Rendered),
     Error(RequestError),
 }
 
@@ -366,7 +350,7 @@ mod tests {
             Request::SessionBridge {
                 from: None,
                 to: session(),
-                name: "x".to_owned(),
+                name: "x".to_owned().try_into().unwrap(),
                 renamed: None,
                 value: Some(serde_json::json!([1, "two"])),
             },
@@ -395,6 +379,26 @@ mod tests {
         ]
     }
 
+    fn of_executions() -> Vec<Request> {
+        vec![
+            Request::ExecutionsList {
+                namespace: None,
+                limit: 5,
+            },
+            Request::ExecutionsCancel {
+                execution: "0".to_owned(),
+            },
+            Request::Logs {
+                execution: "0".to_owned(),
+                follow: true,
+            },
+            Request::Events {
+                follow: true,
+                output: false,
+            },
+        ]
+    }
+
     #[test]
     fn every_method_is_read_as_it_is_written() {
         let namespace = Namespace::default_name;
@@ -402,7 +406,7 @@ mod tests {
             max_cpu_cores: Some(0.5),
             ..LimitsRequest::default()
         };
-        let query = Question {
+        let query = AuditQuery {
             namespace: None,
             action: Some("vault.".to_owned()),
             outcome: None,
@@ -444,7 +448,7 @@ mod tests {
             },
             Request::ApprovalsWatch,
             Request::Egress {
-                wish: HostWish {
+                wish: EgressRequest {
                     namespace: namespace(),
                     session: None,
                     domain: "example.com".to_owned(),
@@ -452,7 +456,7 @@ mod tests {
                 },
             },
         ];
-        for request in requests.into_iter().chain(of_a_session()) {
+        for request in requests.into_iter().chain(of_a_session()).chain(of_executions()) {
             let line = request.write().unwrap();
             let read = Request::read(&line).unwrap();
             assert_eq!(*read.write().unwrap(), *line);
@@ -490,7 +494,7 @@ mod tests {
 
     #[test]
     fn questions_that_cannot_be_meant_say_what_can() {
-        let question = |action: Option<&str>, outcome: Option<&str>| Question {
+        let question = |action: Option<&str>, outcome: Option<&str>| AuditQuery {
             namespace: None,
             action: action.map(str::to_owned),
             outcome: outcome.map(str::to_owned),

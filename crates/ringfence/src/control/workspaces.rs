@@ -1,9 +1,9 @@
 //! What the operator's commands do with the files of a session: look at them, copy them, save them and put them back.
 
 use super::wire::{Bytes, Request};
-use crate::shown::{self, Shown};
+use crate::render::{self, Rendered};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Caller, Engine, Whose};
+use ringfence_engine::{Caller, Engine, WorkspaceRef};
 use ringfence_types::{Namespace, RequestError, SessionId};
 use serde_json::json;
 
@@ -14,28 +14,28 @@ pub(super) async fn perform(
     engine: &Engine,
     caller: &Caller,
     request: Request,
-) -> Result<Shown, RequestError> {
+) -> Result<Rendered, RequestError> {
     match request {
         Request::SessionSnapshot { session, description } => {
             let (namespace, whose) = of(engine, session)?;
             let made = engine.create_snapshot(caller, &namespace, &whose, description);
-            Ok(shown::snapshot_made(&made.await?))
+            Ok(render::snapshot_made(&made.await?))
         }
         Request::SessionSnapshots { session } => {
             let (namespace, _) = of(engine, session.clone())?;
             let mut listed = engine.snapshots(caller, &namespace).await?;
             listed.retain(|one| one.of == session.as_str());
-            Ok(shown::snapshots(&listed))
+            Ok(render::snapshots(&listed))
         }
         Request::SessionRestore { session, snapshot } => {
             let (namespace, _) = engine.whose(&session)?;
             let restored = engine.restore_snapshot(caller, &namespace, &snapshot, Some(session));
-            Ok(shown::snapshot_restored(&snapshot, restored.await?))
+            Ok(render::snapshot_restored(&snapshot, restored.await?))
         }
         Request::SessionCompare { session, snapshot } => {
             let (namespace, whose) = of(engine, session)?;
             let compared = engine.diff_workspace(caller, &namespace, &whose, snapshot.as_deref());
-            Ok(shown::difference(&compared.await?))
+            Ok(render::difference(&compared.await?))
         }
         Request::SessionPut {
             session,
@@ -44,26 +44,22 @@ pub(super) async fn perform(
         } => {
             let (namespace, whose) = of(engine, session)?;
             let put = engine.put_file(caller, &namespace, &whose, &path, bytes).await?;
-            Ok(Shown {
-                text: format!("{} has {} bytes now\n", put.path, put.size_bytes),
-                facts: json!(put),
-            })
+            let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
+            Ok(Rendered::new(text, json!(put)))
         }
         Request::SessionGet { session, path } => {
             let (namespace, whose) = of(engine, session)?;
             let got = engine.get_file(caller, &namespace, &whose, &path, GET_BYTES_MAX);
             let (file, bytes) = got.await?;
-            Ok(Shown {
-                text: String::new(),
-                facts: json!({"file": file, "base64": STANDARD.encode(bytes)}),
-            })
+            let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
+            Ok(Rendered::new("", facts))
         }
         Request::SessionFiles { session, path } => {
             let (namespace, whose) = of(engine, session)?;
             let files = engine
                 .list_files(caller, &namespace, &whose, path.as_ref())
                 .await?;
-            Ok(shown::files(&files))
+            Ok(render::files(&files))
         }
         other => Err(RequestError::invalid(
             format!("`{}` is asked for in another way.", other.method()),
@@ -72,7 +68,7 @@ pub(super) async fn perform(
     }
 }
 
-fn of(engine: &Engine, session: SessionId) -> Result<(Namespace, Whose), RequestError> {
+fn of(engine: &Engine, session: SessionId) -> Result<(Namespace, WorkspaceRef), RequestError> {
     let (namespace, _) = engine.whose(&session)?;
-    Ok((namespace, Whose::Session(session)))
+    Ok((namespace, WorkspaceRef::Session(session)))
 }

@@ -1,5 +1,5 @@
-//! Tells clients that the tools have changed: their schemas name the limits, which an operator may change while the server
-//! runs. A client of the handshake revisions is told at once; one of revision 2026-07-28 when it listens.
+//! Tells clients that the tools have changed: their schemas name the limits, which an operator may change while the
+//! server runs. A client of the handshake revisions is told at once; one of revision 2026-07-28 when it listens.
 
 use ringfence_engine::PolicySettings;
 use rmcp::{Peer, RoleServer, service::SubscriptionContext};

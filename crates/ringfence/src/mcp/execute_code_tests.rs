@@ -2,12 +2,22 @@
 
 use super::*;
 use crate::{
-    mcp::schemas::{self, tests::conforms},
+    api::{self, conforms},
     settings::{Namespaces, Toolset},
 };
 use ringfence_engine::{EgressPolicy, PackagePolicy, PolicySettings};
-use ringfence_types::{Display, Exit, Isolation, Limits, Lossy, Phases, ResourceUsage, Tier, Truncated};
-use serde_json::json;
+use ringfence_types::{
+    Display, Exit, ExitKind, Isolation, Limits, Lossy, Phases, ProgramError, Requirement, ResourceUsage,
+    Tier, Truncated,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+const TEXT_MAX: usize = 8192;
+
+fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
+    super::answer(result, TEXT_MAX)
+}
 
 pub(in crate::mcp) fn offer() -> Offer {
     let defaults = Limits {
@@ -33,11 +43,17 @@ pub(in crate::mcp) fn offer() -> Offer {
         secrets,
         workspaces: Vec::new(),
         check: ringfence_engine::CheckSettings {
-            profile: ringfence_types::Profile::Unrestricted,
-            profiles: ringfence_types::Profile::ALL.iter().copied().collect(),
+            profile: Profile::Unrestricted,
+            profiles: Profile::ALL.iter().copied().collect(),
             allowed_imports: Default::default(),
+            only_allowed_imports: false,
             known_imports: Default::default(),
             schemas: Default::default(),
+        },
+        disk: ringfence_engine::DiskPolicy {
+            total: u64::MAX,
+            of_namespace: u64::MAX,
+            free: 0,
         },
         egress: EgressPolicy {
             secrets: Vec::new(),
@@ -63,15 +79,15 @@ pub(in crate::mcp) fn offer() -> Offer {
             Toolset::Vault,
         ],
         namespaces: Namespaces::CallerChooses,
+        text_max: TEXT_MAX,
         policy: tokio::sync::watch::channel(policy).1,
     }
 }
 
 fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {
-    let Value::Object(arguments) = arguments else {
-        panic!("an object")
-    };
-    parse(arguments, &offer(), |_, _| Ok(Language::Shell))
+    let arguments = arguments.as_object().unwrap().clone();
+    let (given, namespace) = api::read::<ExecuteCode>(arguments, Namespaces::CallerChooses)?;
+    request(given, namespace, &offer(), |_, _| Ok(Language::Shell))
 }
 
 fn with(name: &str, value: Value) -> Result<ExecuteRequest, RequestError> {
@@ -171,18 +187,20 @@ fn code_is_looked_at_unless_the_caller_says_otherwise() {
     }))
     .unwrap();
     assert_eq!(request.validate, Validate::Strict);
-    assert_eq!(request.profile, Some(ringfence_types::Profile::Basic));
+    assert_eq!(request.profile, Some(Profile::Basic));
     assert_eq!(request.allowed_imports.unwrap().len(), 2);
     let error = with("profile", json!("basick")).unwrap_err();
     assert!(error.message.contains("Did you mean `basic`?"), "{error}");
-    let strict =
-        super::super::run_sandbox_code::parse(json!({"code": "1"}).as_object().unwrap().clone(), &offer());
-    assert_eq!(strict.unwrap().validate, Validate::Strict);
+    let given = json!({"code": "1"}).as_object().unwrap().clone();
+    let (given, namespace) = api::read::<RunSandboxCode>(given, Namespaces::Fixed).unwrap();
+    let strict = short_request(given, namespace, &offer()).unwrap();
+    assert_eq!(strict.validate, Validate::Strict);
+    assert_eq!(strict.profile, Some(Profile::Strict));
 }
 
 #[test]
-fn what_was_found_stands_below_what_the_program_did_and_a_refusal_has_the_frames() {
-    use crate::frames::tests::{issue, validation};
+fn what_was_found_is_one_line_below_what_the_program_did_and_a_refusal_has_the_frames() {
+    use crate::render::diagnostics::tests::{issue, validation};
     use ringfence_types::Severity;
     let code = "a = 1\neval(input())\n";
     let mut told = result();
@@ -190,20 +208,14 @@ fn what_was_found_stands_below_what_the_program_did_and_a_refusal_has_the_frames
         issue((1, 1), (1, 2), Severity::Info),
         issue((2, 1), (2, 5), Severity::Warning),
     ]));
-    conforms(&schemas::execution_result(), &answer(&told).unwrap().structured);
-    let text = advice(&told, code);
-    assert!(
-        text.contains("main.py:2:1") && text.contains("2 | eval(input())\n  | ^^^^"),
-        "{text}"
-    );
-    assert!(
-        !text.contains("main.py:1:1") && !text.contains("more findings"),
-        "{text}"
-    );
+    conforms::<ExecuteCode>(&answer(&told).unwrap().structured);
+    let text = answer(&told).unwrap().text;
+    assert_eq!(text.matches("advice: main.py:2: ").count(), 1, "{text}");
+    assert!(!text.contains("main.py:1") && !text.contains(" more"), "{text}");
     let mut error = RequestError::new(ErrorCode::CodeRejected, "refused.", "mend it.");
-    assert_eq!(super::super::validate::below(&error, Language::Python, code), "");
+    assert_eq!(validate::below(&error, Language::Python, code), "");
     error.validation = told.validation.map(Box::new);
-    let below = super::super::validate::below(&error, Language::Python, code);
+    let below = validate::below(&error, Language::Python, code);
     assert!(
         below.contains("main.py:1:1") && below.contains("main.py:2:1"),
         "{below}"
@@ -226,7 +238,7 @@ fn unknown_names_are_refused_with_the_nearest() {
         "max_ram_mb",
     );
     check(
-        json!({"code": "1", "files": [{"path": "a", "tekst": "x"}]}),
+        json!({"code": "1", "files": [{"path": "a", "texd": "x"}]}),
         "text",
     );
 }
@@ -312,24 +324,6 @@ fn saying_one_thing_in_two_ways_must_agree() {
     );
 }
 
-#[test]
-fn every_name_that_is_accepted_is_in_the_schema_and_the_other_way_round() {
-    let schema = schemas::execute_code(&offer());
-    let mut offered: Vec<&str> = schema["properties"]
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
-    let mut accepted: Vec<&str> = KNOWN
-        .iter()
-        .flat_map(|(name, aliases)| [*name].into_iter().chain(aliases.iter().copied()))
-        .collect();
-    offered.sort_unstable();
-    accepted.sort_unstable();
-    assert_eq!(offered, accepted);
-}
-
 fn result() -> ExecutionResult {
     ExecutionResult {
         execution_id: "id".into(),
@@ -376,7 +370,7 @@ fn result() -> ExecutionResult {
         }),
         artifacts: vec![Artifact {
             signature: Some("c2ln".into()),
-            uri: None,
+            uri: Some("sandbox://artifacts/id/a.png".into()),
             name: "a.png".into(),
             size_bytes: 3,
             sha256: "00".into(),
@@ -386,10 +380,7 @@ fn result() -> ExecutionResult {
         duration_ms: 12.4,
         phases: Phases::default(),
         resource_usage: ResourceUsage::default(),
-        isolation: Isolation {
-            tier: Tier::Full,
-            layers: BTreeMap::new(),
-        },
+        isolation: Isolation::new(Tier::Full, BTreeMap::new()),
         denials: Vec::new(),
         security_events: Vec::new(),
         validation: None,
@@ -398,10 +389,7 @@ fn result() -> ExecutionResult {
 
 #[test]
 fn a_result_is_as_its_schema_says() {
-    conforms(
-        &schemas::execution_result(),
-        &answer(&result()).unwrap().structured,
-    );
+    conforms::<ExecuteCode>(&answer(&result()).unwrap().structured);
     let silent = ExecutionResult {
         result: None,
         result_repr: None,
@@ -415,7 +403,7 @@ fn a_result_is_as_its_schema_says() {
         },
         ..result()
     };
-    conforms(&schemas::execution_result(), &answer(&silent).unwrap().structured);
+    conforms::<ExecuteCode>(&answer(&silent).unwrap().structured);
 }
 
 #[test]
@@ -424,15 +412,136 @@ fn the_text_says_what_a_person_wants_to_know() {
     assert_eq!(
         text,
         "python failed with exit code 1 after 12 ms, isolation full\nexecution_id: id\n\nstdout:\nout\n\nresult: {'a': [1]}\n\nerror: \
-         ValueError: no (line 3)\nartifact: a.png (image/png, 3 bytes)"
+         ValueError: no (line 3)\nartifact: sandbox://artifacts/id/a.png (image/png, 3 bytes)"
     );
+    let lines: String = (0..5000).map(|number| format!("line {number}\n")).collect();
     let long = ExecutionResult {
-        stdout: "é".repeat(SHOWN_BYTES_MAX),
-        stdout_bytes: 5_000_000,
+        stdout: lines.clone(),
+        stderr: "é".repeat(TEXT_MAX),
+        truncated: Truncated {
+            stdout: true,
+            stderr: false,
+        },
         ..result()
     };
     let text = answer(&long).unwrap().text;
-    assert!(text.len() < SHOWN_BYTES_MAX + 1000 && text.contains("of 5000000 bytes shown"));
+    assert!(text.len() <= TEXT_MAX, "{}", text.len());
+    let mut longest = long.clone();
+    longest.result_repr = Some("x".repeat(TEXT_MAX));
+    longest.error.as_mut().unwrap().message = "m".repeat(TEXT_MAX);
+    for text_max in [2048, TEXT_MAX] {
+        let text = super::answer(&longest, text_max).unwrap().text;
+        assert!(text.len() <= text_max && text.ends_with("3 bytes)"), "{text}");
+    }
+    let (first, rest) = text.split_once("\n[... ").unwrap();
+    let (between, rest) = rest.split_once(" bytes between").unwrap();
+    let last = rest
+        .split_once("]\n")
+        .unwrap()
+        .1
+        .split_once("\n[stdout has")
+        .unwrap()
+        .0;
+    let first = first.split_once("stdout:\n").unwrap().1;
+    assert!(
+        lines.starts_with(first) && lines.ends_with(&format!("{last}\n")),
+        "{text}"
+    );
+    let told = first.len() + 1 + between.parse::<usize>().unwrap() + last.len() + 1;
+    assert_eq!(told, lines.len());
+    assert!(
+        text.ends_with("artifact: sandbox://artifacts/id/a.png (image/png, 3 bytes)"),
+        "{text}"
+    );
+    // Whole, though secrets taken out of it have made it shorter than what was written.
+    let redacted = ExecutionResult {
+        stdout_bytes: 4000,
+        ..result()
+    };
+    assert_eq!(answer(&redacted).unwrap().text, answer(&result()).unwrap().text);
+}
+
+#[test]
+fn an_error_is_told_once_without_the_frames_of_libraries() {
+    let traceback = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    f()\n  File \
+                     \"/usr/lib/python3.11/a.py\", line 1, in f\n  File \"/usr/lib/python3.11/b.py\", line 2, in g\n\
+                     ValueError: no\n";
+    let mut told = result();
+    told.stderr = format!("warning\n{traceback}");
+    told.error.as_mut().unwrap().traceback = traceback.to_owned();
+    let text = answer(&told).unwrap().text;
+    assert_eq!(text.matches("ValueError: no").count(), 1, "{text}");
+    assert!(
+        text.contains("stderr:\nwarning\n") && text.contains("... 2 frames in a, b\nValueError"),
+        "{text}"
+    );
+    // Node.js writes more than its error says.
+    told.stderr = "main.js:1\n^\nValueError: no\n    at f (main.js:1:1)\n".to_owned();
+    let text = answer(&told).unwrap().text;
+    assert_eq!(text.matches("ValueError: no").count(), 1, "{text}");
+}
+
+#[test]
+fn many_artifacts_are_ten_and_a_count() {
+    let mut many = result();
+    many.artifacts = vec![many.artifacts.remove(0); 3000];
+    let text = answer(&many).unwrap().text;
+    assert_eq!(text.matches("\nartifact: ").count(), 10);
+    assert!(
+        text.contains("and 2990 more artifacts, 3000 in all; next: get_artifacts {\"request_id\": \"id\"}"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_next_step_is_a_line_of_its_own_that_the_called_tool_can_take() {
+    let mut told = result();
+    let error = told.error.as_mut().unwrap();
+    (error.kind, error.message) = ("ModuleNotFoundError".into(), "No module named 'x'".into());
+    told.stderr = error.to_string();
+    told.denials = vec![ringfence_types::Denial {
+        rule: "egress.unreachable".into(),
+        layer: "egress".into(),
+        what: "a.example:80 was not reached".into(),
+        hint: String::new(),
+    }];
+    let text = answer(&told).unwrap().text;
+    assert!(text.contains("\nnext: name the package"), "{text}");
+    let refused = "\nrefused: egress.unreachable: a.example:80 was not reached\nartifact: ";
+    assert!(text.contains(refused), "{text}");
+    told.artifacts = vec![told.artifacts.remove(0); 10];
+    for artifact in &mut told.artifacts {
+        artifact.uri = Some("%C3%BC".repeat(250));
+    }
+    assert!(answer(&told).unwrap().text.contains(refused), "long names");
+    let check = |hint: &str, expect: &str| {
+        let mut hint = hint.to_owned();
+        for_short_request(&mut hint);
+        assert_eq!(hint, expect);
+    };
+    check(
+        "next: execute_code {timeout_seconds: 2}",
+        "next: execute_code {workspace: \"namespace\", timeout_seconds: 2}",
+    );
+    check(
+        "The profile `data_science` has `pandas`; or add it alone by `allowed_imports: [\"pandas\"]`.",
+        "next: execute_code {workspace: \"namespace\", code: ...} has no such profile.",
+    );
+    check("Keep files in the workspace.", "Keep files in the workspace.");
+}
+
+#[test]
+fn a_value_that_is_no_json_says_so() {
+    let mut told = result();
+    told.result = None;
+    assert!(
+        answer(&told)
+            .unwrap()
+            .text
+            .contains("result: {'a': [1]} [its repr")
+    );
+    told.result_repr = Some("x".repeat(64 << 10));
+    assert!(answer(&told).unwrap().text.contains("[the beginning of its repr"));
 }
 
 #[test]
@@ -466,39 +575,6 @@ fn pictures_that_the_program_shows_come_first() {
 }
 
 #[test]
-fn an_error_is_one_line_that_says_nothing_twice() {
-    let check = |kind: &str, message: &str, line: Option<u32>, expect: &str| {
-        let (kind, message) = (kind.to_owned(), message.to_owned());
-        let traceback = String::new();
-        assert_eq!(
-            shown(&ProgramError {
-                kind,
-                message,
-                traceback,
-                line
-            }),
-            expect
-        );
-    };
-    check("ValueError", "no", Some(3), "ValueError: no (line 3)");
-    check("ValueError", "no", None, "ValueError: no");
-    check("KeyboardInterrupt", "", Some(1), "KeyboardInterrupt (line 1)");
-    let told = "invalid syntax (call-7.py, line 1)";
-    check(
-        "SyntaxError",
-        told,
-        Some(1),
-        "SyntaxError: invalid syntax (call-7.py, line 1)",
-    );
-    check(
-        "KeyError",
-        told,
-        Some(12),
-        "KeyError: invalid syntax (call-7.py, line 1) (line 12)",
-    );
-}
-
-#[test]
 fn a_module_that_is_missing_and_may_be_a_packages_has_its_next_step() {
     let check = |kind: &str, message: &str, expect: bool| {
         let mut result = result();
@@ -508,7 +584,11 @@ fn a_module_that_is_missing_and_may_be_a_packages_has_its_next_step() {
             traceback: String::new(),
             line: None,
         });
-        assert_eq!(text(&result).contains("in `packages`"), expect, "{message}");
+        assert_eq!(
+            answer(&result).unwrap().text.contains("in `packages`"),
+            expect,
+            "{message}"
+        );
     };
     check("ModuleNotFoundError", "No module named 'numpy'", true);
     check("Error", "Cannot find module 'lodash'\nRequire stack:", true);

@@ -1,21 +1,11 @@
 //! The tools for the files of a workspace: what a caller puts in, takes out and looks at without running a program.
 
-use super::{
-    Answer,
-    arguments::{Arguments, Name, invalid},
-    execute_code::content,
-    observe::{Answered, Call, Object},
-};
+use super::{Answer, Answered, call::Call, execute_code::content};
+use crate::api::{EditFile, GetFile, ListFiles, PutFile, invalid};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{FileFacts, Whose};
+use ringfence_engine::{Edit, FileFacts, WorkspaceRef};
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
 use serde_json::json;
-
-pub(super) const PATH: Name = ("path", &[]);
-pub(super) const TEXT: Name = ("text", &[]);
-pub(super) const BASE64: Name = ("base64", &[]);
-const ARCHIVE: Name = ("archive", &[]);
-pub(super) const SESSION: Name = ("session_id", &[]);
 
 /// The largest file that is given in one answer: base64 and JSON make it a half larger.
 const GET_BYTES_MAX: u64 = 4 << 20;
@@ -24,14 +14,13 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 const LINES_MAX: usize = 200;
 
 impl Call<'_> {
-    pub(super) async fn put_file(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[PATH, TEXT, BASE64, ARCHIVE, SESSION])?;
-        let whose = whose(&mut arguments)?;
-        if arguments.flag(ARCHIVE)?.unwrap_or(false) {
-            return self.put_directory(arguments, namespace, whose).await;
+    pub(super) async fn put_file(&self, given: PutFile, namespace: Namespace) -> Answered {
+        if given.archive == Some(true) {
+            return self.put_directory(given, namespace).await;
         }
-        let path = path(&mut arguments)?.ok_or_else(no_path)?;
-        let bytes = content(&mut arguments, TEXT, BASE64, &path)?;
+        let whose = whose(given.session_id);
+        let path = path(given.path)?.ok_or_else(no_path)?;
+        let bytes = content(given.text, given.base64, &path)?;
         let put = self
             .engine()
             .put_file(self.caller(), &namespace, &whose, &path, bytes);
@@ -47,18 +36,18 @@ impl Call<'_> {
         Ok(Answer::plain(text, structured))
     }
 
-    async fn put_directory(&self, mut arguments: Arguments, namespace: Namespace, whose: Whose) -> Answered {
-        let below = directory(&mut arguments)?;
-        if arguments.text(TEXT)?.is_some() {
+    async fn put_directory(&self, given: PutFile, namespace: Namespace) -> Answered {
+        let (whose, below) = (whose(given.session_id), directory(given.path)?);
+        if given.text.is_some() {
             return Err(invalid(
-                "`text` is no archive.".to_owned(),
+                "`text` is not an archive.",
                 "Send the tar archive, plain or in gzip, as `base64`.",
             ));
         }
-        let archive = arguments.text(BASE64)?.map(|text| STANDARD.decode(text));
+        let archive = given.base64.map(|text| STANDARD.decode(text));
         let archive = archive.and_then(Result::ok).ok_or_else(|| {
             invalid(
-                "an archive needs `base64`, in standard base64 with padding.".to_owned(),
+                "an archive needs `base64`, in standard base64 with padding.",
                 "Send the tar archive, plain or in gzip, as `base64`.",
             )
         })?;
@@ -75,13 +64,27 @@ impl Call<'_> {
         Ok(Answer::plain(text, structured))
     }
 
-    pub(super) async fn get_file(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[PATH, ARCHIVE, SESSION])?;
-        let whose = whose(&mut arguments)?;
-        if arguments.flag(ARCHIVE)?.unwrap_or(false) {
-            return self.get_directory(arguments, namespace, whose).await;
+    pub(super) async fn edit_file(&self, given: EditFile, namespace: Namespace) -> Answered {
+        let (whose, path) = (whose(given.session_id), parsed(given.path)?);
+        let edit = Edit {
+            old: given.old,
+            new: given.new,
+            all: given.all == Some(true),
+        };
+        let engine = self.engine();
+        let edited = engine.edit_file(self.caller(), &namespace, &whose, &path, edit);
+        let edited = edited.await?;
+        let text = format!("replaced in {} places\n", edited.replaced);
+        let structured = json!({"success": true, "replaced": edited.replaced, "sha256": edited.sha256});
+        Ok(Answer::plain(text, structured))
+    }
+
+    pub(super) async fn get_file(&self, given: GetFile, namespace: Namespace) -> Answered {
+        if given.archive == Some(true) {
+            return self.get_directory(given, namespace).await;
         }
-        let path = path(&mut arguments)?.ok_or_else(no_path)?;
+        let whose = whose(given.session_id);
+        let path = path(given.path)?.ok_or_else(no_path)?;
         let engine = self.engine();
         let got = engine.get_file(self.caller(), &namespace, &whose, &path, GET_BYTES_MAX);
         let (facts, bytes) = got.await?;
@@ -107,8 +110,8 @@ impl Call<'_> {
         Ok(Answer::plain(text, structured))
     }
 
-    async fn get_directory(&self, mut arguments: Arguments, namespace: Namespace, whose: Whose) -> Answered {
-        let below = directory(&mut arguments)?;
+    async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
+        let (whose, below) = (whose(given.session_id), directory(given.path)?);
         let engine = self.engine();
         let got = engine.get_directory(self.caller(), &namespace, &whose, below, GET_BYTES_MAX);
         let got = got.await?;
@@ -129,10 +132,8 @@ impl Call<'_> {
         Ok(Answer::plain(text, structured))
     }
 
-    pub(super) async fn list_files(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[PATH, SESSION])?;
-        let whose = whose(&mut arguments)?;
-        let below = directory(&mut arguments)?;
+    pub(super) async fn list_files(&self, given: ListFiles, namespace: Namespace) -> Answered {
+        let (whose, below) = (whose(given.session_id), directory(given.path)?);
         let listed = self
             .engine()
             .list_files(self.caller(), &namespace, &whose, below.as_ref());
@@ -148,25 +149,19 @@ impl Call<'_> {
 }
 
 /// A program without a session has a workspace of its own.
-fn where_it_is(whose: &Whose) -> &'static str {
+fn where_it_is(whose: &WorkspaceRef) -> &'static str {
     match whose {
-        Whose::Namespace => "programs see it with workspace: \"namespace\" of execute_code\n",
-        Whose::Session(_) => "",
+        WorkspaceRef::Namespace => "programs see it with workspace: \"namespace\" of execute_code\n",
+        WorkspaceRef::Session(_) => "",
     }
 }
 
-/// The workspace that is meant.
-pub(super) fn whose(arguments: &mut Arguments) -> Result<Whose, RequestError> {
-    Ok(session(arguments)?.map_or(Whose::Namespace, Whose::Session))
+pub(super) fn whose(session: Option<SessionId>) -> WorkspaceRef {
+    session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session)
 }
 
-pub(super) fn session(arguments: &mut Arguments) -> Result<Option<SessionId>, RequestError> {
-    let id = arguments.text(SESSION)?.map(SessionId::try_from).transpose();
-    id.map_err(|reason| invalid(format!("`session_id`: {reason}."), "`list_sessions` has them."))
-}
-
-fn path(arguments: &mut Arguments) -> Result<Option<WorkspacePath>, RequestError> {
-    arguments.text(PATH)?.map(parsed).transpose()
+fn path(given: Option<String>) -> Result<Option<WorkspacePath>, RequestError> {
+    given.map(parsed).transpose()
 }
 
 fn parsed(path: String) -> Result<WorkspacePath, RequestError> {
@@ -179,14 +174,13 @@ fn parsed(path: String) -> Result<WorkspacePath, RequestError> {
 }
 
 /// `.` is the workspace itself, as is no path.
-fn directory(arguments: &mut Arguments) -> Result<Option<WorkspacePath>, RequestError> {
-    let given = arguments.text(PATH)?.filter(|path| path != ".");
-    given.map(parsed).transpose()
+fn directory(given: Option<String>) -> Result<Option<WorkspacePath>, RequestError> {
+    path(given.filter(|path| path != "."))
 }
 
 fn no_path() -> RequestError {
     invalid(
-        "`path` is missing.".to_owned(),
+        "`path` is missing.",
         "Name a file below the workspace, as data/in.csv.",
     )
 }

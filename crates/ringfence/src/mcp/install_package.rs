@@ -1,63 +1,43 @@
 //! `install_package`: packages that are there before the program that imports them.
 
-use super::{
-    Answer, Offer,
-    arguments::{Arguments, NAMESPACE, invalid},
-    execute_code::{LANGUAGE, PACKAGES, SESSION, language, packages},
-    progress,
-    sessions::session_id,
-};
-use ringfence_engine::{Caller, Engine, Installed, Package, PackageWish};
-use ringfence_types::{Language, RequestError};
-use rmcp::{RoleServer, service::RequestContext};
-use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
+use super::{Answer, call::Call, progress};
+use crate::api::{InstallPackage, invalid};
+use ringfence_engine::{Installed, Package, PackageWish};
+use ringfence_types::{Language, Namespace, RequestError, requirements};
+use serde_json::json;
 
-/// Who asks is filled in by the caller.
-pub(super) fn parse(
-    arguments: Map<String, Value>,
-    offer: &Offer,
-    caller: &Caller,
-) -> Result<PackageWish, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", &[LANGUAGE, PACKAGES, SESSION, NAMESPACE])?;
-    let language = language(&mut arguments)?.unwrap_or(Language::Python);
-    let packages = packages(&mut arguments, language)?;
-    if packages.is_empty() {
-        return Err(invalid(
-            "no package is named.".to_owned(),
-            "Name them in `packages`, as numpy or lodash@4.",
-        ));
+impl Call<'_> {
+    /// A caller who cancels or leaves takes the installation along.
+    pub(super) async fn install_package(
+        &self,
+        given: InstallPackage,
+        namespace: Namespace,
+    ) -> Result<Answer, RequestError> {
+        let language = given.language.unwrap_or(Language::Python);
+        let packages = requirements(language, &given.packages.unwrap_or_default())?;
+        if packages.is_empty() {
+            return Err(invalid(
+                "no package is named.",
+                "Name them in `packages`, as numpy or lodash@4.",
+            ));
+        }
+        self.note(&namespace).await?;
+        let installation = self.engine().install(PackageWish {
+            caller: self.caller().clone(),
+            namespace,
+            language,
+            packages,
+            session: given.session_id,
+        });
+        let canceller = installation.canceller();
+        let following = progress::follow(installation, progress::Reporter::for_call(self.context));
+        tokio::pin!(following);
+        let installed = tokio::select! {
+            installed = &mut following => installed,
+            () = self.hung_up() => { canceller.cancel(); following.await }
+        };
+        Ok(answer(&installed?))
     }
-    Ok(PackageWish {
-        caller: caller.clone(),
-        namespace: arguments.namespace(offer.namespaces)?,
-        language,
-        packages,
-        session: session_id(&mut arguments, SESSION)?,
-    })
-}
-
-/// A caller who cancels or leaves takes the installation along.
-pub(super) async fn call(
-    engine: &Engine,
-    wish: PackageWish,
-    tool: &str,
-    context: &RequestContext<RoleServer>,
-    gone: &CancellationToken,
-) -> Result<Answer, RequestError> {
-    engine
-        .note_call(&wish.caller, wish.namespace.as_str(), tool)
-        .await?;
-    let installation = engine.install(wish);
-    let canceller = installation.canceller();
-    let following = progress::follow(installation, progress::Reporter::for_call(context));
-    tokio::pin!(following);
-    let installed = tokio::select! {
-        installed = &mut following => installed,
-        () = context.ct.cancelled() => { canceller.cancel(); following.await }
-        () = gone.cancelled() => { canceller.cancel(); following.await }
-    };
-    Ok(answer(&installed?))
 }
 
 fn answer(installed: &Installed) -> Answer {
@@ -79,7 +59,10 @@ fn answer(installed: &Installed) -> Answer {
     } else {
         "installed"
     };
-    let mut text = format!("{how}: {}", names.join(", "));
+    let mut text = match names.as_slice() {
+        [] => "the session has them already".to_owned(),
+        names => format!("{how}: {}", names.join(", ")),
+    };
     if !installed.replaced.is_empty() {
         text += &format!(
             "\nthe session had {} before: modules that it has imported of that stay as they are; a new session has what is installed now.",

@@ -1,14 +1,18 @@
-//! Messages, one to a line. Where a line cannot be read the client is told so, under the number of its request if that can be
-//! seen: the protocol's library would pass it over, and the client would wait.
+//! Messages, one to a line. Where a line cannot be read the client is told so, under the number of its request if that
+//! can be seen: the protocol's library would pass it over, and the client would wait.
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::RequestId,
+    model::{ClientNotification, JsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
 use serde::{Deserialize, de::IgnoredAny};
-use std::io;
+use std::{
+    collections::HashSet,
+    io,
+    sync::{Arc, Mutex},
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty},
     task::JoinHandle,
@@ -23,9 +27,11 @@ pub(super) struct Lines<R, W: AsyncWrite> {
     /// A line was too long, and its end has not come.
     is_too_long: bool,
     writer: AsyncRwTransport<RoleServer, Empty, W>,
-    /// What is said of the last line that could not be read. A task of its own, because it holds the writer while others wait
-    /// for that, and nobody need be reading then.
+    /// What is said of the last line that could not be read. A task of its own, because it holds the writer while
+    /// others wait for that, and the client may not be reading then.
     answering: Option<JoinHandle<io::Result<()>>>,
+    /// Requests whose answers have not been sent. The protocol's library would drop the first of two with one id.
+    open: Arc<Mutex<HashSet<RequestId>>>,
 }
 
 /// What can be seen of a message that cannot be read.
@@ -43,10 +49,11 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             is_too_long: false,
             writer: AsyncRwTransport::new_server(empty(), writer),
             answering: None,
+            open: Arc::default(),
         }
     }
 
-    /// Whether another line is whole in `line`; no: there are no more. Whoever stops waiting and comes again loses nothing.
+    /// Whether another line is whole in `line`; no: there are no more. Safe to cancel.
     async fn next(&mut self) -> bool {
         loop {
             let Ok(bytes) = self.reader.fill_buf().await else {
@@ -71,13 +78,31 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
         }
     }
 
+    /// Whether a message goes on to be answered: a second request with the id of an open one does not.
+    fn admits(&self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
+        let mut open = super::lock(&self.open);
+        match message {
+            JsonRpcMessage::Request(request) => return open.insert(request.id.clone()),
+            JsonRpcMessage::Notification(told) => {
+                // Its answer never comes.
+                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    open.remove(id);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
     fn answer(&mut self, error: ErrorData, id: Option<RequestId>) {
         let error = TxJsonRpcMessage::<RoleServer>::error(error, id);
         self.answering = Some(tokio::spawn(self.writer.send(error)));
     }
 
-    /// Waits until the last answer is written: a client that sends and does not read would fill the memory with answers.
-    /// Whoever stops waiting and comes again waits for the same one.
+    /// Waits until the last answer is written: a client that sends and does not read would fill the memory with
+    /// answers. Safe to cancel.
     async fn answered(&mut self) {
         if let Some(answering) = &mut self.answering {
             // A client that is gone is noticed by others.
@@ -87,14 +112,16 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
     }
 }
 
-/// A message, or why it is none and whom to tell; nobody is told of a notification, or of an answer.
+/// A message, or an error and the id of its request; errors in notifications and responses are not answered.
 fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Option<(ErrorData, Option<RequestId>)>> {
     serde_json::from_slice(line).map_err(|error| {
-        // Of values that are passed over it is not asked what they are: a half of a character, a number past all bounds.
+        // Of values that are passed over it is not asked what they are: a half of a character, a number past all
+        // bounds.
         let envelope = serde_json::from_slice::<Envelope>(line);
         let id = match envelope.map(|envelope| (envelope.id, envelope.method)) {
             Ok((Some(id), Some(_))) => Some(id),
-            Ok((None, None)) | Err(_) if error.is_data() => None,
+            Err(_) => None,
+            Ok((None, None)) if error.is_data() => None,
             _ => return None,
         };
         let error = match error.is_data() {
@@ -114,6 +141,14 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let answered = match &message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            _ => None,
+        };
+        if let Some(id) = answered {
+            super::lock(&self.open).remove(id);
+        }
         self.writer.send(message)
     }
 
@@ -136,7 +171,12 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
                 continue;
             }
             match read(text) {
-                Ok(message) => return Some(message),
+                Ok(message) if self.admits(&message) => return Some(message),
+                // Under its id, this would be taken for the answer to the first.
+                Ok(_) => self.answer(
+                    ErrorData::invalid_request("a request with this id is open", None),
+                    None,
+                ),
                 Err(Some((error, id))) => self.answer(error, id),
                 Err(None) => tracing::debug!("a line that is no message was passed over"),
             }
@@ -172,6 +212,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\ud800"}}"#,
             r#"{"jsonrpc":"2.0","id":4,"result":"\ud800"}"#,
             "nonsense {",
+            r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"x","arguments":{"n":NaN}}}"#,
             "[]",
             "",
             "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\"}\r",
@@ -183,7 +224,7 @@ mod tests {
         assert_eq!(json!(message)["id"], 5);
         assert!(transport.receive().await.is_none());
         let mut told = Vec::new();
-        while told.iter().filter(|byte| **byte == b'\n').count() < 4 {
+        while told.iter().filter(|byte| **byte == b'\n').count() < 6 {
             assert!(theirs.read_buf(&mut told).await.unwrap() > 0);
         }
         let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
@@ -191,14 +232,35 @@ mod tests {
             .map(|answer| answer.unwrap())
             .map(|answer| (answer["id"].clone(), answer["error"]["code"].clone()))
             .collect();
-        told.sort_by_key(|(id, _)| id.to_string());
+        told.sort_by_key(|(id, code)| (id.to_string(), code.to_string()));
         let expect = [
             (json!("two"), json!(-32700)),
             (json!(1), json!(-32700)),
             (json!(3), json!(-32600)),
             (Value::Null, json!(-32600)),
+            (Value::Null, json!(-32700)),
+            (Value::Null, json!(-32700)),
         ];
         assert_eq!(told, expect);
+    }
+
+    #[tokio::test]
+    async fn a_second_request_with_the_id_of_an_open_one_is_refused_and_the_first_is_answered() {
+        let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        let input = format!("{ping}{ping}{cancel}\n{ping}");
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let mut transport = Lines::new(input.as_bytes(), ours);
+        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
+        assert!(json!(transport.receive().await.unwrap()).get("id").is_none());
+        let mut told = Vec::new();
+        while !told.ends_with(b"\n") {
+            assert!(theirs.read_buf(&mut told).await.unwrap() > 0);
+        }
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!((told.get("id"), &told["error"]["code"]), (None, &json!(-32600)));
+        // What was cancelled is no longer open.
+        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
     }
 
     /// Lines that cannot be read, without end.

@@ -1,15 +1,14 @@
 //! `list_runtimes` and `get_sandbox_info`: what this server has, truthfully.
 
-use super::{Answer, execute_code::LIMIT_NAMES};
-use crate::shown::in_words;
+use super::Answer;
+use crate::{api::LIMIT_NAMES, render::in_words};
 use ringfence_engine::{CheckSettings, Runtime, SandboxInfo};
 use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
 
 /// What a program may import under a profile here; none: everything.
 pub(super) fn modules(profile: Profile, check: &CheckSettings) -> Option<Vec<String>> {
-    let mut modules = ringfence_engine::profile::modules(profile)?;
-    modules.extend(check.allowed_imports.iter().cloned());
+    let modules = check.modules(profile)?;
     Some(modules.into_iter().map(String::from).collect())
 }
 
@@ -41,7 +40,7 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
     Answer::plain(text, json!({"success": true, "runtimes": runtimes}))
 }
 
-pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
+pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String]) -> Answer {
     let offered: Vec<Profile> = check.offered().collect();
     let one = |profile: &Profile| {
         let modules = modules(*profile, check).unwrap_or_default();
@@ -70,8 +69,12 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
         text += &format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
     }
     let offered: Vec<&str> = offered.into_iter().map(Profile::as_str).collect();
+    let reached = match hosts {
+        [] => "none".to_owned(),
+        hosts => hosts.join(", "),
+    };
     text += &format!(
-        "network: none\nprofile of Python programs that name none: {}; to choose from: {}\n",
+        "hosts that programs may reach: {reached}\nprofile of Python programs that name none: {}; to choose from: {}\n",
         check.profile.as_str(),
         offered.join(", ")
     );
@@ -81,7 +84,7 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::schemas::{self, tests::conforms};
+    use crate::api::{self, conforms};
     use ringfence_types::{Isolation, Language, LayerState, Limits, Tier};
     use std::collections::BTreeMap;
 
@@ -105,14 +108,12 @@ mod tests {
                 detail: "allowlist".into(),
             },
         )]);
-        let isolation = Isolation {
-            tier: Tier::Full,
-            layers,
-        };
+        let isolation = Isolation::new(Tier::Full, layers);
         let check = CheckSettings {
             profile: Profile::Basic,
             profiles: [Profile::Strict].into(),
             allowed_imports: ["yaml".parse().unwrap()].into(),
+            only_allowed_imports: false,
             known_imports: BTreeMap::new(),
             schemas: BTreeMap::new(),
         };
@@ -121,8 +122,8 @@ mod tests {
             defaults: limits(),
             caps: limits(),
         };
-        let answer = sandbox(&info, &check);
-        conforms(&schemas::sandbox_info(), &answer.structured);
+        let answer = sandbox(&info, &check, &["a.example".to_owned()]);
+        conforms::<api::GetSandboxInfo>(&answer.structured);
         for profile in Profile::ALL {
             let facts = &answer.structured["security_profiles"][profile.as_str()];
             let is_offered = matches!(profile, Profile::Basic | Profile::Strict);
@@ -138,6 +139,8 @@ mod tests {
             "{}",
             answer.text
         );
+        let hosts = "hosts that programs may reach: a.example\n";
+        assert!(answer.text.contains(hosts), "{}", answer.text);
     }
 
     #[test]
@@ -165,7 +168,7 @@ mod tests {
             ..present.clone()
         };
         let answer = runtimes(&[present, absent]);
-        conforms(&schemas::runtimes(), &answer.structured);
+        conforms::<api::ListRuntimes>(&answer.structured);
         assert!(
             answer
                 .text

@@ -1,5 +1,5 @@
-//! What happens, as MCP log messages. A client of the handshake revisions sets a level once and hears of everything in its
-//! namespaces from then on; one of revision 2026-07-28 sets it for each request and hears of that one.
+//! What happens, as MCP log messages. A client of the handshake revisions sets a level once and hears of everything in
+//! its namespaces from then on; one of revision 2026-07-28 sets it for each request and hears of that one.
 
 #![expect(
     deprecated,
@@ -21,12 +21,10 @@ use std::sync::{
 #[derive(Clone, Default)]
 pub(super) struct Level(Arc<AtomicU8>);
 
-/// Was a level set before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// No: nobody tells the client anything yet.
+    /// Nothing is forwarded to the client yet.
     Unset,
-    /// Yes.
     Set,
 }
 

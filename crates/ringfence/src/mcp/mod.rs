@@ -2,51 +2,49 @@
 //! to 2025-11-25, and the stateless revision 2026-07-28, whose requests carry everything themselves. Nothing outside
 //! this module knows it.
 //!
-//! Standard output carries the protocol and nothing else. A client that is gone (end of file on our input, or nobody at
-//! the other end of our output) takes its runs with it.
+//! Standard output carries the protocol and nothing else. A client that is gone (end of file on our input, or a closed
+//! output) takes its runs with it.
 
-mod arguments;
-mod arrivals;
-mod asked;
+mod call;
+mod call_order;
 mod changes;
-mod check_schemas;
-mod egress_schemas;
+mod elicitation;
 mod execute_code;
+mod executions;
 mod files;
 mod install_package;
 mod lines;
 mod listings;
 mod logging;
 mod observe;
-mod package_schemas;
-mod pledges;
 mod progress;
 mod prompts;
 mod request_egress;
+mod request_state;
 mod resources;
-mod run_sandbox_code;
-mod schemas;
-mod session_schemas;
+mod result_text;
 mod sessions;
 mod snapshots;
+mod stdio;
 mod tools;
+mod traceback;
 mod validate;
-mod wires;
-mod workspace_schemas;
 
-pub(crate) use execute_code::LIMIT_NAMES;
 pub(crate) use validate::delimiter;
 
 use crate::{
+    api,
     control::{self, Socket},
+    render::Rendered,
     settings::{Namespaces, Toolset},
 };
-use arrivals::InOrder;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use call::Call;
+use call_order::InOrder;
 use logging::{Before, Level};
-use pledges::Pledges;
 use request_egress::Reply;
-use ringfence_engine::{Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
+use request_state::RequestStates;
+use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
@@ -60,11 +58,10 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use std::{
-    borrow::Cow,
     future::pending,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -78,6 +75,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Offer {
     pub(crate) toolsets: Vec<Toolset>,
     pub(crate) namespaces: Namespaces,
+    pub(crate) text_max: usize,
     /// What is in force, which may change.
     pub(crate) policy: watch::Receiver<PolicySettings>,
 }
@@ -101,15 +99,15 @@ impl Offer {
     }
 }
 
-/// What stands on record for a resource that was asked for and is none.
+/// The tool on record for an unknown resource.
 const RESOURCE: &str = "resource";
-/// The same of a prompt.
+/// The same for an unknown prompt.
 const PROMPT: &str = "prompt";
 /// How long answers that are ready may take to leave after the client has.
 const FAREWELL: Duration = Duration::from_millis(700);
 
-const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a fresh sandbox that the Linux kernel \
-    enforces: no way out but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
+const INSTRUCTIONS: &str = "Runs untrusted code, each time in a fresh sandbox that the Linux kernel \
+    enforces: no network but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
     programs, or with the session_id of create_session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
 
@@ -117,7 +115,7 @@ const INSTRUCTIONS: &str = "Runs code that nobody has read yet, each time in a f
 type Starting = watch::Receiver<Option<Result<Engine, RequestError>>>;
 
 /// Serves one client until it leaves or we are told to stop. The protocol is spoken while the engine still starts.
-/// Whoever else follows the engine is handed it before the first request.
+/// `attend` is given the engine before the first request.
 pub(crate) async fn serve_stdio(
     settings: EngineSettings,
     offer: Offer,
@@ -130,21 +128,22 @@ pub(crate) async fn serve_stdio(
     let starter = tokio::spawn(async move {
         let state_dir = settings.state_dir.clone();
         let outcome = start(settings, attend).await;
-        if let Ok(engine) = &outcome {
-            let listening = listen(&state_dir, engine).await;
-            *lock(&socket) = listening;
+        match &outcome {
+            Ok(engine) => {
+                let listening = listen(&state_dir, engine).await;
+                *lock(&socket) = listening;
+            }
+            Err(error) => tracing::error!(%error, "NOTHING RUNS HERE"),
         }
         started.send_replace(Some(outcome));
         // the value is read as long as the channel lives
         started.closed().await;
     });
-    let pledges = Pledges::new().map_err(|error| {
+    let pledges = RequestStates::new().map_err(|error| {
         let message = format!("there is no randomness: {error}.");
         RequestError::new(ErrorCode::SandboxFault, message, "Run `ringfence doctor`.")
     })?;
-    let names = tools::list(&offer).into_iter().map(|tool| tool.name).collect();
     let server = Server {
-        names,
         offer,
         engine: engine.clone(),
         gone: gone.clone(),
@@ -216,9 +215,11 @@ async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError
     }
 }
 
+/// Why there is nothing to serve. A host that is too weak is told by each call, where a client shows it.
 async fn start_failure(mut engine: Starting) -> RequestError {
     if engine.wait_for(Option::is_some).await.is_ok()
         && let Some(Err(error)) = &*engine.borrow()
+        && error.code != ErrorCode::BelowFloor
     {
         return error.clone();
     }
@@ -246,7 +247,7 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
             "Speak MCP: `initialize` first, or requests of revision 2026-07-28.",
         ))
     };
-    match server.serve_with_ct(InOrder::new(wires::stdio(gone)), stop).await {
+    match server.serve_with_ct(InOrder::new(stdio::stdio(gone)), stop).await {
         Ok(service) => service
             .waiting()
             .await
@@ -261,17 +262,14 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
     }
 }
 
-/// What answers requests.
 struct Server {
     offer: Offer,
-    /// Of the tools on offer.
-    names: Vec<Cow<'static, str>>,
     engine: Starting,
     gone: CancellationToken,
     /// Of the log messages that the client wants.
     level: Level,
     /// Questions whose answers the client brings.
-    pledges: Pledges,
+    pledges: RequestStates,
 }
 
 /// A tool's answer: the same facts for a person and for a program.
@@ -280,12 +278,20 @@ pub(crate) struct Answer {
     pub(crate) structured: Value,
     /// What is too large to stand here.
     pub(crate) links: Vec<ContentBlock>,
-    /// For whoever can see.
     pub(crate) pictures: Vec<Picture>,
 }
 
+type Answered = Result<Answer, RequestError>;
+
+impl From<Rendered> for Answer {
+    /// Of a tool that succeeded.
+    fn from(Rendered { text, mut facts }: Rendered) -> Self {
+        facts["success"] = json!(true);
+        Self::plain(text, facts)
+    }
+}
+
 impl Answer {
-    /// Words and facts.
     pub(crate) fn plain(text: String, structured: Value) -> Self {
         Self {
             text,
@@ -295,8 +301,8 @@ impl Answer {
         }
     }
 
-    /// The text, then the pictures.
-    fn into_result(self) -> CallToolResult {
+    fn into_result(mut self) -> CallToolResult {
+        api::without_nulls(&mut self.structured);
         let mut content = vec![ContentBlock::text(self.text)];
         content.extend(self.links);
         for picture in self.pictures {
@@ -321,117 +327,21 @@ impl Server {
         started.unwrap_or_else(|| Err(stopping()))
     }
 
-    /// Until nobody waits for this answer any more.
-    async fn hung_up(&self, context: &RequestContext<RoleServer>) {
-        tokio::select! {
-            () = context.ct.cancelled() => {}
-            () = self.gone.cancelled() => {}
-        }
-    }
-
     async fn answer(
         &self,
-        request: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, Refused> {
-        let arguments = request.arguments.unwrap_or_default();
-        let caller = &caller(context);
-        let engine = &self.engine().await?;
-        let offer = &self.offer;
-        let tool = tools::name(&request.name).unwrap_or_default();
-        let language_of = |namespace: &_, id: &_| engine.language_of(namespace, id);
-        let parsed = match tool {
-            tools::EXECUTE_CODE => Some(execute_code::parse(arguments.clone(), offer, language_of)),
-            tools::RUN_SANDBOX_CODE => Some(run_sandbox_code::parse(arguments.clone(), offer)),
-            _ => None,
-        };
-        if let Some(parsed) = parsed {
-            let code = arguments.get("code").and_then(Value::as_str).unwrap_or_default();
-            return match parsed {
-                Ok(request) => {
-                    let language = request.language;
-                    let called = execute_code::call(engine, caller, request, code, context, &self.gone).await;
-                    called.map_err(|error| Refused {
-                        below: validate::below(&error, language, code),
-                        error,
-                    })
-                }
-                Err(error) => Err(on_record(engine, caller, tool, error).await.into()),
-            };
-        }
-        if tool == tools::INSTALL_PACKAGE {
-            let answered = match install_package::parse(arguments, offer, caller) {
-                Ok(wish) => install_package::call(engine, wish, tool, context, &self.gone).await,
-                Err(error) => Err(on_record(engine, caller, tool, error).await),
-            };
-            return answered.map_err(Refused::from);
-        }
-        let call = observe::Call::new(engine, caller, offer, tool);
-        let answered = tokio::select! {
-            answered = self.look(&call, arguments) => answered,
-            // Nobody is left who could use it.
-            () = self.hung_up(context), if tool == tools::CREATE_SESSION => Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the session was cancelled while it was made.",
-                "Ask again when it is wanted.",
-            )),
-        };
-        match answered {
-            Err(error) if !call.has_asked() => Err(on_record(engine, caller, tool, error).await.into()),
-            answered => answered.map_err(Refused::from),
-        }
-    }
-
-    async fn request_egress(
-        &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
+        row: &tools::ToolEntry,
         context: &RequestContext<RoleServer>,
     ) -> Result<Reply, Refused> {
-        let (engine, caller) = (self.engine().await?, caller(context));
-        let called = request_egress::call(self, &engine, &caller, request, context).await;
-        called.map_err(Refused::from)
-    }
-
-    /// Every tool but those that run programs.
-    async fn look(
-        &self,
-        call: &observe::Call<'_>,
-        arguments: serde_json::Map<String, Value>,
-    ) -> Result<Answer, RequestError> {
-        match call.tool {
-            tools::SANDBOX_STATS => call.stats(arguments).await,
-            tools::GET_SANDBOX_METRICS => call.metrics(arguments).await,
-            tools::INSPECT_STATE => call.inspect(arguments).await,
-            tools::SET_RESOURCE_LIMITS => call.set_limits(arguments).await,
-            tools::GET_ARTIFACTS => call.artifacts(arguments).await,
-            tools::AUDIT_EXECUTION => call.audit(arguments).await,
-            tools::CREATE_SESSION => call.create_session(arguments).await,
-            tools::LIST_SESSIONS => call.list_sessions(arguments).await,
-            tools::TERMINATE_SESSION => call.terminate_session(arguments).await,
-            tools::INTERRUPT_SESSION => call.interrupt_session(arguments).await,
-            tools::BRIDGE_DATA => call.bridge_data(arguments).await,
-            tools::VAULT_LIST => call.vault_list(arguments).await,
-            tools::VAULT_DELETE => call.vault_delete(arguments).await,
-            tools::PUT_FILE => call.put_file(arguments).await,
-            tools::GET_FILE => call.get_file(arguments).await,
-            tools::LIST_FILES => call.list_files(arguments).await,
-            tools::CREATE_STATE_SNAPSHOT => call.create_snapshot(arguments).await,
-            tools::RESTORE_STATE_SNAPSHOT => call.restore_snapshot(arguments).await,
-            tools::LIST_STATE_SNAPSHOTS => call.list_snapshots(arguments).await,
-            tools::DIFF_WORKSPACE => call.diff(arguments).await,
-            tools::DELETE_STATE_SNAPSHOT => call.delete_snapshot(arguments).await,
-            tools::VALIDATE_CODE => call.validate_code(arguments).await,
-            tools::VALIDATE_JSON => call.validate_json(arguments).await,
-            tools::VALIDATE_CSV => call.validate_csv(arguments).await,
-            tools::LIST_RUNTIMES => {
-                call.look(arguments).await?;
-                Ok(listings::runtimes(&call.engine().runtimes().await))
-            }
-            _ => {
-                call.look(arguments).await?;
-                let check = self.offer.policy.borrow().check.clone();
-                Ok(listings::sandbox(&call.engine().info()?, &check))
-            }
+        let arguments = request.arguments.take().unwrap_or_default();
+        let engine = self.engine().await?;
+        let call = Call::new(self, &engine, context, &request, row.name);
+        match (row.handle)(&call, arguments).await {
+            Ok(reply) => Ok(reply),
+            Err(Refused { error, below }) => Err(Refused {
+                error: call.refused(error).await,
+                below,
+            }),
         }
     }
 }
@@ -600,32 +510,35 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.names.contains(&request.name) {
-            let names = self.names.iter().map(AsRef::as_ref);
-            let near = ringfence_types::nearest::suggestion(&request.name, names);
-            let name: String = request.name.chars().take(64).collect();
-            if let Ok(engine) = self.engine().await {
-                // The name is a stranger's; the record has none of it.
-                let caller = caller(&context);
-                if let Err(error) = engine.note_refusal(&caller, "", ErrorCode::NotFound).await {
-                    return Err(ErrorData::internal_error(error.to_string(), None));
+        let row = match tools::find(&request.name, &self.offer) {
+            Ok(row) => row,
+            Err(names) => {
+                let near = ringfence_types::nearest::suggestion(&request.name, names);
+                let name: String = request.name.chars().take(64).collect();
+                if let Ok(engine) = self.engine().await {
+                    // The name is a stranger's; the record has none of it.
+                    let caller = caller(&context);
+                    if let Err(error) = engine.note_refusal(&caller, "", ErrorCode::NotFound).await {
+                        return Err(ErrorData::internal_error(error.to_string(), None));
+                    }
                 }
+                let message = format!("there is no tool `{name}`.{near}");
+                return Err(ErrorData::invalid_params(message, None));
             }
-            return Err(ErrorData::invalid_params(
-                format!("there is no tool `{name}`.{near}"),
-                None,
-            ));
-        }
-        let replied = if request.name == tools::REQUEST_EGRESS {
-            self.request_egress(request, &context).await
-        } else {
-            self.answer(request, &context).await.map(Reply::Answer)
         };
-        let result = match replied {
+        let begun = Instant::now();
+        let result = match self.answer(request, row, &context).await {
             Ok(Reply::Answer(answer)) => answer.into_result(),
             Ok(Reply::Ask(asked)) => return Ok((*asked).into()),
             Err(Refused { error, below }) => refusal(&error, &below),
         };
+        if let Ok(engine) = self.engine().await {
+            let end = match result.is_error {
+                Some(true) => CallEnd::Refused,
+                _ => CallEnd::Answered,
+            };
+            engine.count_call(row.name, end, begun.elapsed());
+        }
         Ok(result.into())
     }
 }
@@ -636,26 +549,20 @@ struct Refused {
     below: String,
 }
 
-impl From<RequestError> for Refused {
-    fn from(error: RequestError) -> Self {
-        Self {
-            error,
-            below: String::new(),
-        }
-    }
-}
-
 /// A refusal of what is no tool.
 fn wrong_parameters(error: &RequestError) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), serde_json::to_value(error).ok())
 }
 
-/// A refusal of ours, as a result that the model sees.
+/// Where a refusal's facts are for programs.
+const ERROR_META: &str = "io.ringfence/error";
+
+/// A refusal of ours, as a result that the model sees. It has no structured content: clients hold that against the
+/// tool's output schema, also in an error, and drop the refusal for not being a result.
 fn refusal(error: &RequestError, below: &str) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{error}{below}"))]);
-    result.structured_content = Some(serde_json::to_value(error).unwrap_or_else(
-        |_| json!({"code": error.code.as_str(), "message": error.message, "hint": error.hint}),
-    ));
+    let meta = result.meta.get_or_insert_default();
+    meta.insert(ERROR_META.to_owned(), json!(error));
     result
 }
 

@@ -1,172 +1,114 @@
 //! The toolsets `observe` and `vault`: what happened and happens in a namespace, what it may use, what it left, and the
 //! names of its secrets. There is no tool that takes or gives a secret's value.
 
-use super::{
-    Answer, Offer,
-    arguments::{Arguments, NAMESPACE, Name, invalid},
-    execute_code::LIMIT_NAMES,
-};
+use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings};
 use crate::{
-    moment,
-    shown::{self, Shown},
+    api::{
+        AuditExecution, GetArtifacts, GetSandboxInfo, GetSandboxMetrics, InspectState, LIMIT_NAMES,
+        ListRuntimes, SandboxStats, SetResourceLimits, VaultDelete, VaultList, invalid,
+    },
+    render::{self},
+    time,
 };
-use ringfence_engine::{Caller, Engine};
-use ringfence_store::audit::{Outcome, Query};
-use ringfence_types::{EnvName, LimitsRequest, Namespace, RequestError};
-use serde_json::{Map, Value, json};
-use std::sync::atomic::{AtomicBool, Ordering};
+use ringfence_store::audit::Query;
+use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError};
+use serde_json::{Value, json};
 
-pub(super) const ID: Name = ("request_id", &["execution_id"]);
-pub(super) const KEY: Name = ("key", &[]);
-pub(super) const LIMIT: Name = ("limit", &[]);
-pub(super) const ACTION: Name = ("action", &[]);
-pub(super) const SINCE: Name = ("since", &[]);
-pub(super) const OUTCOME: Name = ("outcome", &[]);
-pub(super) const BEFORE: Name = ("before", &[]);
+const RECORDS: u64 = 50;
+const RECORDS_MAX: u64 = 1000;
 
-pub(super) const RECORDS: u64 = 50;
-pub(super) const RECORDS_MAX: u64 = 1000;
-
-pub(super) type Object = Map<String, Value>;
-pub(super) type Answered = Result<Answer, RequestError>;
-
-/// One call of one of these tools.
-pub(super) struct Call<'a> {
-    engine: &'a Engine,
-    caller: &'a Caller,
-    offer: &'a Offer,
-    pub(super) tool: &'static str,
-    has_asked: AtomicBool,
-}
-
-impl<'a> Call<'a> {
-    pub(super) fn new(engine: &'a Engine, caller: &'a Caller, offer: &'a Offer, tool: &'static str) -> Self {
-        Self {
-            engine,
-            caller,
-            offer,
-            tool,
-            has_asked: AtomicBool::new(false),
-        }
+impl Call<'_> {
+    pub(super) async fn list_runtimes(&self, _: ListRuntimes, namespace: Namespace) -> Answered {
+        self.note(&namespace).await?;
+        Ok(listings::runtimes(&self.engine().runtimes().await))
     }
 
-    /// Was the engine asked: it puts on record what it is asked for. What was refused before is for others to note.
-    pub(super) fn has_asked(&self) -> bool {
-        self.has_asked.load(Ordering::Relaxed)
+    pub(super) async fn sandbox_info(&self, _: GetSandboxInfo, namespace: Namespace) -> Answered {
+        self.note(&namespace).await?;
+        let check = self.offer().policy.borrow().check.clone();
+        let mut info = self.engine().info()?;
+        (info.defaults, info.caps) = self.engine().limits_of(&namespace);
+        Ok(listings::sandbox(
+            &info,
+            &check,
+            &self.engine().hosts_of(&namespace),
+        ))
     }
 
-    pub(super) fn engine(&self) -> &Engine {
-        self.has_asked.store(true, Ordering::Relaxed);
-        self.engine
-    }
-
-    pub(super) fn caller(&self) -> &Caller {
-        self.caller
-    }
-
-    pub(super) fn offer(&self) -> &Offer {
-        self.offer
-    }
-
-    pub(super) fn open(
-        &self,
-        arguments: Object,
-        known: &[Name],
-    ) -> Result<(Arguments, Namespace), RequestError> {
-        let names = [known, &[NAMESPACE]].concat();
-        let mut arguments = Arguments::open(arguments, "", &names)?;
-        let namespace = arguments.namespace(self.offer.namespaces)?;
-        Ok((arguments, namespace))
-    }
-
-    /// Nothing but a namespace, and on record.
-    pub(super) async fn look(&self, arguments: Object) -> Result<Namespace, RequestError> {
-        let (_, namespace) = self.open(arguments, &[])?;
-        self.engine()
-            .note_call(self.caller, namespace.as_str(), self.tool)
-            .await?;
-        Ok(namespace)
-    }
-
-    pub(super) async fn stats(&self, arguments: Object) -> Answered {
-        let namespace = self.look(arguments).await?;
+    pub(super) async fn stats(&self, _: SandboxStats, namespace: Namespace) -> Answered {
+        self.note(&namespace).await?;
         let mut stats = self.engine().stats();
-        if !self.offer.shows_others() {
+        if !self.offer().shows_others() {
             stats
                 .queue
                 .lines
                 .retain(|line| line.namespace == namespace.as_str());
         }
-        Ok(answer(shown::stats(&stats)))
+        Ok(Answer::from(render::stats(&stats)))
     }
 
-    pub(super) async fn metrics(&self, arguments: Object) -> Answered {
-        self.look(arguments).await?;
-        Ok(answer(shown::counts(&self.engine().counts())))
+    pub(super) async fn metrics(&self, _: GetSandboxMetrics, namespace: Namespace) -> Answered {
+        self.note(&namespace).await?;
+        Ok(Answer::from(render::counts(&self.engine().counts())))
     }
 
-    pub(super) async fn inspect(&self, arguments: Object) -> Answered {
-        let namespace = self.look(arguments).await?;
-        Ok(answer(shown::inspection(&self.engine().inspect(&namespace)?)))
+    pub(super) async fn inspect(&self, _: InspectState, namespace: Namespace) -> Answered {
+        self.note(&namespace).await?;
+        Ok(Answer::from(render::inspection(
+            &self.engine().inspect(&namespace)?,
+        )))
     }
 
-    pub(super) async fn set_limits(&self, arguments: Object) -> Answered {
-        let known = LIMIT_NAMES.map(|name| (name, [].as_slice()));
-        let (mut arguments, namespace) = self.open(arguments, &known)?;
-        let [ram, cpu, timeout, processes, output, disk] = known;
+    pub(super) async fn set_limits(&self, given: SetResourceLimits, namespace: Namespace) -> Answered {
+        let SetResourceLimits(given) = given;
         let wish = LimitsRequest {
-            max_ram_mb: arguments.whole(ram)?,
-            max_cpu_cores: arguments.number(cpu)?,
-            timeout_ms: arguments.number(timeout)?.map(milliseconds).transpose()?,
-            max_processes: arguments
-                .whole(processes)?
-                .map(|count| u32::try_from(count).unwrap_or(u32::MAX)),
-            max_output_bytes: arguments.whole(output)?,
-            max_disk_mb: arguments.whole(disk)?,
+            timeout_ms: given.timeout_seconds.map(milliseconds).transpose()?,
+            ..plain_limits(&given)
         };
         if wish == LimitsRequest::default() {
             let names = LIMIT_NAMES.join(", ");
             return Err(invalid(
-                "no limit is given.".to_owned(),
+                "no limit is given.",
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine()
-            .narrow_limits(self.caller, &namespace, &wish)
-            .await?;
+        self.engine().set_limits(self.caller(), &namespace, &wish).await?;
         let (defaults, caps) = self.engine().limits_of(&namespace);
-        let mut shown = shown::limits(&namespace, &defaults, &caps);
-        shown.text = format!("the limits of {namespace} are narrower now\n{}", shown.text);
-        Ok(answer(shown))
+        let mut shown = render::limits(&namespace, &defaults, &caps);
+        shown.text = format!("the defaults of {namespace} are now\n{}", shown.text);
+        Ok(Answer::from(shown))
     }
 
-    pub(super) async fn artifacts(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[ID])?;
-        let id = arguments.text(ID)?.ok_or_else(|| {
-            invalid(
-                "`request_id` is missing.".to_owned(),
-                "Give the execution_id of a result.",
-            )
-        })?;
-        let manifest = self.engine().manifest(self.caller, &namespace, &id).await?;
+    pub(super) async fn artifacts(&self, given: GetArtifacts, namespace: Namespace) -> Answered {
+        let (engine, id) = (self.engine(), &given.request_id);
+        let is_own = engine.owner_of(id).is_ok_and(|owner| owner == namespace);
+        let manifest = match engine.manifest(self.caller(), &namespace, id).await {
+            Err(error) if error.code == ErrorCode::NotFound && is_own => {
+                let facts = json!({"success": true, "execution_id": id, "artifacts": []});
+                return Ok(Answer::plain(
+                    "the execution has left no files\n".to_owned(),
+                    facts,
+                ));
+            }
+            manifest => manifest?,
+        };
         let mut text = String::new();
-        for item in &manifest.artifacts {
-            text += &format!(
-                "{} ({}, {} bytes, sha256 {})\n",
-                item.name, item.mime, item.size_bytes, item.sha256
-            );
-        }
         let artifacts: Vec<Value> = manifest
             .artifacts
             .iter()
             .map(|item| {
+                let uri = ringfence_engine::artifact_uri(&namespace, &manifest.execution_id, &item.name);
+                text += &format!(
+                    "{uri} ({}, {} bytes, sha256 {}, signature {})\n",
+                    item.mime, item.size_bytes, item.sha256, item.signature
+                );
                 json!({
                     "name": item.name,
                     "size_bytes": item.size_bytes,
                     "sha256": item.sha256,
                     "signature": item.signature,
                     "mime": item.mime,
-                    "uri": ringfence_engine::artifact_uri(&namespace, &manifest.execution_id, &item.name),
+                    "uri": uri,
                 })
             })
             .collect();
@@ -184,9 +126,8 @@ impl<'a> Call<'a> {
         Ok(Answer::plain(text, structured))
     }
 
-    pub(super) async fn audit(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[LIMIT, ACTION, SINCE, OUTCOME, BEFORE])?;
-        let limit = arguments.whole(LIMIT)?.unwrap_or(RECORDS);
+    pub(super) async fn audit(&self, given: AuditExecution, namespace: Namespace) -> Answered {
+        let limit = given.limit.map_or(RECORDS, |limit| limit.0);
         if !(1..=RECORDS_MAX).contains(&limit) {
             return Err(invalid(
                 format!("limit = {limit} is outside 1..={RECORDS_MAX}."),
@@ -194,52 +135,51 @@ impl<'a> Call<'a> {
             ));
         }
         let word = |reason: String| invalid(format!("{reason}."), "See the tool's input schema.");
-        let since = arguments.text(SINCE)?;
-        let since = since.map(|text| moment::read(&text).map_err(word)).transpose()?;
-        let action = arguments
-            .text(ACTION)?
-            .map(|text| shown::action(&text).map_err(word))
+        let since = given
+            .since
+            .map(|text| time::read(&text).map_err(word))
             .transpose()?;
-        let outcome = arguments.text(OUTCOME)?;
-        let outcome = outcome.map(|text| text.parse::<Outcome>().map_err(|reason| word(reason.to_string())));
+        let action = given.action.map(|text| render::action(&text).map_err(word));
         let query = Query {
             namespace: Some(namespace.to_string()),
-            actions: action,
-            outcome: outcome.transpose()?,
+            actions: action.transpose()?,
+            outcome: given.outcome,
             since_us: since,
-            before_seq: arguments
-                .whole(BEFORE)?
-                .map(|before| before.min(i64::MAX.unsigned_abs())),
+            before_seq: given.before.map(|before| before.0.min(i64::MAX.unsigned_abs())),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             newest_first: true,
             ..Query::default()
         };
-        let page = self.engine().audit(self.caller, query).await?;
-        Ok(answer(shown::records(&page)))
+        let page = self.engine().audit(self.caller(), query).await?;
+        Ok(Answer::from(match given.detail {
+            Some(true) => render::records(&page),
+            _ => render::records_in_short(&page),
+        }))
     }
 
-    pub(super) async fn vault_list(&self, arguments: Object) -> Answered {
-        let (_, namespace) = self.open(arguments, &[])?;
-        let secrets = self.engine().secrets(self.caller, &namespace).await?;
-        Ok(answer(shown::secrets(
-            &namespace,
-            self.engine().stats().vault,
-            &secrets,
-        )))
+    pub(super) async fn vault_list(&self, _: VaultList, namespace: Namespace) -> Answered {
+        let secrets = self.engine().secrets(self.caller(), &namespace).await?;
+        let vault = self.engine().stats().vault;
+        let mut shown = render::secrets(&namespace, vault, &secrets);
+        shown.text += &match secrets.first() {
+            Some(first) => format!(
+                "next: execute_code {{\"secrets\": [\"{0}\"]}} gives a program the variable {0}\n",
+                first.key.as_str()
+            ),
+            None => format!(
+                "next: ask the operator for one, who adds it with `ringfence vault add KEY --namespace {namespace}`\n"
+            ),
+        };
+        Ok(Answer::from(shown))
     }
 
-    pub(super) async fn vault_delete(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[KEY])?;
-        let key = arguments.text(KEY)?.ok_or_else(|| {
-            invalid(
-                "`key` is missing.".to_owned(),
-                "Name the secret; `vault_list` has their names.",
-            )
-        })?;
-        let key = EnvName::try_from(key)
-            .map_err(|reason| invalid(format!("`key`: {reason}."), "Name a secret."))?;
-        let existed = self.engine().delete_secret(self.caller, &namespace, &key).await?;
-        let text = if existed { "deleted\n" } else { "there was none\n" };
+    pub(super) async fn vault_delete(&self, given: VaultDelete, namespace: Namespace) -> Answered {
+        let deleted = self.engine().delete_secret(self.caller(), &namespace, &given.key);
+        let existed = deleted.await?;
+        let text = match existed {
+            true => "deleted\n",
+            false => "there is no secret of this name\n",
+        };
         Ok(Answer::plain(
             text.to_owned(),
             json!({"success": true, "existed": existed}),
@@ -258,14 +198,8 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
         Ok((seconds * 1000.0).round() as u64)
     } else {
         Err(invalid(
-            format!("{seconds} seconds are no length of time."),
+            format!("{seconds} seconds is not a length of time."),
             "Give seconds.",
         ))
     }
-}
-
-/// What is shown, as the answer of a tool that succeeded.
-pub(super) fn answer(Shown { text, mut facts }: Shown) -> Answer {
-    facts["success"] = json!(true);
-    Answer::plain(text, facts)
 }

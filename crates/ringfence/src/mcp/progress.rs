@@ -13,7 +13,6 @@ use rmcp::{
 use std::{future::pending, pin::Pin, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
-/// At most this often.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// At most this much text in one notification.
 const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -36,7 +35,7 @@ impl Reporter {
 
     /// Ends when the client's pipe has taken it. A client that is gone is noticed elsewhere.
     pub(super) fn send(&self, total: u64, text: String) -> Sending {
-        #[expect(clippy::cast_precision_loss, reason = "nobody prints 2^52 bytes")]
+        #[expect(clippy::cast_precision_loss, reason = "no program prints 2^52 bytes")]
         let progress = ProgressNotificationParam::new(self.token.clone(), total as f64).with_message(text);
         let peer = self.peer.clone();
         Box::pin(async move {

@@ -1,27 +1,49 @@
-//! The prompts: what a model is told that is to write a program for a sandbox, or to mend what a check has refused. Nothing in them
-//! is a text of its own that could differ from what is so: rules, limits, schemas and errors are those of this server, now.
+//! The prompts: what a model is told that is to write a program for a sandbox, or to mend what a check has refused.
+//! Nothing in them is a text of its own that could differ from what is so: rules, limits, schemas and errors are those
+//! of this server, now.
 
 use super::{
-    Offer,
-    arguments::{Arguments, Name, invalid},
-    execute_code::{LANGUAGE, PROFILE},
-    listings,
-    validate::{self, DATA, JsonText, about_code, about_csv, about_json, offered, schema_of},
+    Offer, listings,
+    validate::{self, JsonText, about_code, about_csv, about_json, offered, schema_of},
 };
-use crate::{frames, settings::Toolset, shown::in_words, terminal::neutral};
+use crate::{
+    api::{self, LIMIT_NAMES, invalid},
+    render::{diagnostics, in_words},
+    settings::Toolset,
+    terminal::neutral,
+};
 use ringfence_engine::{Caller, CodeWish, CsvQuestion, Engine, Fixing, SchemaWish, check_rules};
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity};
+use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity, nearest::suggestion};
 use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
-use serde::de::IgnoredAny;
+use schemars::JsonSchema;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 pub(super) const GENERATE: &str = "generate_secure_script";
 pub(super) const DIAGNOSE: &str = "diagnose_validation_error";
 
-const TASK: Name = ("task", &[]);
-const ERROR: Name = ("error", &[]);
-const OF_SCHEMA: Name = ("schema", &[]);
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Generate {
+    task: String,
+    #[serde(default, deserialize_with = "api::words")]
+    #[schemars(with = "Option<String>")]
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Diagnose {
+    error: String,
+    data: Option<String>,
+    schema: Option<String>,
+    #[serde(default, deserialize_with = "api::words")]
+    #[schemars(with = "Option<String>")]
+    language: Option<Language>,
+    #[serde(default, deserialize_with = "api::words")]
+    #[schemars(with = "Option<String>")]
+    profile: Option<Profile>,
+}
 
 const TEXT_CHARS_MAX: usize = 16 << 10;
 const DATA_CHARS_SHOWN: usize = 8 << 10;
@@ -36,30 +58,30 @@ fn diagnoses(offer: &Offer) -> bool {
 }
 
 pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
-    let argument = |(name, _): Name, about: &str| PromptArgument::new(name).with_description(about);
-    let required = |name: Name, about: &str| argument(name, about).with_required(true);
+    let argument = |name: &str, about: &str| PromptArgument::new(name).with_description(about);
+    let required = |name: &str, about: &str| argument(name, about).with_required(true);
     let profiles = format!("One of {}.", offered(offer).join(", "));
     let generate = Prompt::new(
         GENERATE,
         Some("Write a Python program that passes the checks of a profile of this server."),
         Some(vec![
-            required(TASK, "What the program is to do."),
-            argument(PROFILE, &profiles).with_required(false),
+            required("task", "What the program is to do."),
+            argument("profile", &profiles).with_required(false),
         ]),
     );
     let diagnose = Prompt::new(
         DIAGNOSE,
         Some("Explain why code, JSON or a table was refused, by checking it again, and mend it."),
         Some(vec![
-            required(ERROR, "What was said about it."),
-            argument(DATA, "The code, the JSON or the table.").with_required(false),
+            required("error", "What was said about it."),
+            argument("data", "The code, the JSON or the table.").with_required(false),
             argument(
-                OF_SCHEMA,
+                "schema",
                 "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text.",
             )
             .with_required(false),
-            argument(LANGUAGE, "Of code; left out, it is seen from the text.").with_required(false),
-            argument(PROFILE, &format!("{profiles} Left out, the one that the error names.")).with_required(false),
+            argument("language", "Of code; left out, it is seen from the text.").with_required(false),
+            argument("profile", &format!("{profiles} Left out, the one that the error names.")).with_required(false),
         ]),
     );
     let generate = generates(offer).then(|| generate.with_title("Write a program for the sandbox"));
@@ -94,26 +116,23 @@ pub(super) async fn get(
     let name = name(&request.name, offer)?;
     let arguments = request.arguments.unwrap_or_default();
     let (about, text) = if name == GENERATE {
-        let mut arguments = Arguments::open(arguments, "", &[TASK, PROFILE])?;
-        let task = required(&mut arguments, TASK)?;
-        let profile = chosen(&mut arguments, offer)?;
-        (
-            "A program for the sandbox",
-            generate(engine, offer, &task, profile),
-        )
+        let given: Generate = api::parse(arguments)?;
+        let task = required("task", &given.task)?;
+        let default = offer.policy.borrow().check.profile;
+        let profile = may_choose(given.profile.unwrap_or(default), offer)?;
+        let text = generate(engine, offer, &task, profile);
+        ("A program for the sandbox", text)
     } else {
-        let mut arguments = Arguments::open(arguments, "", &[ERROR, DATA, OF_SCHEMA, LANGUAGE, PROFILE])?;
-        let error = required(&mut arguments, ERROR)?;
-        let named = validate::profile(&mut arguments)?.or_else(|| profile_in(&error));
+        let given: Diagnose = api::parse(arguments)?;
+        let error = required("error", &given.error)?;
+        let named = given.profile.or_else(|| profile_in(&error));
+        let schema = given.schema.map(|text| schema_of(Value::String(text)));
         let case = Case {
             profile: named.map(|profile| may_choose(profile, offer)).transpose()?,
             error,
-            data: arguments.text(DATA)?,
-            schema: match arguments.text(OF_SCHEMA)? {
-                Some(text) => Some(schema_of(Value::String(text))?),
-                None => None,
-            },
-            language: super::execute_code::language(&mut arguments)?,
+            data: given.data,
+            schema: schema.transpose()?,
+            language: given.language,
         };
         ("What a check refused", case.diagnose(engine, caller).await?)
     };
@@ -125,20 +144,12 @@ pub(super) async fn get(
     Ok(GetPromptResult::new(vec![message]).with_description(about))
 }
 
-fn required(arguments: &mut Arguments, name: Name) -> Result<String, RequestError> {
-    let text = arguments.text(name)?.filter(|text| !text.trim().is_empty());
-    let text = text.ok_or_else(|| {
-        invalid(
-            format!("`{}` is missing.", name.0),
-            "`prompts/list` names the arguments.",
-        )
-    })?;
-    Ok(frames::beginning(&text, TEXT_CHARS_MAX))
-}
-
-fn chosen(arguments: &mut Arguments, offer: &Offer) -> Result<Profile, RequestError> {
-    let default = offer.policy.borrow().check.profile;
-    may_choose(validate::profile(arguments)?.unwrap_or(default), offer)
+fn required(name: &str, text: &str) -> Result<String, RequestError> {
+    if text.trim().is_empty() {
+        let message = format!("`{name}` is empty.");
+        return Err(invalid(message, "`prompts/list` names the arguments."));
+    }
+    Ok(diagnostics::beginning(text, TEXT_CHARS_MAX))
 }
 
 fn may_choose(profile: Profile, offer: &Offer) -> Result<Profile, RequestError> {
@@ -164,7 +175,7 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
         /workspace; files that are left there or in $RINGFENCE_OUTPUT_DIR come back as artifacts. Nothing of the host is \
         visible.\n- The value of the last expression comes back as `result`; what is printed comes back as stdout.\n";
     text += "- Limits:";
-    for name in super::LIMIT_NAMES {
+    for name in LIMIT_NAMES {
         text += &format!(" {name} {};", limits[name]);
     }
     text.pop();
@@ -224,7 +235,7 @@ impl Case {
             }
         }
         if let Some((name, schema)) = self.schema(engine)? {
-            let schema = frames::beginning(&format!("{schema:#}"), SCHEMA_CHARS_SHOWN);
+            let schema = diagnostics::beginning(&format!("{schema:#}"), SCHEMA_CHARS_SHOWN);
             text += &format!(
                 "\nThe schema ({}):\n\n<schema>\n{}\n</schema>\n",
                 name,
@@ -233,7 +244,7 @@ impl Case {
         }
         if let Some(data) = &self.data {
             let total = data.chars().count();
-            let shown = neutral::text(&frames::beginning(data, DATA_CHARS_SHOWN));
+            let shown = neutral::text(&diagnostics::beginning(data, DATA_CHARS_SHOWN));
             let how_much = if total > DATA_CHARS_SHOWN {
                 format!("Its first {DATA_CHARS_SHOWN} of {total} characters")
             } else {

@@ -1,38 +1,31 @@
-//! `request_egress`: a person is asked whether programs may reach a host. The question goes to the client's dialogue, where it
-//! has one, and to the operator's commands at the same time; the first answer counts. The model's part ends with the question:
-//! the answer comes in a message of the client's own, beside the arguments or apart from them, and never in them.
+//! `request_egress`: a person is asked whether programs may reach a host. The question goes to the client's dialogue,
+//! where it has one, and to the operator's commands at the same time; the first answer counts. The model's part ends
+//! with the question: the answer comes in a message of the client's own, beside the arguments or apart from them, and
+//! never in them.
 
-use super::{
-    Answer, Server,
-    arguments::{Arguments, NAMESPACE, Name, invalid},
-    on_record,
-    pledges::Pledges,
-    progress::Reporter,
-    sessions::session_id,
-    tools,
+use super::{Answer, call::Call, progress::Reporter};
+use crate::{
+    api::{self, Operation as _, invalid},
+    render,
 };
-use crate::shown;
 use ringfence_engine::{
     Answer as Said, ApprovalRequest, Caller, Decision, EgressWish, Engine, REASON_CHARS_MAX, Scope,
     ScopeWish, Waiting, egress_rule,
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use rmcp::{
-    RoleServer,
+    Peer, RoleServer,
     model::{
-        CallToolRequestParams, ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult,
-        ElicitationAction, ElicitationSchema, EnumSchema, InputRequest, InputRequiredResult,
-        PrimitiveSchemaDefinition, ProtocolVersion, ServerRequest,
+        ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
+        EnumSchema, InputRequest, InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion,
+        ServerRequest,
     },
     service::{PeerRequestOptions, RequestContext, RequestHandle, ServiceError},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, convert::Infallible, future::pending, time::Duration};
-use tokio::time::{MissedTickBehavior, interval};
-
-pub(super) const DOMAIN: Name = ("domain", &["host"]);
-pub(super) const REASON: Name = ("reason", &["justification"]);
-pub(super) const SESSION: Name = ("session_id", &[]);
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
 
 /// The only question of a result that wants input, and the only field of its form.
 const APPROVAL: &str = "approval";
@@ -40,8 +33,9 @@ const DECISION: &str = "decision";
 const DENY: &str = "deny";
 /// How often a caller is told that it still waits: clients give up on calls that say nothing.
 const REMIND: Duration = Duration::from_secs(10);
+/// The longest that a call waits: clients give up after 60 seconds.
+const WAIT_SECONDS_MAX: u64 = 50;
 
-/// What a call comes to.
 pub(super) enum Reply {
     Answer(Answer),
     /// The client is to ask its user, and to call again with what they said.
@@ -75,65 +69,58 @@ impl Dialogue {
     }
 }
 
-/// One call on its way.
-struct Call<'a> {
-    server: &'a Server,
-    engine: &'a Engine,
-    caller: &'a Caller,
-    context: &'a RequestContext<RoleServer>,
+struct EgressCall<'a> {
+    call: &'a Call<'a>,
     /// As it was written.
     domain: String,
+    /// How long this call waits for the answer. The question waits longer.
+    patience: Duration,
 }
 
-pub(super) async fn call(
-    server: &Server,
-    engine: &Engine,
-    caller: &Caller,
-    request: CallToolRequestParams,
-    context: &RequestContext<RoleServer>,
-) -> Result<Reply, RequestError> {
-    let noted = async |error| on_record(engine, caller, tools::REQUEST_EGRESS, error).await;
-    let wish = match parse(server, request.arguments.unwrap_or_default()) {
-        Ok(wish) => wish,
-        Err(error) => return Err(noted(error).await),
-    };
-    let call = Call {
-        server,
-        engine,
-        caller,
-        context,
-        domain: wish.domain.clone(),
-    };
-    let bound = bound(&wish, caller);
-    if let Some(sealed) = &request.request_state {
-        let said = request.input_responses.and_then(|mut said| said.remove(APPROVAL));
-        return match server.pledges.redeem(sealed, &bound) {
-            Ok(waiting) => call.resume(waiting, said).await,
-            Err(error) => Err(noted(error).await),
+impl Call<'_> {
+    pub(super) async fn request_egress(
+        &self,
+        given: api::RequestEgress,
+        namespace: Namespace,
+    ) -> Result<Reply, RequestError> {
+        let patience = patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?;
+        let wish = wish(given, namespace)?;
+        let asking = EgressCall {
+            call: self,
+            domain: wish.domain.clone(),
+            patience,
         };
-    }
-    match engine.request_egress(caller, wish).await {
-        Ok(waiting) => call.put(waiting, &server.pledges, &bound).await,
-        // The engine has put the others on record.
-        Err(error)
-            if [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable].contains(&error.code) =>
-        {
-            Err(error)
+        let (bound, pledges) = (bound(&wish, self.caller()), &self.server.pledges);
+        if let Some(sealed) = &self.request.request_state {
+            let said = self.request.input_responses.as_ref();
+            let said = said.and_then(|said| said.get(APPROVAL)).cloned();
+            return asking.resume(pledges.redeem(sealed, &bound)?, said).await;
         }
-        Err(error) => Err(noted(error).await),
+        let asked = self.unrecorded().request_egress(self.caller(), wish).await;
+        match &asked {
+            Err(error) if !NOTED.contains(&error.code) => {}
+            _ => self.mark_noted(),
+        }
+        asking.put(asked?, &bound).await
     }
 }
 
-fn parse(server: &Server, arguments: super::observe::Object) -> Result<EgressWish, RequestError> {
-    let mut arguments = Arguments::open(arguments, "", &[DOMAIN, REASON, SESSION, NAMESPACE])?;
-    let domain = arguments.text(DOMAIN)?.ok_or_else(|| {
-        invalid(
-            "`domain` is missing.".to_owned(),
-            "Name a host, as `example.com` or `example.com:8443`.",
-        )
-    })?;
-    egress_rule(&domain)?;
-    let reason = arguments.text(REASON)?.unwrap_or_default();
+/// Refusals that the engine has put on record itself.
+const NOTED: [ErrorCode; 3] = [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable];
+
+fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
+    match seconds.unwrap_or(WAIT_SECONDS_MAX) {
+        seconds @ 0..=WAIT_SECONDS_MAX => Ok(Duration::from_secs(seconds)),
+        seconds => Err(invalid(
+            format!("wait_seconds = {seconds} is more than {WAIT_SECONDS_MAX}."),
+            "Leave it out: what is pending then is told by the same call later.",
+        )),
+    }
+}
+
+fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<EgressWish, RequestError> {
+    egress_rule(&given.domain)?;
+    let reason = given.reason.unwrap_or_default();
     if reason.chars().count() > REASON_CHARS_MAX {
         return Err(invalid(
             format!("`reason` has more than {REASON_CHARS_MAX} characters."),
@@ -141,9 +128,9 @@ fn parse(server: &Server, arguments: super::observe::Object) -> Result<EgressWis
         ));
     }
     Ok(EgressWish {
-        namespace: arguments.namespace(server.offer.namespaces)?,
-        session: session_id(&mut arguments, SESSION)?,
-        domain,
+        namespace,
+        session: given.session_id,
+        domain: given.domain,
         reason,
     })
 }
@@ -158,7 +145,7 @@ fn bound(wish: &EgressWish, caller: &Caller) -> Vec<u8> {
     } = wish;
     let session = session.as_ref().map(|session| session.as_str());
     let words = (
-        tools::REQUEST_EGRESS,
+        api::RequestEgress::NAME,
         namespace.as_str(),
         session,
         domain,
@@ -168,22 +155,16 @@ fn bound(wish: &EgressWish, caller: &Caller) -> Vec<u8> {
     serde_json::to_vec(&words).unwrap_or_default()
 }
 
-impl Call<'_> {
-    /// Sees that somebody is asked.
-    async fn put(
-        &self,
-        mut waiting: Waiting,
-        pledges: &Pledges,
-        bound: &[u8],
-    ) -> Result<Reply, RequestError> {
-        // Whoever asks the same a second time waits for the answer to the first.
+impl EgressCall<'_> {
+    async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
+        // A second request for the same waits for the answer to the first.
         let dialogue = match waiting.request() {
-            Some(request) if waiting.is_first() => Some((request.clone(), Dialogue::of(self.context))),
+            Some(request) if waiting.is_first() => Some((request.clone(), Dialogue::of(self.call.context))),
             _ => None,
         };
-        let decision = match dialogue {
+        let through = match dialogue {
             Some((request, Dialogue::Result)) => {
-                let state = pledges.give(waiting, bound)?;
+                let state = self.call.server.pledges.give(waiting, bound)?;
                 let asked = InputRequest::Elicitation(elicitation(self.form(&request)));
                 let asked = BTreeMap::from([(APPROVAL.to_owned(), asked)]);
                 return Ok(Reply::Ask(Box::new(InputRequiredResult::new(
@@ -191,10 +172,49 @@ impl Call<'_> {
                     Some(state),
                 ))));
             }
-            Some((request, Dialogue::Request)) => self.ask(&request, &mut waiting).await?,
-            Some((_, Dialogue::None)) | None => self.wait(&mut waiting).await?,
+            Some((request, Dialogue::Request)) => Some(request),
+            Some((_, Dialogue::None)) | None => None,
         };
-        Ok(self.told(&decision))
+        self.wait(waiting, through).await
+    }
+
+    /// Until somebody has answered, and no longer than the caller has patience.
+    async fn wait(&self, waiting: Waiting, through: Option<ApprovalRequest>) -> Result<Reply, RequestError> {
+        let (id, is_first) = (
+            waiting.request().map(|request| request.id.clone()),
+            waiting.is_first(),
+        );
+        let over = self.call.server.gone.child_token();
+        let question = Question {
+            engine: self.call.engine().clone(),
+            caller: self.call.caller().clone(),
+            peer: self.call.context.peer.clone(),
+            waiting,
+            over: over.clone(),
+        };
+        let mut answered = tokio::spawn(question.answered(through));
+        tokio::select! {
+            decision = &mut answered => if let Ok(Some(decision)) = decision {
+                return Ok(self.told(&decision));
+            },
+            () = self.call.hung_up() => {
+                over.cancel();
+                drop(answered.await);
+            }
+            () = sleep(self.patience) => {
+                // The first question stays open, so that there is one for each request.
+                if !is_first {
+                    over.cancel();
+                }
+                return Ok(self.pending(id.as_deref().unwrap_or_default()));
+            }
+            never = remind(id.clone(), Reporter::for_call(self.call.context)) => match never {},
+        }
+        Err(RequestError::new(
+            ErrorCode::Cancelled,
+            "the call was cancelled before anybody had answered.",
+            "Ask again when it is wanted.",
+        ))
     }
 
     /// The client has asked its user, and comes back.
@@ -207,16 +227,69 @@ impl Call<'_> {
         Ok(self.told(&waiting.decided().await))
     }
 
+    async fn decide(&self, request: &ApprovalRequest, answer: Said) {
+        decide(self.call.engine(), self.call.caller(), request, answer).await;
+    }
+
+    fn form(&self, request: &ApprovalRequest) -> ElicitRequestParams {
+        let minutes = self.call.engine().approval_lasts_max().as_secs() / 60;
+        form(request, minutes)
+    }
+
+    fn pending(&self, id: &str) -> Reply {
+        let text = format!(
+            "{}: pending: not answered yet\nnext: call request_egress again with the same arguments, which tells \
+             the answer or waits on; the operator can answer with `ringfence approvals approve {id}`\n",
+            self.domain
+        );
+        let facts = json!({"success": true, "domain": self.domain, "approved": false, "pending": true});
+        Reply::Answer(Answer::plain(text, facts))
+    }
+
+    fn told(&self, decision: &Decision) -> Reply {
+        let mut facts = render::decision_facts(decision);
+        facts["success"] = json!(true);
+        facts["pending"] = json!(false);
+        facts["domain"] = json!(self.domain);
+        let hint = if decision.is_approved() {
+            ""
+        } else {
+            "Do without it; asking the same again within a minute is answered the same.\n"
+        };
+        let text = format!("{}: {}\n{hint}", self.domain, render::decision_words(decision));
+        Reply::Answer(Answer::plain(text, facts))
+    }
+}
+
+/// What a person is asked, in the client's dialogue where it has one. It waits until it is answered, also when the call
+/// that asked does so no more.
+struct Question {
+    engine: Engine,
+    caller: Caller,
+    peer: Peer<RoleServer>,
+    waiting: Waiting,
+    over: CancellationToken,
+}
+
+impl Question {
+    /// None: the call has ended.
+    async fn answered(mut self, through: Option<ApprovalRequest>) -> Option<Decision> {
+        match through {
+            Some(request) => self.ask(&request).await,
+            None => self.decided().await,
+        }
+    }
+
     /// Asks the client's user, while others may answer, too.
-    async fn ask(&self, request: &ApprovalRequest, waiting: &mut Waiting) -> Result<Decision, RequestError> {
-        let asked = ServerRequest::ElicitRequest(elicitation(self.form(request)));
+    async fn ask(&mut self, request: &ApprovalRequest) -> Option<Decision> {
+        let minutes = self.engine.approval_lasts_max().as_secs() / 60;
+        let asked = ServerRequest::ElicitRequest(elicitation(form(request, minutes)));
         let options = PeerRequestOptions::no_options();
-        let sent = self.context.peer.send_cancellable_request(asked, options).await;
-        let Ok(mut handle) = sent else {
-            return self.wait(waiting).await;
+        let Ok(mut handle) = self.peer.send_cancellable_request(asked, options).await else {
+            return self.decided().await;
         };
         let answered = tokio::select! {
-            decision = self.wait(waiting) => {
+            decision = self.decided() => {
                 take_back(handle).await;
                 return decision;
             }
@@ -225,51 +298,22 @@ impl Call<'_> {
         let answer = match answered {
             Ok(Ok(ClientResult::ElicitResult(said))) => understood(&said, request),
             // It cannot ask, though it said that it could; others may answer.
-            Ok(Err(ServiceError::McpError(_))) => return self.wait(waiting).await,
+            Ok(Err(ServiceError::McpError(_))) => return self.decided().await,
             _ => Said::Deny,
         };
-        self.decide(request, answer).await;
-        Ok(waiting.decided().await)
+        decide(&self.engine, &self.caller, request, answer).await;
+        Some(self.waiting.decided().await)
     }
 
-    async fn decide(&self, request: &ApprovalRequest, answer: Said) {
-        decide(self.engine, self.caller, request, answer).await;
-    }
-
-    /// Until somebody has answered, and no longer than somebody wants to know.
-    async fn wait(&self, waiting: &mut Waiting) -> Result<Decision, RequestError> {
-        let id = waiting.request().map(|request| request.id.clone());
+    async fn decided(&mut self) -> Option<Decision> {
         tokio::select! {
-            decision = waiting.decided() => Ok(decision),
-            () = self.server.hung_up(self.context) => Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the call was cancelled before anybody had answered.",
-                "Ask again when it is wanted.",
-            )),
-            never = remind(id, Reporter::for_call(self.context)) => match never {},
+            decision = self.waiting.decided() => Some(decision),
+            () = self.over.cancelled() => None,
         }
-    }
-
-    fn form(&self, request: &ApprovalRequest) -> ElicitRequestParams {
-        let minutes = self.engine.approval_lasts_max().as_secs() / 60;
-        form(request, minutes)
-    }
-
-    fn told(&self, decision: &Decision) -> Reply {
-        let mut facts = shown::decision_facts(decision);
-        facts["success"] = json!(true);
-        facts["domain"] = json!(self.domain);
-        let hint = if decision.is_approved() {
-            ""
-        } else {
-            "Do without it; asking the same again within a minute is answered the same.\n"
-        };
-        let text = format!("{}: {}\n{hint}", self.domain, shown::decision_words(decision));
-        Reply::Answer(Answer::plain(text, facts))
     }
 }
 
-/// Carries the user's word to the engine. What came first counts, and whoever waits is told of it.
+/// Carries the user's word to the engine. The first answer counts, and every waiting call gets it.
 pub(super) async fn decide(engine: &Engine, caller: &Caller, request: &ApprovalRequest, answer: Said) {
     let by = Caller::new(&format!("a person, asked by {}", caller.as_str()));
     let digest = request.digest();

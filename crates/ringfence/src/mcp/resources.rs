@@ -1,7 +1,8 @@
-//! What can be read by address: the server's state, its last events, the audit record, and the files that programs left.
+//! What can be read by address: the server's state, its last events, the audit record, and the files that programs
+//! left.
 
 use super::Offer;
-use crate::{settings::Namespaces, shown};
+use crate::{render, settings::Namespaces};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
@@ -115,6 +116,16 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
     Ok(Wanted { uri, namespace, what })
 }
 
+impl Wanted<'_> {
+    /// The artifact of a namespace that this is the address of.
+    pub(super) fn artifact_of(&self, own: &Namespace) -> Option<(&str, &str)> {
+        match &self.what {
+            What::Artifact { execution_id, name } if self.namespace == *own => Some((execution_id, name)),
+            _ => None,
+        }
+    }
+}
+
 pub(super) async fn read(
     engine: &Engine,
     caller: &Caller,
@@ -126,7 +137,8 @@ pub(super) async fn read(
     let noted = |uri: &str| format!("resource {uri}");
     let text = match what {
         What::Artifact { execution_id, name } => {
-            return artifact(engine, caller, &namespace, (execution_id, &name), uri).await;
+            let read = engine.artifact(caller, &namespace, execution_id, &name).await?;
+            return Ok(artifact(read.0, read.1, uri));
         }
         What::Snapshot(id) => engine.export_snapshot(caller, &namespace, id).await?,
         What::Status => {
@@ -161,7 +173,7 @@ pub(super) async fn read(
                 ..Query::default()
             };
             let page = engine.audit(caller, query).await?;
-            written(&page.records.iter().map(shown::record).collect::<Vec<_>>())
+            written(&page.records.iter().map(render::record).collect::<Vec<_>>())
         }
     };
     Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
@@ -175,19 +187,12 @@ fn unknown() -> RequestError {
     )
 }
 
-async fn artifact(
-    engine: &Engine,
-    caller: &Caller,
-    namespace: &Namespace,
-    (execution_id, name): (&str, &str),
-    uri: &str,
-) -> Result<ResourceContents, RequestError> {
-    let (mime, bytes) = engine.artifact(caller, namespace, execution_id, name).await?;
+fn artifact(mime: String, bytes: Vec<u8>, uri: &str) -> ResourceContents {
     let contents = match String::from_utf8(bytes) {
         Ok(text) => ResourceContents::text(text, uri),
         Err(binary) => ResourceContents::blob(STANDARD.encode(binary.as_bytes()), uri),
     };
-    Ok(contents.with_mime_type(mime))
+    contents.with_mime_type(mime)
 }
 
 /// The address without its question, and the namespace that it asks for.

@@ -1,101 +1,54 @@
 //! The toolset `sessions`: interpreters that stay alive between calls of `execute_code`.
 
-use super::{
-    Answer,
-    arguments::{Arguments, NAMESPACE, Name, invalid},
-    execute_code::{
-        self, ALLOWED_DOMAINS, ENV, LANGUAGE, LIMITS, MEMORY, PACKAGES, SECRETS, SESSION, TIMEOUT, WORKSPACE,
-    },
-    observe::{Call, Object, answer},
+use super::{Answer, Answered, call::Call, execute_code};
+use crate::{
+    api::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession, invalid},
+    render,
 };
-use crate::shown;
-use ringfence_engine::Gift;
-use ringfence_types::{EnvName, ErrorCode, Language, RequestError, SessionId, SessionRequest};
+use ringfence_engine::BridgedValue;
+use ringfence_types::{
+    AllowedDomains, EnvName, ErrorCode, Language, Namespace, RequestError, SessionId, SessionRequest,
+    requirements,
+};
 use serde_json::{Value, json};
 
-pub(super) const IDLE: Name = ("idle_timeout_seconds", &["idle_timeout"]);
-pub(super) const DATA: Name = ("data", &[]);
-pub(super) const VARIABLE: Name = ("name", &[]);
-pub(super) const AS: Name = ("as", &[]);
-pub(super) const FROM: Name = ("from_session", &[]);
-pub(super) const TO: Name = ("to_session", &[]);
-
-type Answered = Result<Answer, RequestError>;
-
-/// A session's name among the arguments.
-pub(super) fn session_id(arguments: &mut Arguments, name: Name) -> Result<Option<SessionId>, RequestError> {
-    let given = arguments.text(name)?;
-    given
-        .map(|text| {
-            text.parse()
-                .map_err(|reason| invalid(format!("`{}`: {reason}.", name.0), USE_ITS_ID))
-        })
-        .transpose()
-}
-
-const USE_ITS_ID: &str = "`list_sessions` has the ids of those there are.";
-
-fn missing(name: Name) -> RequestError {
-    invalid(format!("`{}` is missing.", name.0), USE_ITS_ID)
-}
-
-fn variable(arguments: &mut Arguments, name: Name) -> Result<Option<EnvName>, RequestError> {
-    let given = arguments.text(name)?;
-    given
-        .map(|text| {
-            EnvName::try_from(text)
-                .map_err(|reason| invalid(format!("`{}`: {reason}.", name.0), "Use a plain variable's name."))
-        })
-        .transpose()
-}
-
 impl Call<'_> {
-    pub(super) async fn create_session(&self, arguments: Object) -> Answered {
-        const KNOWN: &[Name] = &[
-            LANGUAGE,
-            TIMEOUT,
-            IDLE,
-            ENV,
-            SECRETS,
-            MEMORY,
-            LIMITS,
-            WORKSPACE,
-            PACKAGES,
-            ALLOWED_DOMAINS,
-            NAMESPACE,
-        ];
-        let mut arguments = Arguments::open(arguments, "", KNOWN)?;
-        let language = execute_code::language(&mut arguments)?.unwrap_or(Language::Python);
+    pub(super) async fn create_session(&self, given: CreateSession, namespace: Namespace) -> Answered {
+        let language = given.language.unwrap_or(Language::Python);
         let mut wish = SessionRequest::new(language);
-        wish.namespace = arguments.namespace(self.offer().namespaces)?;
-        wish.env = execute_code::env(arguments.object(ENV)?.unwrap_or_default())?;
-        wish.secrets = execute_code::secrets(arguments.list(SECRETS)?.unwrap_or_default())?;
-        wish.limits = execute_code::limits(&mut arguments, self.offer())?;
-        wish.packages = execute_code::packages(&mut arguments, language)?;
-        wish.allowed_domains = execute_code::allowed_domains(&mut arguments)?;
-        wish.idle_ms = arguments
-            .number(IDLE)?
-            .map(super::observe::milliseconds)
-            .transpose()?;
-        if let Some(name) = arguments.text(WORKSPACE)? {
+        wish.namespace = namespace;
+        wish.env = given.env.unwrap_or_default();
+        wish.secrets = given.secrets.unwrap_or_default();
+        let limits = given.resource_limits.unwrap_or_default();
+        wish.limits =
+            execute_code::limits_of(limits, given.timeout_seconds, given.memory_limit, self.offer())?;
+        wish.packages = requirements(language, &given.packages.unwrap_or_default())?;
+        wish.allowed_domains = AllowedDomains::asked(given.allowed_domains);
+        let idle = given.idle_timeout_seconds;
+        wish.idle_ms = idle.map(super::observe::milliseconds).transpose()?;
+        if let Some(name) = given.workspace {
             wish.workspace = execute_code::workspace(&name)?;
         }
-        let session = self.engine().create_session(self.caller(), wish).await?;
-        Ok(answer(shown::session(&session)))
+        tokio::select! {
+            made = self.engine().create_session(self.caller(), wish) => Ok(Answer::from(render::session(&made?))),
+            // The caller is gone.
+            () = self.hung_up() => Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the session was cancelled while it was made.",
+                "Ask again when it is wanted.",
+            )),
+        }
     }
 
-    pub(super) async fn list_sessions(&self, arguments: Object) -> Answered {
-        let (_, namespace) = self.open(arguments, &[])?;
+    pub(super) async fn list_sessions(&self, _: ListSessions, namespace: Namespace) -> Answered {
         let sessions = self.engine().sessions(self.caller(), &namespace).await?;
-        Ok(answer(shown::sessions(&sessions)))
+        Ok(Answer::from(render::sessions(&sessions)))
     }
 
-    pub(super) async fn terminate_session(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[SESSION])?;
-        let id = session_id(&mut arguments, SESSION)?.ok_or_else(|| missing(SESSION))?;
+    pub(super) async fn terminate_session(&self, given: TerminateSession, namespace: Namespace) -> Answered {
         let ended = self
             .engine()
-            .terminate_session(self.caller(), &namespace, &id)
+            .terminate_session(self.caller(), &namespace, &given.session_id)
             .await;
         let killed = match ended {
             Ok(killed) => Some(killed),
@@ -103,20 +56,18 @@ impl Call<'_> {
             Err(error) if error.code == ErrorCode::NotFound => None,
             Err(error) => return Err(error),
         };
-        Ok(answer(shown::terminated(killed)))
+        Ok(Answer::from(render::terminated(killed)))
     }
 
-    pub(super) async fn interrupt_session(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[SESSION])?;
-        let id = session_id(&mut arguments, SESSION)?.ok_or_else(|| missing(SESSION))?;
+    pub(super) async fn interrupt_session(&self, given: InterruptSession, namespace: Namespace) -> Answered {
         let interrupted = self
             .engine()
-            .interrupt_session(self.caller(), &namespace, &id)
+            .interrupt_session(self.caller(), &namespace, &given.session_id)
             .await?;
         let text = if interrupted {
-            "interrupted; its call answers by itself\n"
+            "the call is being interrupted and answers itself; the session and its state are kept\n"
         } else {
-            "nothing runs in it\n"
+            "nothing runs in the session\n"
         };
         Ok(Answer::plain(
             text.to_owned(),
@@ -124,17 +75,11 @@ impl Call<'_> {
         ))
     }
 
-    pub(super) async fn bridge_data(&self, arguments: Object) -> Answered {
-        let is_null = arguments.get(DATA.0).is_some_and(Value::is_null);
-        let (mut arguments, namespace) = self.open(arguments, &[DATA, VARIABLE, AS, FROM, TO])?;
-        let to = session_id(&mut arguments, TO)?.ok_or_else(|| missing(TO))?;
-        let from = session_id(&mut arguments, FROM)?;
-        let name = variable(&mut arguments, VARIABLE)?;
-        let renamed = variable(&mut arguments, AS)?;
+    pub(super) async fn bridge_data(&self, given: BridgeData, namespace: Namespace) -> Answered {
+        let (to, from) = (given.to_session, given.from_session);
         // Here null is a value, but beside another source it is what a client leaves out.
-        let null = (is_null && from.is_none()).then_some(Value::Null);
-        let data = arguments.take(DATA)?.map(|(_, value)| value).or(null);
-        let (gift, name) = gift(data, from, name, renamed)?;
+        let data = given.data.filter(|data| from.is_none() || !data.is_null());
+        let (gift, name) = gift(data, from, given.name, given.r#as)?;
         let bridged = self
             .engine()
             .bridge(self.caller(), &namespace, gift, &to, name)
@@ -157,16 +102,16 @@ fn gift(
     from: Option<SessionId>,
     name: Option<EnvName>,
     renamed: Option<EnvName>,
-) -> Result<(Gift, Option<EnvName>), RequestError> {
+) -> Result<(BridgedValue, Option<EnvName>), RequestError> {
     match (data, from, name) {
-        (Some(data), None, name) => Ok((Gift::Value(data), renamed.or(name))),
-        (None, Some(session), Some(name)) => Ok((Gift::Variable { session, name }, renamed)),
+        (Some(data), None, name) => Ok((BridgedValue::Value(data), renamed.or(name))),
+        (None, Some(session), Some(name)) => Ok((BridgedValue::Variable { session, name }, renamed)),
         (None, Some(_), None) => Err(invalid(
-            "`name` is missing.".to_owned(),
+            "`name` is missing.",
             "Name the variable of `from_session`.",
         )),
         _ => Err(invalid(
-            "one of `data` and `from_session` is wanted.".to_owned(),
+            "one of `data` and `from_session` is wanted.",
             "Give `data` and `name`, or `from_session` and the `name` of a variable in it.",
         )),
     }

@@ -1,58 +1,53 @@
 //! The toolset `snapshots`: a workspace saved, put back, and compared with what it was.
 
-use super::{
-    Answer,
-    arguments::{Name, invalid},
-    files::{self, SESSION},
-    observe::{Answered, Call, Object, answer},
+use super::{Answer, Answered, call::Call, files::whose};
+use crate::{
+    api::{
+        CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
+    },
+    render,
 };
-use crate::shown;
-use ringfence_types::RequestError;
+use ringfence_types::Namespace;
 use serde_json::json;
 
-pub(super) const DESCRIPTION: Name = ("description", &[]);
-pub(super) const SNAPSHOT: Name = ("snapshot_id", &[]);
-
 impl Call<'_> {
-    pub(super) async fn create_snapshot(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[DESCRIPTION, SESSION])?;
-        let whose = files::whose(&mut arguments)?;
-        let description = arguments.text(DESCRIPTION)?.unwrap_or_default();
+    pub(super) async fn create_snapshot(&self, given: CreateStateSnapshot, namespace: Namespace) -> Answered {
+        let whose = whose(given.session_id);
+        let description = given.description.unwrap_or_default();
         let made = self
             .engine()
             .create_snapshot(self.caller(), &namespace, &whose, description);
-        Ok(answer(shown::snapshot_made(&made.await?)))
+        Ok(Answer::from(render::snapshot_made(&made.await?)))
     }
 
-    pub(super) async fn restore_snapshot(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[SNAPSHOT, SESSION])?;
-        let into = files::session(&mut arguments)?;
-        let id = arguments.text(SNAPSHOT)?.ok_or_else(no_snapshot)?;
+    pub(super) async fn restore_snapshot(
+        &self,
+        given: RestoreStateSnapshot,
+        namespace: Namespace,
+    ) -> Answered {
+        let id = given.snapshot_id;
         let restored = self
             .engine()
-            .restore_snapshot(self.caller(), &namespace, &id, into);
-        Ok(answer(shown::snapshot_restored(&id, restored.await?)))
+            .restore_snapshot(self.caller(), &namespace, &id, given.session_id);
+        Ok(Answer::from(render::snapshot_restored(&id, restored.await?)))
     }
 
-    pub(super) async fn list_snapshots(&self, arguments: Object) -> Answered {
-        let (_, namespace) = self.open(arguments, &[])?;
+    pub(super) async fn list_snapshots(&self, _: ListStateSnapshots, namespace: Namespace) -> Answered {
         let listed = self.engine().snapshots(self.caller(), &namespace).await?;
-        Ok(answer(shown::snapshots(&listed)))
+        Ok(Answer::from(render::snapshots(&listed)))
     }
 
-    pub(super) async fn diff(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[SNAPSHOT, SESSION])?;
-        let whose = files::whose(&mut arguments)?;
-        let base = arguments.text(SNAPSHOT)?;
+    pub(super) async fn diff(&self, given: DiffWorkspace, namespace: Namespace) -> Answered {
+        let whose = whose(given.session_id);
+        let base = given.snapshot_id.as_deref();
         let difference = self
             .engine()
-            .diff_workspace(self.caller(), &namespace, &whose, base.as_deref());
-        Ok(answer(shown::difference(&difference.await?)))
+            .diff_workspace(self.caller(), &namespace, &whose, base);
+        Ok(Answer::from(render::difference(&difference.await?)))
     }
 
-    pub(super) async fn delete_snapshot(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[SNAPSHOT])?;
-        let id = arguments.text(SNAPSHOT)?.ok_or_else(no_snapshot)?;
+    pub(super) async fn delete_snapshot(&self, given: DeleteStateSnapshot, namespace: Namespace) -> Answered {
+        let id = given.snapshot_id;
         self.engine()
             .delete_snapshot(self.caller(), &namespace, &id)
             .await?;
@@ -61,11 +56,4 @@ impl Call<'_> {
             json!({"success": true, "snapshot_id": id}),
         ))
     }
-}
-
-fn no_snapshot() -> RequestError {
-    invalid(
-        "`snapshot_id` is missing.".to_owned(),
-        "`list_state_snapshots` has them.",
-    )
 }

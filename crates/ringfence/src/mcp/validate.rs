@@ -1,83 +1,20 @@
-//! The tools that look at code and data without running anything, and the arguments by which a program is looked at before it
-//! runs.
+//! The tools that look at code and data without running anything.
 
-use super::{
-    Answer, Offer,
-    arguments::{Arguments, Name, invalid, wrong_type},
-    execute_code::{CODE, LANGUAGE, PROFILE, VALIDATE, language},
-    observe::{Answered, Call, Object},
+use super::{Answer, Answered, Offer, call::Call};
+use crate::{
+    api::{Object, ValidateCode, ValidateCsv, ValidateJson, invalid},
+    render::diagnostics::{self, Bounds, Style},
 };
-use crate::frames::{self, Bounds, Ink};
 use ringfence_engine::{CodeWish, CsvQuestion, Fixing, SchemaWish};
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{
-    CsvReport, IMPORTS_MAX, JsonReport, Language, ModuleName, Profile, RequestError, Validate, Validation,
-};
+use ringfence_types::{CsvReport, JsonReport, Language, Namespace, Profile, RequestError, Validation};
 use serde::de::IgnoredAny;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
-
-pub(super) const AUTO_FIX: Name = ("auto_fix", &[]);
-pub(super) const ALLOWED_IMPORTS: Name = ("allowed_imports", &[]);
-pub(super) const DATA: Name = ("data", &[]);
-pub(super) const SCHEMA: Name = ("schema_name_or_dict", &[]);
-pub(super) const CSV: Name = ("csv_content", &[]);
-pub(super) const REQUIRED_HEADERS: Name = ("required_headers", &[]);
-pub(super) const TYPES: Name = ("type_constraints", &[]);
-pub(super) const DELIMITER: Name = ("delimiter", &[]);
+use serde_json::{Value, json};
 
 /// The most columns that may be required.
-pub(super) const HEADERS_MAX: usize = 1000;
+const HEADERS_MAX: usize = 1000;
 /// The frames' name for a document that came without one.
 const JSON_NAME: &str = "data";
 const CSV_NAME: &str = "csv_content";
-
-/// Is a program looked at before it runs, where the caller says so.
-pub(super) fn validate(arguments: &mut Arguments) -> Result<Option<Validate>, RequestError> {
-    word(arguments, VALIDATE, Validate::WORDS)
-}
-
-/// The profile that a caller names; whether it may be chosen is for the policy to say.
-pub(super) fn profile(arguments: &mut Arguments) -> Result<Option<Profile>, RequestError> {
-    word(arguments, PROFILE, Profile::WORDS)
-}
-
-fn word<T: std::str::FromStr>(
-    arguments: &mut Arguments,
-    name: Name,
-    words: &[&'static str],
-) -> Result<Option<T>, RequestError> {
-    let Some(text) = arguments.text(name)? else {
-        return Ok(None);
-    };
-    text.parse().map(Some).map_err(|_| {
-        let shown: String = text.chars().take(64).collect();
-        let near = suggestion(&text, words.iter().copied());
-        invalid(
-            format!("`{}` = `{}` is not known.{near}", name.0, shown.escape_default()),
-            format!("Known: {}.", words.join(", ")),
-        )
-    })
-}
-
-/// Modules of Python; an empty list asks for nothing.
-pub(super) fn allowed_imports(
-    arguments: &mut Arguments,
-) -> Result<Option<BTreeSet<ModuleName>>, RequestError> {
-    let items = arguments.texts(ALLOWED_IMPORTS)?.unwrap_or_default();
-    if items.len() > IMPORTS_MAX {
-        return Err(invalid(
-            format!("`allowed_imports` has more than {IMPORTS_MAX} modules."),
-            "Name packages; what lies below them comes with them.",
-        ));
-    }
-    let module = |text: String| {
-        ModuleName::try_from(text)
-            .map_err(|reason| invalid(format!("`allowed_imports`: {reason}."), "Write math or os.path."))
-    };
-    let modules: BTreeSet<ModuleName> = items.into_iter().map(module).collect::<Result<_, _>>()?;
-    Ok((!modules.is_empty()).then_some(modules))
-}
 
 /// The profiles that a caller may choose here.
 pub(super) fn offered(offer: &Offer) -> Vec<&'static str> {
@@ -100,45 +37,35 @@ pub(super) fn below(error: &RequestError, language: Language, code: &str) -> Str
     match &error.validation {
         Some(found) => format!(
             "\n\n{}",
-            frames::of_code(name_of(language), code, found, Bounds::ANSWER).plain()
+            diagnostics::of_code(name_of(language), code, found, Bounds::ANSWER).plain()
         ),
         None => String::new(),
     }
 }
 
 impl Call<'_> {
-    pub(super) async fn validate_code(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) =
-            self.open(arguments, &[CODE, LANGUAGE, AUTO_FIX, PROFILE, ALLOWED_IMPORTS])?;
-        let code = arguments.text(CODE)?.ok_or_else(|| missing(CODE))?;
-        let language = language(&mut arguments)?.unwrap_or(Language::Python);
+    pub(super) async fn validate_code(&self, given: ValidateCode, namespace: Namespace) -> Answered {
+        let language = given.language.unwrap_or(Language::Python);
         let wish = CodeWish {
             namespace,
             language,
-            code: code.clone(),
-            fixing: match arguments.flag(AUTO_FIX)? {
+            code: given.code.clone(),
+            fixing: match given.auto_fix {
                 Some(false) => Fixing::No,
                 Some(true) | None => Fixing::Apply,
             },
-            profile: profile(&mut arguments)?,
-            allowed_imports: allowed_imports(&mut arguments)?,
+            profile: given.profile,
+            allowed_imports: given.allowed_imports.filter(|modules| !modules.is_empty()),
             beside: Vec::new(),
         };
         let found = self.engine().validate_code(self.caller(), wish).await?;
-        let text = about_code(name_of(language), &code, &found);
+        let text = about_code(name_of(language), &given.code, &found);
         Ok(Answer::plain(text, json!(found)))
     }
 
-    pub(super) async fn validate_json(&self, arguments: Object) -> Answered {
-        // `null` is a value here, and elsewhere the same as nothing.
-        let is_given = arguments.contains_key(DATA.0);
-        let (mut arguments, namespace) = self.open(arguments, &[DATA, SCHEMA])?;
-        if !is_given {
-            return Err(missing(DATA));
-        }
-        let (_, schema) = arguments.take(SCHEMA)?.ok_or_else(|| missing(SCHEMA))?;
-        let schema = schema_of(schema)?;
-        let data = arguments.take(DATA)?.map_or(Value::Null, |(_, data)| data);
+    pub(super) async fn validate_json(&self, given: ValidateJson, namespace: Namespace) -> Answered {
+        let schema = schema_of(given.schema_name_or_dict)?;
+        let data = given.data.unwrap_or_default();
         let check = async |schema: SchemaWish, text: &str| {
             let engine = self.engine();
             engine
@@ -148,7 +75,7 @@ impl Call<'_> {
         let report = match JsonText::of(data) {
             JsonText::Sure(text) => check(schema, &text).await?,
             JsonText::Broken { value, text } => {
-                // A text for whoever expects one; else what is wrong with it as JSON is what helps.
+                // Valid as a string, if the schema wants one; otherwise the error in it as JSON helps.
                 let as_value = check(schema.clone(), &value).await?;
                 if as_value.valid {
                     as_value
@@ -161,16 +88,12 @@ impl Call<'_> {
         Ok(Answer::plain(text, json!(report)))
     }
 
-    pub(super) async fn validate_csv(&self, arguments: Object) -> Answered {
-        let (mut arguments, namespace) = self.open(arguments, &[CSV, REQUIRED_HEADERS, TYPES, DELIMITER])?;
-        let content = arguments.text(CSV)?.ok_or_else(|| missing(CSV))?;
+    pub(super) async fn validate_csv(&self, given: ValidateCsv, namespace: Namespace) -> Answered {
+        let content = given.csv_content;
         let question = CsvQuestion {
-            required_headers: headers(arguments.texts(REQUIRED_HEADERS)?.unwrap_or_default())?,
-            type_constraints: arguments.object(TYPES)?.unwrap_or_default(),
-            delimiter: arguments
-                .text(DELIMITER)?
-                .map(|text| delimiter(&text))
-                .transpose()?,
+            required_headers: headers(given.required_headers.unwrap_or_default())?,
+            type_constraints: given.type_constraints.unwrap_or_default(),
+            delimiter: given.delimiter.map(|text| delimiter(&text)).transpose()?,
         };
         let engine = self.engine();
         let report = engine
@@ -181,19 +104,18 @@ impl Call<'_> {
     }
 }
 
-fn missing((name, _): Name) -> RequestError {
-    invalid(format!("`{name}` is missing."), "See the tool's input schema.")
-}
-
 /// The name of a registered schema, or a schema; one that comes as text is a schema, too.
 pub(super) fn schema_of(given: Value) -> Result<SchemaWish, RequestError> {
     match given {
-        Value::String(text) => Ok(match serde_json::from_str::<Map<String, Value>>(&text) {
+        Value::String(text) => Ok(match serde_json::from_str::<Object>(&text) {
             Ok(schema) => SchemaWish::Inline(Value::Object(schema)),
             Err(_) => SchemaWish::Named(text),
         }),
         schema @ (Value::Object(_) | Value::Bool(_)) => Ok(SchemaWish::Inline(schema)),
-        other => Err(wrong_type(SCHEMA.0, "a registered name or a JSON Schema", &other)),
+        _ => Err(invalid(
+            "`schema_name_or_dict` is neither a registered name nor a JSON Schema.",
+            "The resource `sandbox://schemas` has the names.",
+        )),
     }
 }
 
@@ -201,7 +123,7 @@ pub(super) fn schema_of(given: Value) -> Result<SchemaWish, RequestError> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JsonText {
     Sure(String),
-    /// A string that begins as an object or a list and is none.
+    /// A string that begins as an object or a list and is not valid JSON.
     Broken {
         value: String,
         text: String,
@@ -244,7 +166,7 @@ pub(crate) fn delimiter(text: &str) -> Result<char, RequestError> {
         ("\\t" | "tab", ..) => Ok('\t'),
         (_, Some(one), None) if one.is_ascii() && !matches!(one, '"' | '\r' | '\n') => Ok(one),
         _ => Err(invalid(
-            "`delimiter` is not one ASCII character.".to_owned(),
+            "`delimiter` is not one ASCII character.",
             "Write `,`, `;`, `|` or a tab, or leave it out to have it found.",
         )),
     }
@@ -252,13 +174,13 @@ pub(crate) fn delimiter(text: &str) -> Result<char, RequestError> {
 
 /// What was found of code, in words.
 pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
-    let mut painting = frames::summary(name, found);
-    painting.append(frames::of_code(name, code, found, Bounds::ANSWER));
+    let mut painting = diagnostics::summary(name, found);
+    painting.append(diagnostics::of_code(name, code, found, Bounds::ANSWER));
     if let Some(fixed) = &found.fixed_code {
-        painting.append(frames::difference(name, code, fixed));
+        painting.append(diagnostics::difference(name, code, fixed));
     }
     let analysis = &found.analysis;
-    let list = |names: &[String]| frames::beginning(&names.join(", "), 500);
+    let list = |names: &[String]| diagnostics::beginning(&names.join(", "), 500);
     let mut counts = format!(
         "lines {}, functions {}, classes {}, cyclomatic complexity {}",
         analysis.line_count, analysis.functions, analysis.classes, analysis.cyclomatic_complexity
@@ -272,56 +194,25 @@ pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
             list(&analysis.domains)
         );
     }
-    painting.line(Ink::Plain, &crate::terminal::neutral::line(&counts));
+    painting.line(Style::Plain, &crate::terminal::neutral::line(&counts));
     painting.plain()
 }
 
-/// The same of JSON.
 pub(super) fn about_json(name: &str, report: &JsonReport) -> String {
-    let mut painting = frames::json_summary(name, report);
-    painting.append(frames::of_json(name, report, Bounds::ANSWER));
+    let mut painting = diagnostics::json_summary(name, report);
+    painting.append(diagnostics::of_json(name, report, Bounds::ANSWER));
     painting.plain()
 }
 
-/// The same of a table.
 pub(super) fn about_csv(name: &str, report: &CsvReport) -> String {
-    let mut painting = frames::csv_summary(name, report);
-    painting.append(frames::of_csv(name, report, Bounds::ANSWER));
+    let mut painting = diagnostics::csv_summary(name, report);
+    painting.append(diagnostics::of_csv(name, report, Bounds::ANSWER));
     painting.plain()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(value: Value) -> Arguments {
-        let Value::Object(object) = value else {
-            panic!("an object")
-        };
-        Arguments::open(object, "", &[VALIDATE, PROFILE, ALLOWED_IMPORTS]).unwrap()
-    }
-
-    #[test]
-    fn words_are_read_and_a_mistyped_one_is_told_the_nearest() {
-        let mut arguments = read(json!({"validate": "strict", "profile": "data_science"}));
-        assert_eq!(validate(&mut arguments).unwrap(), Some(Validate::Strict));
-        assert_eq!(profile(&mut arguments).unwrap(), Some(Profile::DataScience));
-        assert_eq!(profile(&mut arguments).unwrap(), None);
-        let error = profile(&mut read(json!({"profile": "basik"}))).unwrap_err();
-        assert!(error.message.contains("Did you mean `basic`?"), "{error}");
-        assert!(validate(&mut read(json!({"validate": true}))).is_err());
-    }
-
-    #[test]
-    fn imports_are_modules_and_none_of_them_is_no_wish() {
-        let imports = |value: Value| allowed_imports(&mut read(json!({"allowed_imports": value})));
-        assert_eq!(imports(json!([])).unwrap(), None);
-        assert_eq!(imports(json!("math")).unwrap().unwrap().len(), 1);
-        assert_eq!(imports(json!(["a.b", "a.b", "c"])).unwrap().unwrap().len(), 2);
-        for bad in [json!(["a-b"]), json!([1]), json!({}), json!(vec!["a"; 1001])] {
-            assert!(imports(bad.clone()).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn text_that_is_json_is_json_and_other_text_is_a_string() {

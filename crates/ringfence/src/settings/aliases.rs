@@ -1,12 +1,15 @@
 //! Variables that people have from the servers that Ringfence replaces. Each one takes effect, or is accepted because
 //! its value describes what happens anyway, or is refused; none is read and ignored.
 
-use ringfence_types::{Profile, parse_size};
+use ringfence_types::{Profile, nearest::nearest, parse_size};
 
-/// What an alias does.
 enum Effect {
     /// It sets this setting; the text is the same.
     Sets(&'static str),
+    /// The same, but for the documented default of the server that is replaced, which stands for this; none: for ours.
+    SetsBut(&'static str, &'static str, Option<&'static str>),
+    /// It says how something looks that is off here, as it is there by default.
+    Unused,
     /// It sets this setting, in MiB, from a size ("256m").
     SetsMebibytes(&'static str),
     /// It says whether callers may choose this profile; the second: why they may not be offered it, where that is so.
@@ -25,72 +28,68 @@ const OFF: &[&str] = &["off", "false", "no", "none", "0", "disabled", "deny"];
 const ON: &[&str] = &["on", "true", "yes", "1", "enabled"];
 
 /// Every alias, in the order of the contract.
-const ALIASES: &[(&str, Effect)] = &[
-    ("SANDBOXMCP_BACKEND", Effect::Sets("backend")),
-    ("SANDBOXMCP_MAX_CONCURRENT", Effect::Sets("queue.concurrency")),
-    (
-        "SANDBOXMCP_NETWORK",
-        Effect::Fixed(
-            OFF,
-            "programs reach the hosts that `egress.allow` names, and no others: name them there",
+const ALIASES: &[(&str, Effect)] = {
+    use Effect::{Fixed, Imports, Offers, Refused, Sets, SetsBut, SetsMebibytes, Unused};
+    &[
+        (
+            "SANDBOXMCP_BACKEND",
+            SetsBut("backend", "process", Some("native")),
         ),
-    ),
-    ("SANDBOXMCP_VAULT", Effect::Sets("vault.store")),
-    ("SANDBOXMCP_AUDIT", Effect::Sets("audit.store")),
-    ("SANDBOXMCP_MAX_RAM_MB", Effect::Sets("limits.ram_mb")),
-    ("SANDBOXMCP_TIMEOUT", Effect::Sets("limits.timeout_seconds")),
-    ("SANDBOXMCP_SQLITE_PATH", Effect::Sets("audit.path")),
-    (
-        "SANDBOXMCP_HOST_ACCESS",
-        Effect::Fixed(OFF, "there is no host access in this version"),
-    ),
-    (
-        "SANDBOXMCP_IMAGE",
-        Effect::Refused("there is no container backend in this version"),
-    ),
-    ("SANDBOX_TIMEOUT", Effect::Sets("limits.timeout_seconds")),
-    ("SANDBOX_MAX_OUTPUT_SIZE", Effect::Sets("limits.output_bytes")),
-    (
-        "SANDBOX_ENABLE_NETWORK",
-        Effect::Offers(
-            Profile::Network,
-            Some(
-                "programs reach the hosts that `egress.allow` names: name them there, and the profile in `check.profiles`",
+        ("SANDBOXMCP_MAX_CONCURRENT", Sets("queue.concurrency")),
+        (
+            "SANDBOXMCP_NETWORK",
+            Fixed(
+                OFF,
+                "programs reach the hosts that `egress.allow` names, and no others: name them there",
             ),
         ),
-    ),
-    (
-        "SANDBOX_ENABLE_FILESYSTEM",
-        Effect::Offers(Profile::Filesystem, None),
-    ),
-    (
-        "SANDBOX_ENABLE_DATA_SCIENCE",
-        Effect::Offers(Profile::DataScience, None),
-    ),
-    ("SANDBOX_ALLOWED_IMPORTS", Effect::Imports),
-    (
-        "SANDBOX_ENABLE_CONTAINER_MODE",
-        Effect::Fixed(OFF, "there is no container backend in this version"),
-    ),
-    (
-        "SANDBOX_CONTAINER_IMAGE",
-        Effect::Refused("there is no container backend in this version"),
-    ),
-    (
-        "SANDBOX_DEFAULT_MEMORY_LIMIT",
-        Effect::SetsMebibytes("limits.ram_mb"),
-    ),
-    (
-        "SANDBOX_API_TOKEN",
-        Effect::Refused("there is no HTTP server in this version, and stdio needs no token"),
-    ),
-];
+        ("SANDBOXMCP_VAULT", Sets("vault.store")),
+        ("SANDBOXMCP_AUDIT", Sets("audit.store")),
+        ("SANDBOXMCP_MAX_RAM_MB", Sets("limits.ram_mb")),
+        ("SANDBOXMCP_TIMEOUT", Sets("limits.timeout_seconds")),
+        (
+            "SANDBOXMCP_SQLITE_PATH",
+            SetsBut("audit.path", "sandboxmcp.db", None),
+        ),
+        (
+            "SANDBOXMCP_HOST_ACCESS",
+            Fixed(OFF, "there is no host access in this version"),
+        ),
+        (
+            "SANDBOXMCP_IMAGE",
+            Refused("there is no container backend in this version"),
+        ),
+        ("SANDBOX_TIMEOUT", Sets("limits.timeout_seconds")),
+        ("SANDBOX_MAX_OUTPUT_SIZE", Sets("limits.output_bytes")),
+        (
+            "SANDBOX_ENABLE_NETWORK",
+            Offers(
+                Profile::Network,
+                Some(
+                    "programs reach the hosts that `egress.allow` names: name them there, and the profile in `check.profiles`",
+                ),
+            ),
+        ),
+        ("SANDBOX_ENABLE_FILESYSTEM", Offers(Profile::Filesystem, None)),
+        ("SANDBOX_ENABLE_DATA_SCIENCE", Offers(Profile::DataScience, None)),
+        ("SANDBOX_ALLOWED_IMPORTS", Imports),
+        (
+            "SANDBOX_ENABLE_CONTAINER_MODE",
+            Fixed(OFF, "there is no container backend in this version"),
+        ),
+        ("SANDBOX_CONTAINER_IMAGE", Unused),
+        ("SANDBOX_DEFAULT_MEMORY_LIMIT", SetsMebibytes("limits.ram_mb")),
+        (
+            "SANDBOX_API_TOKEN",
+            Refused("there is no HTTP server in this version, and stdio needs no token"),
+        ),
+    ]
+};
 
 /// Values that the vault holds, where it reads the environment.
 const SECRET_PREFIX: &str = "SANDBOXMCP_SECRET_";
 const MEBIBYTE: u64 = 1 << 20;
 
-/// Why an alias is refused.
 #[derive(Debug)]
 pub(crate) struct Reason {
     pub(crate) what: String,
@@ -100,17 +99,15 @@ pub(crate) struct Reason {
 /// What a variable of the table says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// What is so anyway.
+    /// Already the case.
     Nothing,
     /// This setting, in its own words.
     Sets(&'static str, String),
     /// The same, and programs may import nothing else.
     Restricts(&'static str, String),
-    /// May callers choose this profile.
     Offers(Profile, Offered),
 }
 
-/// May callers choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered {
     Yes,
@@ -120,6 +117,21 @@ pub(crate) enum Offered {
 /// Is this a variable of the table.
 pub(crate) fn concerns(name: &str) -> bool {
     name.starts_with(SECRET_PREFIX) || ALIASES.iter().any(|(alias, _)| *alias == name)
+}
+
+/// The name of the table that is meant by one that is not in it. `SANDBOX_` is other programs' beginning, too.
+pub(crate) fn misspelt(name: &str) -> Option<String> {
+    let beginnings = ["SANDBOXMCP_", "SANDBOX_"];
+    let (beginning, rest) = beginnings
+        .into_iter()
+        .find_map(|beginning| Some((beginning, name.strip_prefix(beginning)?)))?;
+    let known = ALIASES
+        .iter()
+        .filter_map(|(alias, _)| alias.strip_prefix(beginning));
+    let near = nearest(rest, known);
+    let is_ours = beginning == beginnings[0] || near.is_some();
+    let near = near.map_or_else(String::new, |near| format!(" Did you mean `{beginning}{near}`?"));
+    (is_ours && !concerns(name)).then_some(near)
 }
 
 /// What it says, or why it cannot be honoured.
@@ -134,7 +146,11 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
     };
     let is = |words: &[&str]| words.contains(&text.to_ascii_lowercase().as_str());
     match effect {
-        Effect::Sets(path) => Ok(Meaning::Sets(path, text.to_owned())),
+        Effect::SetsBut(path, default, instead) if text == *default => {
+            Ok(instead.map_or(Meaning::Nothing, |text| Meaning::Sets(path, text.to_owned())))
+        }
+        Effect::Sets(path) | Effect::SetsBut(path, ..) => Ok(Meaning::Sets(path, text.to_owned())),
+        Effect::Unused => Ok(Meaning::Nothing),
         Effect::SetsMebibytes(path) => {
             let bytes = parse_size(text).map_err(|why| refused(&why))?;
             Ok(Meaning::Sets(path, bytes.div_ceil(MEBIBYTE).to_string()))
@@ -169,6 +185,11 @@ pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
         .map(|(name, effect)| {
             let effect = match effect {
                 Effect::Sets(path) => format!("sets `{path}`"),
+                Effect::SetsBut(path, default, instead) => {
+                    let instead = instead.unwrap_or("the default");
+                    format!("sets `{path}`; `{default}` stands for {instead}")
+                }
+                Effect::Unused => "accepted: without SANDBOX_ENABLE_CONTAINER_MODE no image is used".to_owned(),
                 Effect::SetsMebibytes(path) => format!("sets `{path}`, from a size such as `256m`"),
                 Effect::Offers(profile, None) => format!(
                     "adds the profile `{0}` to `check.profiles`, or takes it away",
@@ -179,8 +200,8 @@ pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
                     profile.as_str()
                 ),
                 Effect::Imports => {
-                    "sets `check.allowed_imports`, and `check.profile` to `basic` where nobody has \
-                    set that; `\\*`: nothing is restricted"
+                    "programs may import these modules alone (`check.allowed_imports`; `check.profile` is `basic` \
+                    unless it is set); `\\*`: nothing is restricted"
                         .to_owned()
                 }
                 Effect::Fixed(values, why) => {
@@ -250,7 +271,9 @@ mod tests {
         refused("SANDBOXMCP_HOST_ACCESS", "true");
         refused("SANDBOX_ENABLE_CONTAINER_MODE", "true");
         refused("SANDBOXMCP_IMAGE", "python:3.12");
-        refused("SANDBOX_CONTAINER_IMAGE", "python:3.12");
+        same("SANDBOX_CONTAINER_IMAGE", "python:3.12");
+        sets("SANDBOXMCP_BACKEND", "process", "backend", "native");
+        same("SANDBOXMCP_SQLITE_PATH", "sandboxmcp.db");
         refused("SANDBOX_API_TOKEN", "hunter2");
         refused("SANDBOX_DEFAULT_MEMORY_LIMIT", "lots");
     }
@@ -260,5 +283,10 @@ mod tests {
         assert!(ALIASES.iter().all(|(name, _)| concerns(name)));
         assert!(concerns("SANDBOXMCP_SECRET_A_B"));
         assert!(!concerns("SANDBOX_COLOUR") && !concerns("PATH"));
+        assert!(misspelt("SANDBOX_COLOUR").is_none() && misspelt("PATH").is_none());
+        assert!(misspelt("SANDBOXMCP_SECRET_A_B").is_none() && misspelt("SANDBOX_TIMEOUT").is_none());
+        assert_eq!(misspelt("SANDBOXMCP_XYZ").unwrap(), "");
+        let near = " Did you mean `SANDBOX_TIMEOUT`?";
+        assert_eq!(misspelt("SANDBOX_TIMEOUTS").as_deref(), Some(near));
     }
 }

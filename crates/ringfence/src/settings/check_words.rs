@@ -1,8 +1,7 @@
 //! The values of settings about what is asked of code and data before anything runs.
 
-use super::words::{HostPath, Listed, Word};
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
+use super::words::{HostPath, Listed, SettingValue, read_from_text};
+use ringfence_types::{IMPORTS_MAX, ModuleName, Profile, nearest::suggestion};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,11 +13,10 @@ const STATEMENT_BYTES_MAX: usize = 512;
 const SCHEMAS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
-/// A profile of imports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProfileWord(pub(crate) Profile);
 
-impl Word for ProfileWord {
+impl SettingValue for ProfileWord {
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_| {
             let near = suggestion(text, Profile::WORDS.iter().copied());
@@ -33,17 +31,10 @@ impl Word for ProfileWord {
     }
 }
 
-impl<'de> Deserialize<'de> for ProfileWord {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::read(&text).map_err(de::Error::custom)
-    }
-}
+read_from_text!(ProfileWord);
 
 impl Listed for ProfileWord {
-    const SEPARATOR: char = ',';
     const ALL: Option<&'static str> = Some("all");
-    const EMPTY: bool = true;
     fn all() -> Vec<Self> {
         Profile::ALL.iter().copied().map(Self).collect()
     }
@@ -53,7 +44,7 @@ impl Listed for ProfileWord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PythonModule(pub(crate) ModuleName);
 
-impl Word for PythonModule {
+impl SettingValue for PythonModule {
     fn read(text: &str) -> Result<Self, String> {
         let read: Result<ModuleName, String> = text.parse();
         read.map(Self).map_err(|reason| format!("`{text}`: {reason}"))
@@ -67,8 +58,6 @@ impl Word for PythonModule {
 }
 
 impl Listed for PythonModule {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
     const ITEMS_MAX: usize = IMPORTS_MAX;
 }
 
@@ -104,7 +93,7 @@ impl KnownImports {
     }
 }
 
-impl Word for KnownImports {
+impl SettingValue for KnownImports {
     /// `np=import numpy as np; pd=import pandas as pd`.
     fn read(text: &str) -> Result<Self, String> {
         let mut imports = BTreeMap::new();
@@ -146,7 +135,6 @@ pub(crate) enum SchemaSource {
     Here(Value),
 }
 
-/// JSON Schemas by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Schemas(BTreeMap<String, SchemaSource>);
 
@@ -180,7 +168,7 @@ impl Schemas {
     }
 }
 
-impl Word for Schemas {
+impl SettingValue for Schemas {
     /// `NAME=FILE,NAME=FILE`.
     fn read(text: &str) -> Result<Self, String> {
         let mut schemas = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The section `check`: what programs may import, and which schemas there are. What the variables of other servers say of it
-//! goes beyond one setting each, and is put together here.
+//! The section `check`: what programs may import, and which schemas there are. What the variables of other servers say
+//! of it goes beyond one setting each, and is put together here.
 
 use super::{
     Environment,
@@ -79,6 +79,7 @@ pub(super) fn check(environment: &Environment, settings: &Effective) -> Result<C
     Ok(CheckSettings {
         profile: settings.check_profile.value.0,
         profiles,
+        only_allowed_imports: environment.profile_aliases()?.restricts.is_some(),
         allowed_imports: modules.map(|PythonModule(module)| module.clone()).collect(),
         known_imports: settings.check_known_imports.value.items().clone(),
         schemas: schemas(environment, settings)?,

@@ -2,7 +2,7 @@
 
 use super::{
     record_words::SecretPattern,
-    words::{Listed, Word, choice},
+    words::{Listed, SettingValue, choice},
 };
 use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding};
 use ringfence_types::{Namespace, nearest::suggestion};
@@ -16,9 +16,7 @@ const RULE_CHARS_MAX: usize = 1024;
 choice! {
     /// What becomes of a connection that no rule allows.
     OnDeniedWord {
-        /// It is denied.
         Deny = "deny",
-        /// A person is asked while it waits.
         Ask = "ask",
     }
 }
@@ -33,7 +31,7 @@ impl EgressPattern {
     }
 }
 
-impl Word for EgressPattern {
+impl SettingValue for EgressPattern {
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, rule) = match text.split_once('=') {
             Some((before, rule)) if is_namespace(before) => (before, rule.trim_start()),
@@ -56,7 +54,8 @@ impl Word for EgressPattern {
     }
 }
 
-/// A namespace's name, or a beginning followed by `*`. A host never stands before `=`, and a path does not begin a rule.
+/// A namespace's name, or a beginning followed by `*`. A host never stands before `=`, and a path does not begin a
+/// rule.
 fn is_namespace(text: &str) -> bool {
     let beginning = text.strip_suffix('*').unwrap_or(text);
     text == "*" || Namespace::try_from(beginning.to_owned()).is_ok()
@@ -70,14 +69,13 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
 
 impl Listed for EgressPattern {
     const SEPARATOR: char = ';';
-    const EMPTY: bool = true;
 }
 
 /// `NAMESPACE/KEY=HOST`, and where in a request to it the secret stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BoundHost(pub(crate) SecretBinding);
 
-impl Word for BoundHost {
+impl SettingValue for BoundHost {
     fn read(text: &str) -> Result<Self, String> {
         let (secret, place) = text
             .split_once('=')
@@ -99,14 +97,13 @@ impl Word for BoundHost {
 
 impl Listed for BoundHost {
     const SEPARATOR: char = ';';
-    const EMPTY: bool = true;
 }
 
 /// A service whose addresses may be private: `db.internal:5432`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrivateHost(pub(crate) HostRule);
 
-impl Word for PrivateHost {
+impl SettingValue for PrivateHost {
     fn read(text: &str) -> Result<Self, String> {
         let rule = read_rule(text)?;
         if rule.is_network() {
@@ -126,14 +123,13 @@ impl Word for PrivateHost {
 
 impl Listed for PrivateHost {
     const SEPARATOR: char = ';';
-    const EMPTY: bool = true;
 }
 
 /// Who is asked for addresses: `9.9.9.9`, `127.0.0.1:5353`, `[::1]:53`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolver(pub(crate) SocketAddr);
 
-impl Word for Resolver {
+impl SettingValue for Resolver {
     fn read(text: &str) -> Result<Self, String> {
         let address = text
             .parse::<IpAddr>()
@@ -154,16 +150,13 @@ impl Word for Resolver {
     }
 }
 
-impl Listed for Resolver {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
-}
+impl Listed for Resolver {}
 
 /// `auto`: the hosts of the index that pip and npm are told to use; or a host by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PackageHost(pub(crate) IndexHost);
 
-impl Word for PackageHost {
+impl SettingValue for PackageHost {
     fn read(text: &str) -> Result<Self, String> {
         Ok(Self(match text {
             "auto" => IndexHost::Configured,
@@ -183,7 +176,6 @@ impl Word for PackageHost {
 
 impl Listed for PackageHost {
     const SEPARATOR: char = ';';
-    const EMPTY: bool = true;
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The one place that reads the process's environment, once, into a value that everything else is given. `RINGFENCE_*`
 //! variables are settings; one that is not known is refused, because a mistyped limit must not be a missing limit.
 
+mod package_sources;
+
 use super::{
     aliases::{self, Meaning, Offered},
     keys::{KEYS, Key, Layer, Origin},
-    package_sources,
 };
 use ringfence_engine::PackageSources;
 use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{ErrorCode, Profile, RequestError};
+use ringfence_types::{ErrorCode, Profile, RequestError, nearest::suggestion};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -18,7 +18,6 @@ use std::{
     sync::Arc,
 };
 
-/// The configuration file's place.
 pub(crate) const CONFIG_VARIABLE: &str = "RINGFENCE_CONFIG";
 /// Ours by name, but not settings: the sandbox sets the first for the program inside, the tests read the others.
 const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "RINGFENCE_BLESS"];
@@ -31,7 +30,6 @@ const PASSPHRASE_VARIABLE: &str = "RINGFENCE_VAULT_PASSPHRASE";
 pub(super) struct ProfileAliases {
     /// Programs may import what it lists, and nothing else.
     pub(super) restricts: Option<String>,
-    /// May callers choose a profile.
     pub(super) offers: Vec<(String, Profile, Offered)>,
 }
 
@@ -39,7 +37,7 @@ pub(super) struct ProfileAliases {
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
-    /// Variables whose values nobody may see.
+    /// Variables whose values are secret.
     secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
     /// What pip and npm are told by.
     packages: package_sources::Variables,
@@ -63,7 +61,7 @@ impl Environment {
 
     /// The same without settings: where interpreters and state are, and secrets for a vault that says it takes them.
     pub(crate) fn places_only(mut self) -> Self {
-        let is_place = |name: &str| matches!(name, "HOME" | "PATH" | "XDG_STATE_HOME");
+        let is_place = |name: &str| matches!(name, "HOME" | "PATH" | "XDG_RUNTIME_DIR" | "XDG_STATE_HOME");
         self.variables.retain(|name, _| is_place(name));
         self.places_only = true;
         self
@@ -78,9 +76,10 @@ impl Environment {
         let ours = |name: &str| {
             name.starts_with("RINGFENCE_")
                 || aliases::concerns(name)
+                || aliases::misspelt(name).is_some()
                 || matches!(
                     name,
-                    "HOME" | "PATH" | "XDG_CONFIG_HOME" | "XDG_STATE_HOME" | "NO_COLOR"
+                    "HOME" | "PATH" | "XDG_CONFIG_HOME" | "XDG_RUNTIME_DIR" | "XDG_STATE_HOME" | "NO_COLOR"
                 )
         };
         let mut environment = Self::default();
@@ -99,7 +98,7 @@ impl Environment {
             }
             if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             {
-                // Moved, not copied: the value is wiped when nobody holds it any more.
+                // Moved, not copied: the value is wiped after its last use.
                 let value = value.into_string().map_err(|_| "it is not UTF-8".to_owned());
                 let value = value.and_then(|text| SecretValue::new(text).map_err(|error| error.to_string()));
                 let value = value.map(Arc::new);
@@ -111,7 +110,6 @@ impl Environment {
         environment
     }
 
-    /// The variables that hold secrets.
     pub(crate) fn secrets(&self) -> Result<Vec<(String, Arc<SecretValue>)>, RequestError> {
         let secrets = self
             .secrets
@@ -161,9 +159,13 @@ impl Environment {
         base.or_else(|| self.home().map(|home| home.join(".config")))
     }
 
-    /// Where packages come from.
     pub(crate) fn package_sources(&self) -> PackageSources {
         package_sources::collect(self, &self.packages)
+    }
+
+    /// The files in which installers look for that.
+    pub(super) fn package_files(&self) -> Vec<PathBuf> {
+        package_sources::files(self, &self.packages)
     }
 
     /// Where a configuration file is looked for when none is named.
@@ -184,6 +186,15 @@ impl Environment {
             .join("ringfence")
     }
 
+    /// Where it may be kept when it cannot be there.
+    pub(crate) fn private_states(&self) -> Vec<PathBuf> {
+        let runtime = self
+            .absolute("XDG_RUNTIME_DIR")
+            .map(|runtime| runtime.join("ringfence"));
+        let shared = format!("/tmp/ringfence-{}", rustix::process::geteuid().as_raw());
+        runtime.into_iter().chain([shared.into()]).collect()
+    }
+
     pub(crate) fn named_config(&self) -> Option<PathBuf> {
         self.variables.get(CONFIG_VARIABLE).map(PathBuf::from)
     }
@@ -196,7 +207,6 @@ impl Environment {
             .filter(|path| path.is_absolute())
     }
 
-    /// The settings that the environment makes.
     pub(crate) fn layer(&self) -> Result<Layer, RequestError> {
         let mut layer = Layer::default();
         let mut given: BTreeMap<&'static str, (String, String)> = BTreeMap::new();
@@ -250,6 +260,12 @@ impl Environment {
                 Meaning::Sets(path, text) | Meaning::Restricts(path, text) => Some((path, text)),
                 Meaning::Nothing | Meaning::Offers(..) => None,
             });
+        }
+        if let Some(near) = aliases::misspelt(name) {
+            return Err(refusal(
+                format!("the environment variable {name} is not known.{near}"),
+                "docs/reference.md lists the variables of other servers that are understood; unset it.",
+            ));
         }
         if !name.starts_with("RINGFENCE_") || name == CONFIG_VARIABLE || NOT_SETTINGS.contains(&name) {
             return Ok(None);
@@ -312,6 +328,17 @@ mod tests {
             error.message.contains("Did you mean `RINGFENCE_LIMITS_RAM_MB`?"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_misspelt_variable_of_another_server_is_refused_with_the_nearest_name() {
+        let refused = environment(&[("SANDBOXMCP_TIMEOUTT", "5")]).layer().unwrap_err();
+        assert!(
+            refused.message.contains("Did you mean `SANDBOXMCP_TIMEOUT`?"),
+            "{refused}"
+        );
+        assert!(environment(&[("SANDBOXMCP_TYPO", "5")]).layer().is_err());
+        assert!(environment(&[("SANDBOX_COLOUR", "5")]).layer().is_ok());
     }
 
     #[test]

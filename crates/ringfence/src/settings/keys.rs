@@ -1,5 +1,5 @@
-//! The one table of settings. Layers (file, environment, flags) and the effective values are made from it, so that a
-//! setting cannot exist in one place and be forgotten in another.
+//! The one table of settings. The configuration file, the layers above it (environment, flags), the defaults and the
+//! effective values are made from it, so that a setting cannot exist in one place and be forgotten in another.
 
 use super::{
     check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
@@ -10,53 +10,51 @@ use super::{
     },
     shares::Shares,
     words::{
-        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, Toolset, Whole,
-        Word,
+        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, SettingValue,
+        Toolset, WholeNumber,
     },
 };
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
+use serde_saphyr::Spanned;
 use std::{fmt, path::Path, sync::Arc};
 
 /// MiB of memory: 16 MiB to 1 TiB.
-pub(crate) type Memory = Whole<16, 1_048_576>;
+pub(crate) type Memory = WholeNumber<16, 1_048_576>;
 /// MiB of disk: 1 MiB to 1 TiB.
-pub(crate) type Disk = Whole<1, 1_048_576>;
-/// Processes and threads.
-pub(crate) type Processes = Whole<1, 32_768>;
+pub(crate) type Disk = WholeNumber<1, 1_048_576>;
+/// MiB of all that is kept: at most 1 PiB.
+pub(crate) type DiskSum = WholeNumber<1, 1_073_741_824>;
+/// MiB that stay free, or are kept: also none.
+pub(crate) type Free = WholeNumber<0, 1_048_576>;
+pub(crate) type Processes = WholeNumber<1, 32_768>;
+/// Bytes of a text for a model: 1 KiB to 1 MiB.
+pub(crate) type TextBytes = WholeNumber<1024, 1_048_576>;
 /// Bytes of one stream: at most 256 MiB.
-pub(crate) type Output = Whole<1, 268_435_456>;
-/// Programs that run at once.
-pub(crate) type Concurrency = Whole<1, 1024>;
-/// Requests that wait at once.
-pub(crate) type Waiting = Whole<0, 65_536>;
+pub(crate) type Output = WholeNumber<1, 268_435_456>;
+pub(crate) type Concurrency = WholeNumber<1, 1024>;
+pub(crate) type Waiting = WholeNumber<0, 65_536>;
 
-/// Connections at once.
-pub(crate) type Connections = Whole<1, 100_000>;
+pub(crate) type Connections = WholeNumber<1, 100_000>;
 
-/// Sandboxes that stand ready.
-pub(crate) type Ready = Whole<0, 256>;
-/// Sessions.
-pub(crate) type Sessions = Whole<0, 10_000>;
-/// Forks of one template.
-pub(crate) type Forks = Whole<1, 1_000_000>;
+pub(crate) type Ready = WholeNumber<0, 256>;
+pub(crate) type SessionCount = WholeNumber<0, 10_000>;
+pub(crate) type Forks = WholeNumber<1, 1_000_000>;
 /// At most a week.
-pub(crate) type Minutes = Whole<1, 10_080>;
+pub(crate) type Minutes = WholeNumber<1, 10_080>;
 /// At most ten years.
-pub(crate) type Days = Whole<1, 3650>;
-/// Snapshots of a namespace.
-pub(crate) type Snapshots = Whole<1, 100_000>;
+pub(crate) type Days = WholeNumber<1, 3650>;
+pub(crate) type SnapshotCount = WholeNumber<1, 100_000>;
 /// Requests in a minute; 0: as many as they like.
-pub(crate) type PerMinute = Whole<0, 1_000_000>;
-/// Requests at once.
-pub(crate) type Burst = Whole<1, 1_000_000>;
+pub(crate) type PerMinute = WholeNumber<0, 1_000_000>;
+pub(crate) type Burst = WholeNumber<1, 1_000_000>;
 
 /// A connection that waits: programs give up after a minute or two.
-pub(crate) type AskSeconds = Whole<1, 120>;
+pub(crate) type AskSeconds = WholeNumber<1, 120>;
 
 /// At most a day.
-pub(crate) type WholeSeconds = Whole<1, 86_400>;
+pub(crate) type WholeSeconds = WholeNumber<1, 86_400>;
 
-/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -78,7 +76,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting<T> {
     pub(crate) value: T,
@@ -100,7 +97,6 @@ pub(crate) struct Key {
     pub(crate) path: &'static str,
     /// The default as text, `None` when it depends on the machine.
     pub(crate) default: Option<&'static str>,
-    /// One line.
     pub(crate) about: &'static str,
     /// What a file may say.
     pub(crate) schema: fn() -> Value,
@@ -120,11 +116,79 @@ pub(crate) struct Row<'a> {
     pub(crate) origin: &'a Origin,
 }
 
+fn default_of<T: SettingValue + DeserializeOwned>(
+    machine: Option<Setting<T>>,
+    path: &str,
+    text: Option<&str>,
+) -> Result<Setting<T>, String> {
+    let Some(text) = text else {
+        return machine.ok_or_else(|| format!("`{path}` has no default"));
+    };
+    let value = serde_json::from_str(text).or_else(|_| T::read(text));
+    Ok(Setting::default_of(value.map_err(|reason| {
+        format!("the default of `{path}`: {reason}")
+    })?))
+}
+
+fn at<T>(path: &Arc<Path>, typed: Option<Spanned<T>>) -> Option<Setting<T>> {
+    typed.map(|typed| Setting {
+        origin: Origin::File {
+            path: path.clone(),
+            line: typed.referenced.line(),
+        },
+        value: typed.value,
+    })
+}
+
 macro_rules! keys {
-    ($($field:ident: $type:ty, $path:literal, $default:expr, $about:literal;)+) => {
+    (
+        { $($first:ident: $first_type:ty, $first_default:expr, $first_about:literal;)+ }
+        $($section:ident { $($field:ident $key:ident: $type:ty, $default:expr, $about:literal;)+ })+
+        { $($last:ident: $last_type:ty, $last_default:expr, $last_about:literal;)+ }
+    ) => {
+        keys! { @layers
+            $($first: $first_type, stringify!($first), $first_default, $first_about;)+
+            $($($field: $type, concat!(stringify!($section), ".", stringify!($key)), $default, $about;)+)+
+            $($last: $last_type, stringify!($last), $last_default, $last_about;)+
+        }
+
+        /// A configuration file as it was typed.
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct ConfigFile {
+            $($first: Option<Spanned<$first_type>>,)+
+            $($section: Option<sections::$section::Section>,)+
+            $($last: Option<Spanned<$last_type>>,)+
+        }
+
+        mod sections {
+            $(pub(super) mod $section {
+                use super::super::*;
+
+                #[derive(Debug, Default, Deserialize)]
+                #[serde(deny_unknown_fields)]
+                pub(in super::super) struct Section {
+                    $(pub(in super::super) $key: Option<Spanned<$type>>,)+
+                }
+            })+
+        }
+
+        impl ConfigFile {
+            /// The same as a layer whose values know their lines.
+            pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
+                $(let $section = self.$section.unwrap_or_default();)+
+                Layer {
+                    $($first: at(path, self.$first),)+
+                    $($($field: at(path, $section.$key),)+)+
+                    $($last: at(path, self.$last),)+
+                }
+            }
+        }
+    };
+    (@layers $($field:ident: $type:ty, $path:expr, $default:expr, $about:literal;)+) => {
         /// Every setting, in the order of the reference.
         pub(crate) const KEYS: &[Key] =
-            &[$(Key { path: $path, default: $default, about: $about, schema: <$type as Word>::schema }),+];
+            &[$(Key { path: $path, default: $default, about: $about, schema: <$type as SettingValue>::schema }),+];
 
         /// What one source says; most of it is usually absent.
         #[derive(Debug, Default)]
@@ -135,21 +199,25 @@ macro_rules! keys {
         impl Layer {
             /// Reads the value of the setting `path`; the caller has looked the path up in [`KEYS`].
             pub(crate) fn set(&mut self, path: &str, text: &str, origin: Origin) -> Result<(), String> {
-                match path {
-                    $($path => self.$field = Some(Setting { value: <$type as Word>::read(text)?, origin }),)+
-                    other => return Err(format!("`{other}` is not a setting")),
-                }
-                Ok(())
+                $(if path == $path {
+                    self.$field = Some(Setting { value: <$type as SettingValue>::read(text)?, origin });
+                    return Ok(());
+                })+
+                Err(format!("`{path}` is not a setting"))
             }
         }
 
-        /// Every setting with its value.
         #[derive(Clone, Debug)]
         pub(crate) struct Effective {
             $(pub(crate) $field: Setting<$type>,)+
         }
 
         impl Effective {
+            /// The defaults of the table, and of `machine` those that depend on the machine.
+            pub(crate) fn defaults(machine: Layer) -> Result<Self, String> {
+                Ok(Self { $($field: default_of(machine.$field, $path, $default)?,)+ })
+            }
+
             /// A layer's values win.
             #[must_use]
             pub(crate) fn overlaid(self, layer: Layer) -> Self {
@@ -164,133 +232,207 @@ macro_rules! keys {
 }
 
 keys! {
-    backend: BackendName, "backend", Some("native"), "What makes the sandboxes.";
-    floor: Floor, "floor", Some("full"),
-        "The isolation of every run; a host that cannot give it is refused. `landlock` gives up namespaces, the own root and the empty network.";
-    limits_ram_mb: Memory, "limits.ram_mb", Some("512"), "Memory of a run that asks for none, in MiB.";
-    limits_cpu_cores: Cores, "limits.cpu_cores", Some("1"), "Processor cores of a run that asks for none.";
-    limits_timeout_seconds: Seconds, "limits.timeout_seconds", Some("60"), "Wall-clock time of a run that asks for none.";
-    limits_processes: Processes, "limits.processes", Some("64"), "Processes and threads of a run that asks for none.";
-    limits_output_bytes: Output, "limits.output_bytes", Some("1000000"), "Kept bytes of each of stdout and stderr.";
-    limits_disk_mb: Disk, "limits.disk_mb", Some("512"), "Private disk of a run that asks for none, in MiB.";
-    caps_ram_mb: Memory, "caps.ram_mb", Some("8192"), "The most memory that a request gets, in MiB.";
-    caps_cpu_cores: Cores, "caps.cpu_cores", None, "The most processor cores that a request gets; default: the machine's.";
-    caps_timeout_seconds: Seconds, "caps.timeout_seconds", Some("3600"), "The longest time that a request gets.";
-    caps_processes: Processes, "caps.processes", Some("1024"), "The most processes and threads that a request gets.";
-    caps_output_bytes: Output, "caps.output_bytes", Some("67108864"), "The most kept bytes per stream that a request gets.";
-    caps_disk_mb: Disk, "caps.disk_mb", Some("16384"), "The most private disk that a request gets, in MiB.";
-    queue_concurrency: Concurrency, "queue.concurrency", None, "Programs that run at once; default: two for each core.";
-    queue_waiting: Waiting, "queue.waiting", Some("256"), "Requests that wait at once; one more is told to come back.";
-    queue_wait_seconds: Seconds, "queue.wait_seconds", Some("60"), "The longest that a request waits.";
-    queue_priorities: List<NamespacePriority>, "queue.priorities", Some("[]"),
-        "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
-    queue_rate_per_minute: PerMinute, "queue.rate_per_minute", Some("0"),
-        "Requests that one namespace may send in a minute; 0: as many as it likes.";
-    queue_rate_burst: Burst, "queue.rate_burst", Some("10"), "Requests that it may send at once, where there is a rate.";
-    runtimes_python: Location, "runtimes.python", Some("auto"),
-        "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
-    runtimes_node: Location, "runtimes.node", Some("auto"), "Node.js; `auto`: the first node on PATH.";
-    runtimes_shell: Location, "runtimes.shell", Some("auto"), "bash; `auto`: the first on PATH.";
-    runtimes_mounts: List<HostPath>, "runtimes.mounts", Some("[]"),
-        "More directories of the host that interpreters need, mounted read-only at the same place.";
-    packages_enabled: bool, "packages.enabled", Some("true"),
-        "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
-    packages_allow: List<PackagePattern>, "packages.allow", Some(r#"["*"]"#),
-        "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
-    packages_hosts: List<PackageHost>, "packages.hosts", Some(r#"["auto"]"#),
-        "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
-    packages_timeout_seconds: Seconds, "packages.timeout_seconds", Some("300"), "The longest that installing one set may take.";
-    packages_max_mb: Disk, "packages.max_mb", Some("1024"), "The most that one set may have, installed, in MiB.";
-    packages_keep_days: Days, "packages.keep_days", Some("30"), "How long installed packages are kept after their last use.";
-    packages_keep_mb: Disk, "packages.keep_mb", Some("8192"),
-        "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
-    egress_allow: List<EgressPattern>, "egress.allow", Some("[]"),
-        "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
-    egress_on_denied: OnDeniedWord, "egress.on_denied", Some("deny"),
-        "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
-    egress_ask_seconds: AskSeconds, "egress.ask_seconds", Some("10"),
-        "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
-    egress_private: List<PrivateHost>, "egress.private", Some("[]"),
-        "Of these hosts the addresses may be private, as HOST or HOST:PORT; every other name that leads to one is refused.";
-    egress_secrets: List<BoundHost>, "egress.secrets", Some("[]"),
-        "Secrets that programs get a word for, which becomes the value on the way out alone: NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
-    egress_ca_file: Location, "egress.ca_file", Some("auto"),
-        "Certificates (PEM) that are believed beside this host's own where TLS is read; `auto`: those of the host alone.";
-    egress_resolvers: List<Resolver>, "egress.resolvers", Some("[]"),
-        "Who is asked for addresses, as ADDRESS or ADDRESS:PORT; none: whom the host asks, its hosts file first.";
-    egress_connections: Connections, "egress.connections", Some("64"), "Connections that one sandbox has open at once.";
-    egress_connections_per_namespace: Connections, "egress.connections_per_namespace", Some("256"),
-        "Connections that all sandboxes of a namespace have open at once.";
-    egress_sent_mb: Disk, "egress.sent_mb", Some("1024"), "The most that one sandbox sends, all its life, in MiB.";
-    egress_received_mb: Disk, "egress.received_mb", Some("4096"), "The most that one sandbox receives, all its life, in MiB.";
-    egress_connection_seconds: Seconds, "egress.connection_seconds", Some("3600"), "The longest that one connection lasts.";
-    egress_idle_seconds: Seconds, "egress.idle_seconds", Some("300"), "A connection ends when nothing was sent on it for so long.";
-    warm_ready: Ready, "warm.ready", Some("2"),
-        "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
-    warm_ready_max: Ready, "warm.ready_max", Some("8"), "The most that are kept ready for a language under load.";
-    warm_memory_mb: Memory, "warm.memory_mb", Some("1024"),
-        "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
-    warm_preload_python: List<ModuleName>, "warm.preload_python", Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
-        "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
-    warm_preload_node: List<ModuleName>, "warm.preload_node", Some("[]"),
-        "Modules that Node.js loads before it is told what to run.";
-    warm_template_forks: Forks, "warm.template_forks", Some("10000"), "A template is replaced after so many forks.";
-    warm_template_minutes: Minutes, "warm.template_minutes", Some("60"), "A template is replaced when it is so old.";
-    sessions_max: Sessions, "sessions.max", Some("1000"), "Sessions at once; one more is refused.";
-    sessions_per_namespace: Sessions, "sessions.per_namespace", Some("100"), "Of which one namespace has at most so many.";
-    sessions_idle_seconds: Seconds, "sessions.idle_seconds", Some("900"),
-        "A session ends when nobody has used it for so long and its creator has named no other time.";
-    sessions_idle_seconds_max: Seconds, "sessions.idle_seconds_max", Some("14400"),
-        "The longest such time that a creator may name.";
-    sessions_age_seconds: Seconds, "sessions.age_seconds", Some("86400"), "A session ends when it is so old.";
-    approvals_timeout_seconds: WholeSeconds, "approvals.timeout_seconds", Some("120"),
-        "How long a request for approval waits for an answer; then it is denied.";
-    approvals_max_namespace_minutes: Minutes, "approvals.max_namespace_minutes", Some("60"),
-        "The longest that an approval for a whole namespace lasts.";
-    check_profile: ProfileWord, "check.profile", Some("unrestricted"),
-        "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
-    check_profiles: List<ProfileWord>, "check.profiles", Some("all"),
-        "Profiles that callers may choose. Where `check.profile` restricts and nobody sets this: that one and `strict`.";
-    check_allowed_imports: List<PythonModule>, "check.allowed_imports", Some("[]"),
-        "Modules that every profile which restricts allows besides its own, each with what lies below it.";
-    check_known_imports: KnownImports, "check.known_imports", Some("{}"),
-        "Names whose import may be added where it is missing, beside the well-known ones: NAME: STATEMENT; in the variable NAME=STATEMENT, separated by semicolons.";
-    check_schemas: Schemas, "check.schemas", Some("{}"),
-        "JSON Schemas that callers may name, beside `config`, `user` and `dataset`: NAME: the path of a file, or the schema itself; in the variable NAME=FILE, separated by commas.";
-    audit_store: AuditStore, "audit.store", Some("sqlite"), "Where the audit record is: in a file, or in memory until the server stops.";
-    audit_path: Location, "audit.path", Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
-    audit_durability: AuditDurability, "audit.durability", Some("process"),
-        "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
-    audit_on_failure: AuditOnFailure, "audit.on_failure", Some("deny"),
-        "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
-    vault_store: VaultStore, "vault.store", Some("memory"),
-        "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
-    vault_path: Location, "vault.path", Some("auto"), "The vault's file; `auto`: record/vault in the state directory.";
-    vault_key: VaultKey, "vault.key", Some("file"),
-        "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
-    vault_key_file: Location, "vault.key_file", Some("auto"),
-        "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
-    vault_allow: List<SecretPattern>, "vault.allow", Some(r#"["*/*"]"#),
-        "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
-    artifacts_keep_days: Days, "artifacts.keep_days", Some("7"), "How long files that programs left are kept.";
-    artifacts_max_mb: Disk, "artifacts.max_mb", Some("1024"), "The most that they take of the disk, in MiB; the oldest go first.";
-    snapshots_max: Snapshots, "snapshots.max", Some("100"), "Snapshots that a namespace may have; none is deleted to make room.";
-    snapshots_max_mb: Disk, "snapshots.max_mb", Some("4096"), "What they may take of the disk, in MiB, compressed and each content once.";
-    snapshots_total_mb: Disk, "snapshots.total_mb", Some("65536"), "What those of all namespaces together may take of the disk, in MiB.";
-    redact_personal: bool, "redact.personal", Some("false"),
-        "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
-    metrics_listen: Listen, "metrics.listen", Some("off"),
-        "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
-    telemetry_otlp_endpoint: Endpoint, "telemetry.otlp_endpoint", Some("off"),
-        "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
-    namespaces_caller_chooses: bool, "namespaces.caller_chooses", Some("true"),
-        "May an MCP caller name its namespace; if not, the tools have no such argument.";
-    workspaces: Shares, "workspaces", Some("{}"),
-        "Directories of the host that callers may name as their workspace: NAME: {path, mode: ro, rw or overlay, namespaces}; in the variable NAME=DIR:MODE, separated by commas.";
-    state_dir: HostPath, "state_dir", None,
-        "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
-    toolsets: List<Toolset>, "toolsets", Some("all"), "Tools that `serve` offers.";
-    log: LogLevel, "log", None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
+    {
+        backend: BackendName, Some("native"), "What makes the sandboxes.";
+        floor: Floor, Some("full"),
+            "Minimum isolation of every run; without it nothing runs. `landlock` gives up namespaces, the private root and the empty network.";
+    }
+    limits {
+        limits_ram_mb ram_mb: Memory, Some("512"), "Default memory of a run, in MiB.";
+        limits_cpu_cores cpu_cores: Cores, Some("1"), "Default processor cores of a run.";
+        limits_timeout_seconds timeout_seconds: Seconds, Some("60"), "Default wall-clock time of a run.";
+        limits_processes processes: Processes, Some("64"), "Default processes and threads of a run.";
+        limits_output_bytes output_bytes: Output, Some("1000000"), "Kept bytes of each of stdout and stderr.";
+        limits_disk_mb disk_mb: Disk, Some("512"), "Default private disk of a run, in MiB.";
+    }
+    caps {
+        caps_ram_mb ram_mb: Memory, Some("8192"), "Maximum memory of a run, in MiB.";
+        caps_cpu_cores cpu_cores: Cores, None, "Maximum processor cores of a run; default: the machine's.";
+        caps_timeout_seconds timeout_seconds: Seconds, Some("3600"), "Maximum wall-clock time of a run.";
+        caps_processes processes: Processes, Some("1024"), "Maximum processes and threads of a run.";
+        caps_output_bytes output_bytes: Output, Some("67108864"),
+            "Maximum kept bytes of each of stdout and stderr.";
+        caps_disk_mb disk_mb: Disk, Some("16384"), "Maximum private disk of a run, in MiB.";
+    }
+    queue {
+        queue_concurrency concurrency: Concurrency, None,
+            "Maximum running programs; default: 16 for each core. From four on, one namespace cannot take all of them.";
+        queue_memory_mb memory_mb: Memory, None,
+            "Memory of all running programs together, by their limits, in MiB; default: twice the machine's.";
+        queue_waiting waiting: Waiting, Some("256"), "Maximum queued requests; more are rejected with `busy`.";
+        queue_wait_seconds wait_seconds: Seconds, Some("60"), "Maximum time that a request waits.";
+        queue_priorities priorities: List<NamespacePriority>, Some("[]"),
+            "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
+        queue_rate_per_minute rate_per_minute: PerMinute, Some("0"),
+            "Requests that one namespace may send in a minute; 0: as many as it likes.";
+        queue_rate_burst rate_burst: Burst, Some("10"), "Requests that it may send at once, where there is a rate.";
+    }
+    runtimes {
+        runtimes_python python: Location, Some("auto"),
+            "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
+        runtimes_node node: Location, Some("auto"), "Node.js; `auto`: the first node on PATH.";
+        runtimes_shell shell: Location, Some("auto"), "bash; `auto`: the first on PATH.";
+        runtimes_mounts mounts: List<HostPath>, Some("[]"),
+            "More directories of the host that interpreters need, mounted read-only at the same place.";
+    }
+    packages {
+        packages_enabled enabled: bool, Some("true"),
+            "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
+        packages_allow allow: List<PackagePattern>, Some(r#"["*"]"#),
+            "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
+        packages_hosts hosts: List<PackageHost>, Some(r#"["auto"]"#),
+            "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
+        packages_timeout_seconds timeout_seconds: Seconds, Some("300"),
+            "The longest that installing one set may take.";
+        packages_max_mb max_mb: Disk, Some("1024"), "The most that one set may have, installed, in MiB.";
+        packages_keep_days keep_days: Days, Some("30"), "How long installed packages are kept after their last use.";
+        packages_keep_mb keep_mb: Disk, Some("8192"),
+            "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
+    }
+    egress {
+        egress_allow allow: List<EgressPattern>, Some("[]"),
+            "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
+        egress_on_denied on_denied: OnDeniedWord, Some("deny"),
+            "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
+        egress_ask_seconds ask_seconds: AskSeconds, Some("10"),
+            "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
+        egress_private private: List<PrivateHost>, Some("[]"),
+            "Hosts that may have private addresses, as HOST or HOST:PORT; any other name with a private address is refused. In the variable separated by semicolons.";
+        egress_secrets secrets: List<BoundHost>, Some("[]"),
+            "Secrets of which programs see only a placeholder; Ringfence replaces it with the value in requests to that host. NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
+        egress_ca_file ca_file: Location, Some("auto"),
+            "Certificates (PEM) that are trusted beside this host's own when TLS is inspected; `auto`: only those of the host.";
+        egress_resolvers resolvers: List<Resolver>, Some("[]"),
+            "DNS resolvers, as ADDRESS or ADDRESS:PORT; default: the host's own, with its hosts file first.";
+        egress_connections connections: Connections, Some("64"), "Maximum open connections of one sandbox.";
+        egress_connections_per_namespace connections_per_namespace: Connections, Some("256"),
+            "Maximum open connections of all sandboxes of a namespace.";
+        egress_sent_mb sent_mb: Disk, Some("1024"), "Maximum that one sandbox sends in total, in MiB.";
+        egress_received_mb received_mb: Disk, Some("4096"),
+            "Maximum that one sandbox receives in total, in MiB.";
+        egress_connection_seconds connection_seconds: Seconds, Some("3600"), "Maximum lifetime of a connection.";
+        egress_idle_seconds idle_seconds: Seconds, Some("300"),
+            "A connection without traffic for so long is closed.";
+    }
+    warm {
+        warm_ready ready: Ready, Some("2"),
+            "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
+        warm_ready_max ready_max: Ready, Some("8"), "The most that are kept ready for a language under load.";
+        warm_memory_mb memory_mb: Memory, Some("1024"),
+            "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
+        warm_preload_python preload_python: List<ModuleName>, Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
+            "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
+        warm_preload_node preload_node: List<ModuleName>, Some("[]"),
+            "Modules that Node.js loads before it gets a program.";
+        warm_template_forks template_forks: Forks, Some("10000"), "A template is replaced after so many forks.";
+        warm_template_minutes template_minutes: Minutes, Some("60"), "A template is replaced when it is so old.";
+    }
+    sessions {
+        sessions_max max: SessionCount, Some("1000"), "Maximum live sessions; more are refused.";
+        sessions_per_namespace per_namespace: SessionCount, Some("100"), "Maximum live sessions of one namespace.";
+        sessions_idle_seconds idle_seconds: Seconds, Some("900"),
+            "A session ends when it was not used for so long, unless its creator has named another time.";
+        sessions_idle_seconds_max idle_seconds_max: Seconds, Some("14400"),
+            "The longest such time that a creator may name.";
+        sessions_age_seconds age_seconds: Seconds, Some("86400"), "A session ends when it is so old.";
+    }
+    results {
+        results_keep_minutes keep_minutes: Minutes, Some("60"),
+            "How long a result can be read again after its program has ended.";
+        results_memory_mb memory_mb: Free, Some("64"),
+            "MiB of results of all namespaces; beyond it the oldest of the namespace with most goes first; 0: none is kept.";
+    }
+    approvals {
+        approvals_timeout_seconds timeout_seconds: WholeSeconds, Some("120"),
+            "How long a request for approval waits for an answer; then it is denied.";
+        approvals_max_namespace_minutes max_namespace_minutes: Minutes, Some("60"),
+            "The longest that an approval for a whole namespace lasts.";
+    }
+    check {
+        check_profile profile: ProfileWord, Some("unrestricted"),
+            "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
+        check_profiles profiles: List<ProfileWord>, Some("all"),
+            "Profiles that callers may choose. Default if `check.profile` restricts: that one and `strict`.";
+        check_allowed_imports allowed_imports: List<PythonModule>, Some("[]"),
+            "Modules that every profile which restricts allows besides its own, each with what lies below it.";
+        check_known_imports known_imports: KnownImports, Some("{}"),
+            "Names whose import may be added where it is missing, beside the well-known ones: NAME: STATEMENT; in the variable NAME=STATEMENT, separated by semicolons.";
+        check_schemas schemas: Schemas, Some("{}"),
+            "JSON Schemas that callers may name, beside `config`, `user` and `dataset`: NAME: the path of a file, or the schema itself; in the variable NAME=FILE, separated by commas.";
+    }
+    audit {
+        audit_store store: AuditStore, Some("sqlite"),
+            "Where the audit record is: in a file, or in memory until the server stops.";
+        audit_path path: Location, Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
+        audit_durability durability: AuditDurability, Some("process"),
+            "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
+        audit_on_failure on_failure: AuditOnFailure, Some("deny"),
+            "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
+        audit_segment_mb segment_mb: Disk, Some("16"),
+            "Size of the record's database, in MiB, at which its oldest records are moved into a compressed segment beside it.";
+        audit_keep_days keep_days: Days, Some("365"),
+            "How long closed segments are kept; the record says which were removed.";
+        audit_max_mb max_mb: Disk, Some("1024"),
+            "The most that the record takes of the disk, in MiB; the oldest closed segments go first, and the record says which.";
+    }
+    vault {
+        vault_store store: VaultStore, Some("memory"),
+            "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
+        vault_path path: Location, Some("auto"), "The vault's file; `auto`: record/vault in the state directory.";
+        vault_key key: VaultKey, Some("file"),
+            "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
+        vault_key_file key_file: Location, Some("auto"),
+            "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
+        vault_allow allow: List<SecretPattern>, Some(r#"["*/*"]"#),
+            "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
+    }
+    artifacts {
+        artifacts_keep_days keep_days: Days, Some("7"), "How long files that programs left are kept.";
+        artifacts_max_mb max_mb: Disk, Some("1024"),
+            "The most that they take of the disk, in MiB; the oldest go first.";
+    }
+    snapshots {
+        snapshots_max max: SnapshotCount, Some("100"),
+            "Snapshots that a namespace may have; none is deleted to make room.";
+        snapshots_max_mb max_mb: Disk, Some("4096"),
+            "What they may take of the disk, in MiB, compressed and each content once.";
+        snapshots_total_mb total_mb: Disk, Some("65536"),
+            "What those of all namespaces together may take of the disk, in MiB.";
+    }
+    disk {
+        disk_total_mb total_mb: DiskSum, Some("102400"),
+            "What the server keeps on the disk of its state directory, in MiB: workspaces, snapshots, artifacts, packages, record.";
+        disk_namespace_mb namespace_mb: DiskSum, Some("32768"),
+            "Of which workspace and snapshots of one namespace may have so much.";
+        disk_free_mb free_mb: Free, Some("1024"),
+            "What stays free on that file system, in MiB: then nothing more is kept, and below half of it nothing runs.";
+    }
+    redact {
+        redact_personal personal: bool, Some("false"),
+            "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
+    }
+    metrics {
+        metrics_listen listen: Listen, Some("off"),
+            "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
+    }
+    telemetry {
+        telemetry_otlp_endpoint otlp_endpoint: Endpoint, Some("off"),
+            "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
+    }
+    namespaces {
+        namespaces_caller_chooses caller_chooses: bool, Some("true"),
+            "May an MCP caller name its namespace; if not, the tools have no such argument.";
+    }
+    {
+        workspaces: Shares, Some("{}"),
+            "Directories of the host that callers may name as their workspace: NAME: {path, mode: ro, rw or overlay, namespaces}; in the variable NAME=DIR:MODE, separated by commas.";
+        state_dir: HostPath, None,
+            "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
+        toolsets: List<Toolset>, Some("all"), "Tools that `serve` offers.";
+        text_max: TextBytes, Some("8192"),
+            "Bytes of a result's text, which a model reads, and of each stream in its structured content; `get_execution` reads the rest.";
+        log: LogLevel, None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
+    }
 }
 
 #[cfg(test)]
@@ -319,6 +461,7 @@ mod tests {
                     "check.known_imports" => "np=import numpy as np",
                     "check.schemas" => "order=/order.json",
                     "log" => "info",
+                    "queue.memory_mb" => "512",
                     _ => "1",
                 });
             layer.set(key.path, text, Origin::Default).unwrap();

@@ -10,47 +10,44 @@ mod egress_words;
 mod environment;
 mod file;
 pub(crate) mod keys;
-mod package_sources;
 mod record_words;
 mod reload;
 mod render;
+mod sessions;
 mod shares;
+mod state;
+mod trust;
+mod warm;
 mod words;
 
 pub use environment::Environment;
-pub use file::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, parse_config};
+pub use file::{CONFIG_BYTES_MAX, ConfigError, parse_config};
+pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
+pub(crate) use record_words::OtlpAddress;
 pub(crate) use render::{example, schema, table};
-pub(crate) use words::{BackendName, Floor, List, LogLevel, Toolset, Word};
+pub(crate) use words::{Floor, List, LogLevel, SettingValue, Toolset};
 
-use crate::telemetry::Address;
-use check_words::{KnownImports, ProfileWord, Schemas};
-use egress_words::{OnDeniedWord, PackageHost};
 use environment::CONFIG_VARIABLE;
-use keys::{
-    AskSeconds, Burst, Concurrency, Connections, Days, Disk, Effective, Forks, Memory, Minutes, Output,
-    PerMinute, Processes, Ready, Sessions, Snapshots, Waiting, WholeSeconds,
-};
+use keys::{Concurrency, Days, Effective, Memory};
 use record_words::{
-    AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
-    SecretPattern, VaultKey, VaultStore,
+    AuditDurability, AuditOnFailure, AuditStore, NamespacePriority, SecretPattern, VaultKey, VaultStore,
 };
 use ringfence_engine::{
-    AuditSettings, CheckSettings, EngineSettings, IndexHost, ListedWorkspace, OnFailure, PackagePolicy,
+    AuditSettings, CheckSettings, DiskPolicy, EngineSettings, ListedWorkspace, OnFailure, PackagePolicy,
     PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, RuntimeSettings,
-    SessionSettings, WarmSettings,
 };
 use ringfence_store::{
     artifacts::Retention,
-    audit::{Durability, Place},
+    audit::{Durability, Keep, Place},
     layers::LayersKept,
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
-use ringfence_types::{ErrorCode, Limits, Profile, RequestError, WorkspaceMode, WorkspaceName};
+use ringfence_types::{ErrorCode, Limits, RequestError, WorkspaceMode, WorkspaceName};
 use shares::{Share, Shares};
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read},
     net::SocketAddr,
     num::NonZeroU32,
@@ -58,14 +55,14 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use words::{Cores, HostPath, Location, ModuleName, Seconds};
+use words::{Cores, HostPath, Location};
 
 /// What the command line says about the configuration.
 #[derive(Debug)]
 pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
     pub(crate) layer: Layer,
-    /// The log level of this command where nobody sets one.
+    /// The log level of this command if none is set.
     pub(crate) log: LogLevel,
 }
 
@@ -76,20 +73,19 @@ pub(crate) enum Namespaces {
     Fixed,
 }
 
-/// What the configuration means.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) engine: EngineSettings,
     pub(crate) floor: Floor,
     pub(crate) toolsets: List<Toolset>,
     pub(crate) namespaces: Namespaces,
+    pub(crate) text_max: usize,
     pub(crate) log: LogLevel,
-    /// Where metrics are answered.
     pub(crate) metrics: Option<SocketAddr>,
-    /// Where traces and metrics are sent.
-    pub(crate) otlp: Option<Address>,
-    /// The file that was read.
+    pub(crate) otlp: Option<OtlpAddress>,
     pub(crate) file: Option<PathBuf>,
+    /// What is not as it usually is.
+    pub(crate) warning: Option<String>,
     effective: Effective,
 }
 
@@ -106,7 +102,8 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         Some(path) => typed.into_layer(&Arc::from(path.as_path())),
         None => Layer::default(),
     };
-    let effective = defaults(environment, flags.log)
+    let effective = Effective::defaults(machine(environment, flags.log))
+        .map_err(|reason| refusal(format!("{reason}."), "Report this."))?
         .overlaid(from_file)
         .overlaid(environment.layer()?)
         .overlaid(flags.layer);
@@ -120,103 +117,35 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-/// What Python has imported already, where it is installed.
-const PRELOADED: &[&str] = &["numpy", "pandas", "matplotlib.pyplot"];
+/// Of the host, or of the container that this server is in.
+fn machine_memory_mb() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let total = read("/proc/meminfo");
+    let total = total.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total_kb = total.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+    let of_container = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    let limits = of_container.map(|path| read(path).trim().parse().ok().map(|bytes: u64| bytes / MEBIBYTE));
+    let all = limits.into_iter().chain([total_kb.map(|kb: u64| kb / 1024)]);
+    all.flatten().min().unwrap_or(1024)
+}
 
+/// The defaults that depend on the machine.
 #[expect(clippy::cast_precision_loss, reason = "no machine has 2^52 cores")]
-#[expect(clippy::too_many_lines, reason = "one line for each setting")]
-fn defaults(environment: &Environment, log: LogLevel) -> Effective {
-    let machine = Cores::clamped(cores() as f64);
-    Effective {
-        backend: Setting::default_of(BackendName::Native),
-        floor: Setting::default_of(Floor::Full),
-        limits_ram_mb: Setting::default_of(Memory::clamped(512)),
-        limits_cpu_cores: Setting::default_of(Cores::clamped(1.0)),
-        limits_timeout_seconds: Setting::default_of(Seconds::clamped(60.0)),
-        limits_processes: Setting::default_of(Processes::clamped(64)),
-        limits_output_bytes: Setting::default_of(Output::clamped(1_000_000)),
-        limits_disk_mb: Setting::default_of(Disk::clamped(512)),
-        caps_ram_mb: Setting::default_of(Memory::clamped(8192)),
-        caps_cpu_cores: Setting::default_of(machine),
-        caps_timeout_seconds: Setting::default_of(Seconds::clamped(3600.0)),
-        caps_processes: Setting::default_of(Processes::clamped(1024)),
-        caps_output_bytes: Setting::default_of(Output::clamped(64 * MEBIBYTE)),
-        caps_disk_mb: Setting::default_of(Disk::clamped(16384)),
-        queue_concurrency: Setting::default_of(Concurrency::clamped(2 * cores())),
-        queue_waiting: Setting::default_of(Waiting::clamped(256)),
-        queue_wait_seconds: Setting::default_of(Seconds::clamped(60.0)),
-        queue_priorities: Setting::default_of(List::of(Vec::new())),
-        queue_rate_per_minute: Setting::default_of(PerMinute::clamped(0)),
-        queue_rate_burst: Setting::default_of(Burst::clamped(10)),
-        runtimes_python: Setting::default_of(Location::Usual),
-        runtimes_node: Setting::default_of(Location::Usual),
-        runtimes_shell: Setting::default_of(Location::Usual),
-        runtimes_mounts: Setting::default_of(List::of(Vec::new())),
-        packages_enabled: Setting::default_of(true),
-        packages_allow: Setting::default_of(List::of(vec![PackagePattern::everything()])),
-        packages_hosts: Setting::default_of(List::of(vec![PackageHost(IndexHost::Configured)])),
-        packages_timeout_seconds: Setting::default_of(Seconds::clamped(300.0)),
-        packages_max_mb: Setting::default_of(Disk::clamped(1024)),
-        packages_keep_days: Setting::default_of(Days::clamped(30)),
-        packages_keep_mb: Setting::default_of(Disk::clamped(8192)),
-        egress_allow: Setting::default_of(List::of(Vec::new())),
-        egress_on_denied: Setting::default_of(OnDeniedWord::Deny),
-        egress_ask_seconds: Setting::default_of(AskSeconds::clamped(10)),
-        egress_private: Setting::default_of(List::of(Vec::new())),
-        egress_secrets: Setting::default_of(List::of(Vec::new())),
-        egress_ca_file: Setting::default_of(Location::Usual),
-        egress_resolvers: Setting::default_of(List::of(Vec::new())),
-        egress_connections: Setting::default_of(Connections::clamped(64)),
-        egress_connections_per_namespace: Setting::default_of(Connections::clamped(256)),
-        egress_sent_mb: Setting::default_of(Disk::clamped(1024)),
-        egress_received_mb: Setting::default_of(Disk::clamped(4096)),
-        egress_connection_seconds: Setting::default_of(Seconds::clamped(3600.0)),
-        egress_idle_seconds: Setting::default_of(Seconds::clamped(300.0)),
-        warm_ready: Setting::default_of(Ready::clamped(2)),
-        warm_ready_max: Setting::default_of(Ready::clamped(8)),
-        warm_memory_mb: Setting::default_of(Memory::clamped(1024)),
-        warm_preload_python: Setting::default_of(List::of(ModuleName::ours(PRELOADED))),
-        warm_preload_node: Setting::default_of(List::of(Vec::new())),
-        warm_template_forks: Setting::default_of(Forks::clamped(10_000)),
-        warm_template_minutes: Setting::default_of(Minutes::clamped(60)),
-        sessions_max: Setting::default_of(Sessions::clamped(1000)),
-        sessions_per_namespace: Setting::default_of(Sessions::clamped(100)),
-        sessions_idle_seconds: Setting::default_of(Seconds::clamped(900.0)),
-        sessions_idle_seconds_max: Setting::default_of(Seconds::clamped(14_400.0)),
-        sessions_age_seconds: Setting::default_of(Seconds::clamped(86_400.0)),
-        approvals_timeout_seconds: Setting::default_of(WholeSeconds::clamped(120)),
-        approvals_max_namespace_minutes: Setting::default_of(Minutes::clamped(60)),
-        check_profile: Setting::default_of(ProfileWord(Profile::Unrestricted)),
-        check_profiles: Setting::default_of(List::of(words::Listed::all())),
-        check_allowed_imports: Setting::default_of(List::of(Vec::new())),
-        check_known_imports: Setting::default_of(KnownImports::default()),
-        check_schemas: Setting::default_of(Schemas::default()),
-        audit_store: Setting::default_of(AuditStore::Sqlite),
-        audit_path: Setting::default_of(Location::Usual),
-        audit_durability: Setting::default_of(AuditDurability::Process),
-        audit_on_failure: Setting::default_of(AuditOnFailure::Deny),
-        vault_store: Setting::default_of(VaultStore::Memory),
-        vault_path: Setting::default_of(Location::Usual),
-        vault_key: Setting::default_of(VaultKey::File),
-        vault_key_file: Setting::default_of(Location::Usual),
-        vault_allow: Setting::default_of(List::of(vec![SecretPattern::everything()])),
-        artifacts_keep_days: Setting::default_of(Days::clamped(7)),
-        artifacts_max_mb: Setting::default_of(Disk::clamped(1024)),
-        snapshots_max: Setting::default_of(Snapshots::clamped(100)),
-        snapshots_max_mb: Setting::default_of(Disk::clamped(4096)),
-        snapshots_total_mb: Setting::default_of(Disk::clamped(65536)),
-        redact_personal: Setting::default_of(false),
-        metrics_listen: Setting::default_of(Listen(None)),
-        telemetry_otlp_endpoint: Setting::default_of(Endpoint(None)),
-        namespaces_caller_chooses: Setting::default_of(true),
-        workspaces: Setting::default_of(Shares::default()),
-        state_dir: Setting::default_of(HostPath::ours(&environment.usual_state())),
-        toolsets: Setting::default_of(List::of(words::Listed::all())),
-        log: Setting::default_of(log),
+fn machine(environment: &Environment, log: LogLevel) -> Layer {
+    Layer {
+        caps_cpu_cores: Some(Setting::default_of(Cores::clamped(cores() as f64))),
+        queue_concurrency: Some(Setting::default_of(Concurrency::clamped(16 * cores()))),
+        queue_memory_mb: Some(Setting::default_of(Memory::clamped(2 * machine_memory_mb()))),
+        state_dir: Some(Setting::default_of(HostPath::ours(&environment.usual_state()))),
+        log: Some(Setting::default_of(log)),
+        ..Layer::default()
     }
 }
 
-/// A cap below a default that nobody chose lowers the default; below one that somebody chose it is a contradiction.
+/// A cap lowers a default below it; a limit that was set above its cap is refused later.
 fn lower_defaults_to_caps(mut settings: Effective) -> Effective {
     macro_rules! lower {
         ($($limit:ident <= $cap:ident),+) => {$(
@@ -273,24 +202,21 @@ fn mean(
         Location::At(path) => expand(path, &setting.origin).map(Some),
     };
     let mounts = &effective.runtimes_mounts;
-    let extra_mounts: Result<Vec<PathBuf>, RequestError> = mounts
-        .value
-        .items()
-        .iter()
-        .map(|path| expand(path, &mounts.origin))
-        .collect();
+    let paths = mounts.value.items().iter();
+    let extra_mounts: Result<Vec<PathBuf>, RequestError> =
+        paths.map(|path| expand(path, &mounts.origin)).collect();
     let namespaces = if effective.namespaces_caller_chooses.value {
         Namespaces::CallerChooses
     } else {
         Namespaces::Fixed
     };
-    let names = |modules: &Setting<List<ModuleName>>| {
-        let items = modules.value.items().iter();
-        items.map(|module| module.as_str().to_owned()).collect()
-    };
-    let state_dir = expand(&effective.state_dir.value, &effective.state_dir.origin)?;
+    let state::Found {
+        directory: state_dir,
+        warning,
+    } = state::of(environment, &effective)?;
     let engine = EngineSettings {
         helper: PathBuf::from(crate::executable::SELF),
+        guarded: trust::guarded(environment, file.as_deref()),
         tier: effective.floor.value.tier(),
         record: record(environment, &effective, &state_dir, at)?,
         state_dir,
@@ -309,16 +235,9 @@ fn mean(
             search_path: environment.search_path(),
             extra_mounts: extra_mounts?,
         },
-        warm: WarmSettings {
-            ready: bounded(effective.warm_ready.value.get()),
-            ready_max: bounded(effective.warm_ready_max.value.get()),
-            memory_bytes: effective.warm_memory_mb.value.get() << 20,
-            preload_python: names(&effective.warm_preload_python),
-            preload_node: names(&effective.warm_preload_node),
-            template_forks: u32::try_from(effective.warm_template_forks.value.get()).unwrap_or(u32::MAX),
-            template_age: Duration::from_secs(60 * effective.warm_template_minutes.value.get()),
-        },
-        sessions: sessions(&effective),
+        warm: warm::meant(&effective),
+        sessions: sessions::meant(&effective),
+        results: sessions::results(&effective),
         approvals: approvals::meant(&effective),
     };
     Ok(Config {
@@ -326,10 +245,12 @@ fn mean(
         floor: effective.floor.value,
         toolsets: effective.toolsets.value.clone(),
         namespaces,
+        text_max: bounded(effective.text_max.value.get()),
         log: effective.log.value,
         metrics: effective.metrics_listen.value.0,
         otlp: effective.telemetry_otlp_endpoint.value.address(),
         file,
+        warning,
         effective,
     })
 }
@@ -338,20 +259,9 @@ fn packages(environment: &Environment, settings: &Effective) -> PackageSettings 
     PackageSettings {
         sources: environment.package_sources(),
         kept: LayersKept {
-            age: Duration::from_secs(24 * 60 * 60 * settings.packages_keep_days.value.get()),
+            age: days(&settings.packages_keep_days),
             bytes: settings.packages_keep_mb.value.get() * MEBIBYTE,
         },
-    }
-}
-
-fn sessions(settings: &Effective) -> SessionSettings {
-    let time = |setting: &Setting<Seconds>| Duration::from_millis(setting.value.thousandths());
-    SessionSettings {
-        max: bounded(settings.sessions_max.value.get()),
-        per_namespace: bounded(settings.sessions_per_namespace.value.get()),
-        idle: time(&settings.sessions_idle_seconds).min(time(&settings.sessions_idle_seconds_max)),
-        idle_max: time(&settings.sessions_idle_seconds_max),
-        age: time(&settings.sessions_age_seconds),
     }
 }
 
@@ -366,6 +276,7 @@ fn queue(settings: &Effective) -> QueueSettings {
     let priorities = settings.queue_priorities.value.items().iter().cloned();
     QueueSettings {
         concurrency: bounded(settings.queue_concurrency.value.get()),
+        memory_bytes: settings.queue_memory_mb.value.get() * MEBIBYTE,
         waiting: bounded(settings.queue_waiting.value.get()),
         patience: Duration::from_millis(settings.queue_wait_seconds.value.thousandths()),
         priorities: priorities
@@ -425,6 +336,11 @@ fn record(
                 AuditOnFailure::Deny => OnFailure::Deny,
                 AuditOnFailure::Warn => OnFailure::Warn,
             },
+            keep: Keep {
+                segment_bytes: settings.audit_segment_mb.value.get() * MEBIBYTE,
+                total_bytes: settings.audit_max_mb.value.get() * MEBIBYTE,
+                age: days(&settings.audit_keep_days),
+            },
         },
         vault,
         retention: retention(settings),
@@ -444,9 +360,13 @@ fn record(
     })
 }
 
+fn days(setting: &Setting<Days>) -> Duration {
+    Duration::from_secs(24 * 60 * 60 * setting.value.get())
+}
+
 fn retention(settings: &Effective) -> Retention {
     Retention {
-        age: Duration::from_secs(24 * 60 * 60 * settings.artifacts_keep_days.value.get()),
+        age: days(&settings.artifacts_keep_days),
         bytes: settings.artifacts_max_mb.value.get() * MEBIBYTE,
     }
 }
@@ -492,6 +412,11 @@ fn policy(settings: &Effective, workspaces: Vec<ListedWorkspace>, check: CheckSe
         workspaces,
         check,
         egress: egress::policy(settings),
+        disk: DiskPolicy {
+            total: settings.disk_total_mb.value.get() * MEBIBYTE,
+            of_namespace: settings.disk_namespace_mb.value.get() * MEBIBYTE,
+            free: settings.disk_free_mb.value.get() * MEBIBYTE,
+        },
         packages: PackagePolicy {
             enabled: settings.packages_enabled.value,
             allow: settings
@@ -610,13 +535,19 @@ fn read_file(
                 "Name a file that exists, or start from `ringfence config example`.",
             )
         })?;
+        let (text, found) = text;
+        trust::check(&path, &found)?;
         return Ok((Some(path.clone()), parse(&path, &text)?));
     }
     let Some(path) = environment.usual_config() else {
         return Ok((None, ConfigFile::default()));
     };
     match read_text(&path) {
-        Ok(text) => Ok((Some(path.clone()), parse(&path, &text)?)),
+        Ok(text) => {
+            let (text, found) = text;
+            trust::check(&path, &found)?;
+            Ok((Some(path.clone()), parse(&path, &text)?))
+        }
         Err(error)
             if matches!(
                 error.kind(),
@@ -634,12 +565,12 @@ fn read_file(
 }
 
 /// At most one byte more than is allowed is read, whatever the file is.
-fn read_text(path: &Path) -> io::Result<String> {
+fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     let mut text = String::new();
-    File::open(path)?
-        .take(CONFIG_BYTES_MAX as u64 + 1)
-        .read_to_string(&mut text)?;
-    Ok(text)
+    let file = File::open(path)?;
+    let found = file.metadata()?;
+    file.take(CONFIG_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
+    Ok((text, found))
 }
 
 fn parse(path: &Path, text: &str) -> Result<ConfigFile, RequestError> {

@@ -1,20 +1,16 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
-use super::words::{Listed, Word, choice};
-use crate::telemetry::Address;
+use super::words::{Listed, SettingValue, choice, read_from_text};
+use hyper::{Uri, header::HeaderValue};
 use ringfence_engine::SecretRule;
-use ringfence_types::nearest::suggestion;
-use ringfence_types::{Namespace, Priority};
+use ringfence_types::{Namespace, Priority, nearest::suggestion};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 choice! {
-    /// Where the audit record is.
     AuditStore {
-        /// In a file.
         Sqlite = "sqlite",
-        /// In memory, until the server stops.
         Memory = "memory",
     }
 }
@@ -22,9 +18,7 @@ choice! {
 choice! {
     /// What a record that is written survives.
     AuditDurability {
-        /// That the server is killed.
         Process = "process",
-        /// That the power fails.
         Power = "power",
     }
 }
@@ -32,31 +26,22 @@ choice! {
 choice! {
     /// What happens when the record cannot be written.
     AuditOnFailure {
-        /// Nothing runs.
         Deny = "deny",
-        /// It runs, and says that it is not on record.
         Warn = "warn",
     }
 }
 
 choice! {
-    /// Where secrets come from.
     VaultStore {
-        /// `ringfence vault add`, until the server stops.
         Memory = "memory",
-        /// Variables of the server's environment.
         Environment = "env",
-        /// An encrypted file.
         File = "file",
     }
 }
 
 choice! {
-    /// What opens the vault's file.
     VaultKey {
-        /// A file with a key.
         File = "file",
-        /// A passphrase.
         Passphrase = "passphrase",
     }
 }
@@ -72,19 +57,12 @@ pub(super) fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
 pub(crate) struct SecretPattern(SecretRule);
 
 impl SecretPattern {
-    pub(crate) fn everything() -> Self {
-        Self(SecretRule {
-            namespace: "*".to_owned(),
-            key: "*".to_owned(),
-        })
-    }
-
     pub(crate) fn rule(&self) -> SecretRule {
         self.0.clone()
     }
 }
 
-impl Word for SecretPattern {
+impl SettingValue for SecretPattern {
     fn read(text: &str) -> Result<Self, String> {
         let refused = || format!("`{text}` is not NAMESPACE/KEY; either may end with `*`");
         let (namespace, key) = text.split_once('/').ok_or_else(refused)?;
@@ -105,26 +83,19 @@ impl Word for SecretPattern {
     }
 }
 
-impl Listed for SecretPattern {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
-}
+impl Listed for SecretPattern {}
 
 /// The name of a package, or a beginning followed by `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PackagePattern(String);
 
 impl PackagePattern {
-    pub(crate) fn everything() -> Self {
-        Self("*".to_owned())
-    }
-
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Word for PackagePattern {
+impl SettingValue for PackagePattern {
     fn read(text: &str) -> Result<Self, String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "._-@/~".contains(c);
         if is_pattern(text, is_part) {
@@ -143,10 +114,7 @@ impl Word for PackagePattern {
     }
 }
 
-impl Listed for PackagePattern {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
-}
+impl Listed for PackagePattern {}
 
 /// `NAMESPACE=high`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +126,7 @@ const PRIORITIES: [(&str, Priority); 3] = [
     ("high", Priority::High),
 ];
 
-impl Word for NamespacePriority {
+impl SettingValue for NamespacePriority {
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, priority) = text
             .split_once('=')
@@ -182,16 +150,13 @@ impl Word for NamespacePriority {
     }
 }
 
-impl Listed for NamespacePriority {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
-}
+impl Listed for NamespacePriority {}
 
 /// Where metrics can be read: a loopback address and a port, or nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
 
-impl Word for Listen {
+impl SettingValue for Listen {
     fn read(text: &str) -> Result<Self, String> {
         if text == "off" {
             return Ok(Self(None));
@@ -216,18 +181,17 @@ pub(crate) struct Endpoint(pub(crate) Option<String>);
 const ENDPOINT_BYTES_MAX: usize = 2048;
 
 impl Endpoint {
-    /// The same, taken apart.
-    pub(crate) fn address(&self) -> Option<Address> {
-        self.0.as_deref().and_then(Address::read)
+    pub(crate) fn address(&self) -> Option<OtlpAddress> {
+        self.0.as_deref().and_then(OtlpAddress::read)
     }
 }
 
-impl Word for Endpoint {
+impl SettingValue for Endpoint {
     fn read(text: &str) -> Result<Self, String> {
         if text == "off" {
             return Ok(Self(None));
         }
-        if text.len() > ENDPOINT_BYTES_MAX || Address::read(text).is_none() {
+        if text.len() > ENDPOINT_BYTES_MAX || OtlpAddress::read(text).is_none() {
             return Err(format!(
                 "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
             ));
@@ -242,17 +206,39 @@ impl Word for Endpoint {
     }
 }
 
-macro_rules! read_from_text {
-    ($($word:ident),+) => {$(
-        impl<'de> Deserialize<'de> for $word {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                Self::read(&text).map_err(de::Error::custom)
-            }
-        }
-    )+};
-}
 read_from_text!(Listen, Endpoint);
+
+/// Where a collector listens: `http://HOST[:PORT][/PATH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtlpAddress {
+    /// For the socket.
+    pub(crate) authority: String,
+    pub(crate) host: HeaderValue,
+    /// Before `/v1/traces`; empty or without a slash at its end.
+    pub(crate) base: String,
+}
+
+impl OtlpAddress {
+    /// TLS is for a collector on this host to speak.
+    pub(crate) fn read(url: &str) -> Option<Self> {
+        let uri: Uri = url.parse().ok()?;
+        let authority = uri.authority()?;
+        let is_plain = uri.scheme_str() == Some("http")
+            && uri.query().is_none()
+            && !authority.host().is_empty()
+            && !authority.as_str().contains('@');
+        let port = match authority.port_u16() {
+            None if authority.as_str() == authority.host() => 80,
+            port => port?,
+        };
+        let host = HeaderValue::from_str(authority.as_str()).ok()?;
+        is_plain.then(|| Self {
+            authority: format!("{}:{port}", authority.host()),
+            host,
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -274,7 +260,7 @@ mod tests {
 
     #[test]
     fn priorities_addresses_and_endpoints_are_read_and_written_alike() {
-        fn same<T: Word>(text: &str) {
+        fn same<T: SettingValue>(text: &str) {
             assert_eq!(T::read(text).map(|word| word.json()), Ok(json!(text)), "{text}");
         }
         same::<NamespacePriority>("team-a=high");

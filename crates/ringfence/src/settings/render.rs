@@ -39,7 +39,6 @@ fn section(key: &Key) -> (Option<&'static str>, &'static str) {
         .map_or((None, key.path), |(section, name)| (Some(section), name))
 }
 
-/// JSON Schema of a configuration file.
 pub(crate) fn schema() -> String {
     let mut top = Map::new();
     for key in KEYS {

@@ -2,7 +2,7 @@
 
 use super::{
     record_words::is_pattern,
-    words::{HostPath, Word},
+    words::{HostPath, SettingValue},
 };
 use ringfence_types::{WorkspaceMode, WorkspaceName};
 use serde::{Deserialize, Deserializer, de};
@@ -18,11 +18,9 @@ const MODES: [(&str, WorkspaceMode); 3] = [
     ("overlay", WorkspaceMode::Overlay),
 ];
 
-/// All of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares(BTreeMap<WorkspaceName, Share>);
 
-/// One directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
@@ -74,7 +72,7 @@ fn mode_word(mode: WorkspaceMode) -> &'static str {
         .map_or("", |(word, _)| word)
 }
 
-impl Word for Shares {
+impl SettingValue for Shares {
     /// `NAME=DIR:MODE,NAME=DIR:MODE`, for every namespace.
     fn read(text: &str) -> Result<Self, String> {
         let mut shares = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! The layers together: precedence, provenance, caps, and files on disk.
 
 use super::*;
+use ringfence_types::Profile;
 use std::{ffi::OsString, fs};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -95,7 +96,7 @@ fn the_defaults_are_the_contracts() {
     assert_eq!((limits.processes, caps.processes), (64, 1024));
     assert_eq!((limits.output_bytes, caps.output_bytes), (1_000_000, 64 << 20));
     assert_eq!((limits.disk_bytes, caps.disk_bytes), (512 << 20, 16384 << 20));
-    assert_eq!(config.engine.queue.concurrency as u64, 2 * cores());
+    assert_eq!(config.engine.queue.concurrency as u64, 16 * cores());
     assert_eq!(config.engine.queue.waiting, 256);
     assert_eq!(config.floor, Floor::Full);
     assert_eq!(config.namespaces, Namespaces::CallerChooses);
@@ -306,6 +307,10 @@ fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so(
     );
     let imports = ("SANDBOX_ALLOWED_IMPORTS", "yaml, numpy");
     assert_eq!(profiles(&[imports]), ("basic", "basic strict".to_owned()));
+    let config = load(&environment(&[("SANDBOX_ALLOWED_IMPORTS", "math")]), flags(None)).unwrap();
+    let modules = config.engine.policy.check.modules(Profile::Basic).unwrap();
+    let has = |name: &str| modules.iter().any(|module| module.as_str() == name);
+    assert!(has("math") && !has("json") && !has("collections"), "{modules:?}");
     assert_eq!(profiles(&[imports, strict]), ("strict", "strict".to_owned()));
     assert_eq!(
         profiles(&[("SANDBOX_ALLOWED_IMPORTS", "*")]),

@@ -7,8 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 use std::{fmt, marker::PhantomData};
 
-/// A value of a setting.
-pub(crate) trait Word: Sized + Clone {
+pub(crate) trait SettingValue: Sized + Clone {
     /// From a flag or a variable.
     fn read(text: &str) -> Result<Self, String>;
     /// As it is shown, and as a file would say it.
@@ -17,12 +16,11 @@ pub(crate) trait Word: Sized + Clone {
     fn schema() -> Value;
 }
 
-/// A whole number within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u64")]
-pub(crate) struct Whole<const MIN: u64, const MAX: u64>(u64);
+pub(crate) struct WholeNumber<const MIN: u64, const MAX: u64>(u64);
 
-impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
     pub(crate) fn get(self) -> u64 {
         self.0
     }
@@ -33,7 +31,7 @@ impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
     }
 }
 
-impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Whole<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> TryFrom<u64> for WholeNumber<MIN, MAX> {
     type Error = String;
     fn try_from(number: u64) -> Result<Self, String> {
         if (MIN..=MAX).contains(&number) {
@@ -44,7 +42,7 @@ impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Whole<MIN, MAX> {
     }
 }
 
-impl<const MIN: u64, const MAX: u64> Word for Whole<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> SettingValue for WholeNumber<MIN, MAX> {
     fn read(text: &str) -> Result<Self, String> {
         let number: u64 = text
             .parse()
@@ -72,15 +70,9 @@ macro_rules! fraction {
                 self.0
             }
 
-            /// In thousandths.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded at construction")]
             pub(crate) fn thousandths(self) -> u64 {
                 (self.0 * 1000.0).round() as u64
-            }
-
-            /// A number of our own, kept within the bounds.
-            pub(crate) fn clamped(number: f64) -> Self {
-                Self(number.clamp($least, $most))
             }
         }
 
@@ -96,7 +88,7 @@ macro_rules! fraction {
             }
         }
 
-        impl Word for $name {
+        impl SettingValue for $name {
             fn read(text: &str) -> Result<Self, String> {
                 let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
                 Self::try_from(number)
@@ -113,7 +105,14 @@ macro_rules! fraction {
 fraction!(Cores, 0.01, 4096.0, "A share of processor cores.");
 fraction!(Seconds, 0.1, 86400.0, "A length of time.");
 
-impl Word for bool {
+impl Cores {
+    /// The machine's, kept within the bounds.
+    pub(crate) fn clamped(number: f64) -> Self {
+        Self(number.clamp(0.01, 4096.0))
+    }
+}
+
+impl SettingValue for bool {
     fn read(text: &str) -> Result<Self, String> {
         match text {
             "true" | "1" | "yes" | "on" => Ok(true),
@@ -128,6 +127,20 @@ impl Word for bool {
         json!({"type": "boolean"})
     }
 }
+
+/// What stands as text in a file, too.
+macro_rules! read_from_text {
+    ($($word:ident),+) => {$(
+        impl<'de> Deserialize<'de> for $word {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::read(&text).map_err(de::Error::custom)
+            }
+        }
+    )+};
+}
+
+pub(super) use read_from_text;
 
 /// Closed sets of words: one list gives reading, writing and schema.
 macro_rules! choice {
@@ -144,7 +157,7 @@ macro_rules! choice {
             }
         }
 
-        impl Word for $name {
+        impl SettingValue for $name {
             fn read(text: &str) -> Result<Self, String> {
                 match text {
                     $($text => Ok(Self::$variant),)+
@@ -161,21 +174,14 @@ macro_rules! choice {
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                Self::read(&text).map_err(de::Error::custom)
-            }
-        }
+        $crate::settings::words::read_from_text!($name);
     };
 }
 
 pub(super) use choice;
 
 choice! {
-    /// What makes a sandbox.
     BackendName {
-        /// The local Linux jail.
         Native = "native",
     }
 }
@@ -183,7 +189,6 @@ choice! {
 choice! {
     /// The weakest strength that a run may have.
     Floor {
-        /// Every layer.
         Full = "full",
         /// Landlock, seccomp and limits, on a host without user namespaces.
         Landlock = "landlock",
@@ -193,37 +198,23 @@ choice! {
 choice! {
     /// The least important lines of the operator's log that are still written.
     LogLevel {
-        /// Nothing.
         Off = "off",
-        /// What broke.
         Error = "error",
-        /// What may break.
         Warn = "warn",
-        /// What happened.
         Info = "info",
-        /// How it happened.
         Debug = "debug",
-        /// Everything.
         Trace = "trace",
     }
 }
 
 choice! {
-    /// A group of tools.
     Toolset {
-        /// `execute_code`, `run_sandbox_code`, `validate_code`, `list_runtimes` and others.
         Execute = "execute",
-        /// `create_session`, `list_sessions`, `bridge_data`, `put_file` and others.
         Sessions = "sessions",
-        /// `get_artifacts`, `sandbox_stats`, `audit_execution` and others.
         Observe = "observe",
-        /// `vault_list`, `vault_delete`.
         Vault = "vault",
-        /// `create_state_snapshot`, `restore_state_snapshot` and others.
         Snapshots = "snapshots",
-        /// `validate_json_data`, `validate_csv_data`.
         Data = "data",
-        /// `request_egress`.
         Egress = "egress",
     }
 }
@@ -271,7 +262,7 @@ impl TryFrom<String> for HostPath {
     }
 }
 
-impl Word for HostPath {
+impl SettingValue for HostPath {
     fn read(text: &str) -> Result<Self, String> {
         Self::try_from(text.to_owned())
     }
@@ -283,7 +274,6 @@ impl Word for HostPath {
     }
 }
 
-/// What an interpreter imports by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModuleName(String);
 
@@ -291,14 +281,9 @@ impl ModuleName {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// Names that we give ourselves.
-    pub(crate) fn ours(names: &[&str]) -> Vec<Self> {
-        names.iter().map(|name| Self((*name).to_owned())).collect()
-    }
 }
 
-impl Word for ModuleName {
+impl SettingValue for ModuleName {
     fn read(text: &str) -> Result<Self, String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
         let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
@@ -316,28 +301,19 @@ impl Word for ModuleName {
     }
 }
 
-impl Listed for ModuleName {
-    const SEPARATOR: char = ',';
-    const EMPTY: bool = true;
-}
+impl Listed for ModuleName {}
 
 /// A file or directory of the host, or `auto`: wherever such a thing usually is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// Where it usually is; the setting says where that is.
     Usual,
-    /// Here.
     At(HostPath),
 }
 
-impl<'de> Deserialize<'de> for Location {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::read(&text).map_err(de::Error::custom)
-    }
-}
+read_from_text!(Location);
 
-impl Word for Location {
+impl SettingValue for Location {
     fn read(text: &str) -> Result<Self, String> {
         if text == "auto" {
             Ok(Self::Usual)
@@ -361,13 +337,11 @@ impl Word for Location {
 pub(crate) struct List<T>(Vec<T>);
 
 /// What stands in a list.
-pub(crate) trait Listed: Word {
-    const SEPARATOR: char;
+pub(crate) trait Listed: SettingValue {
+    const SEPARATOR: char = ',';
     /// A word that stands for all items; then a list may also be given as this one word.
     const ALL: Option<&'static str> = None;
-    /// May the list be empty.
-    const EMPTY: bool;
-    /// The most items.
+    const EMPTY: bool = true;
     const ITEMS_MAX: usize = 64;
     /// Names of the contract that this version lacks.
     const TO_COME: &'static [&'static str] = &[];
@@ -379,11 +353,9 @@ pub(crate) trait Listed: Word {
 
 impl Listed for HostPath {
     const SEPARATOR: char = ':';
-    const EMPTY: bool = true;
 }
 
 impl Listed for Toolset {
-    const SEPARATOR: char = ',';
     const ALL: Option<&'static str> = Some("all");
     const EMPTY: bool = false;
     const TO_COME: &'static [&'static str] = TOOLSETS_TO_COME;
@@ -442,7 +414,7 @@ impl<T: Listed> List<T> {
     }
 }
 
-impl<T: Listed> Word for List<T> {
+impl<T: Listed> SettingValue for List<T> {
     fn read(text: &str) -> Result<Self, String> {
         let words = text
             .split(T::SEPARATOR)
@@ -451,7 +423,7 @@ impl<T: Listed> Word for List<T> {
         Self::from_words(words)
     }
     fn json(&self) -> Value {
-        Value::Array(self.0.iter().map(Word::json).collect())
+        Value::Array(self.0.iter().map(SettingValue::json).collect())
     }
     fn schema() -> Value {
         let least = usize::from(!T::EMPTY);
@@ -505,7 +477,7 @@ mod tests {
 
     #[test]
     fn absurd_numbers_are_refused() {
-        let whole = |text: &str| Whole::<16, 8192>::read(text).is_ok();
+        let whole = |text: &str| WholeNumber::<16, 8192>::read(text).is_ok();
         assert!(whole("16") && whole("8192"));
         assert!(!whole("0") && !whole("15") && !whole("8193") && !whole("-1") && !whole("1.5") && !whole(""));
         assert!(!whole("99999999999999999999999"));

@@ -1,12 +1,13 @@
-//! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a batch
-//! and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
+//! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a
+//! batch and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
 
+use crate::settings::OtlpAddress;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
-    Request, Uri,
+    Request,
     body::Bytes,
     client::conn::http1,
-    header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
+    header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::{
@@ -39,42 +40,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Between two lines of the log about a collector that takes nothing.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Where a collector listens: `http://HOST[:PORT][/PATH]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    /// For the socket.
-    place: String,
-    host: HeaderValue,
-    /// Before `/v1/traces`; empty or without a slash at its end.
-    base: String,
-}
-
-impl Address {
-    /// TLS is for a collector on this host to speak.
-    pub(crate) fn read(url: &str) -> Option<Self> {
-        let uri: Uri = url.parse().ok()?;
-        let authority = uri.authority()?;
-        let is_plain = uri.scheme_str() == Some("http")
-            && uri.query().is_none()
-            && !authority.host().is_empty()
-            && !authority.as_str().contains('@');
-        let port = match authority.port_u16() {
-            None if authority.as_str() == authority.host() => 80,
-            port => port?,
-        };
-        let host = HeaderValue::from_str(authority.as_str()).ok()?;
-        is_plain.then(|| Self {
-            place: format!("{}:{port}", authority.host()),
-            host,
-            base: uri.path().trim_end_matches('/').to_owned(),
-        })
-    }
-}
-
 /// A collector; clones share what is known of its trouble.
 #[derive(Clone)]
 pub(super) struct Collector {
-    address: Address,
+    address: OtlpAddress,
     /// The threads that send have none of their own.
     runtime: Handle,
     trouble: Arc<Mutex<Trouble>>,
@@ -88,13 +57,13 @@ struct Trouble {
 
 impl fmt::Debug for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Collector({})", self.address.place)
+        write!(f, "Collector({})", self.address.authority)
     }
 }
 
 impl Collector {
-    /// Sends from the runtime of whoever calls.
-    pub(super) fn at(address: Address) -> Self {
+    /// Sends from the caller's runtime.
+    pub(super) fn at(address: OtlpAddress) -> Self {
         Self {
             address,
             runtime: Handle::current(),
@@ -158,8 +127,8 @@ impl Collector {
     }
 }
 
-async fn exchange(address: Address, path: String, batch: Vec<u8>) -> Result<Bytes, String> {
-    let stream = TcpStream::connect(&address.place)
+async fn exchange(address: OtlpAddress, path: String, batch: Vec<u8>) -> Result<Bytes, String> {
+    let stream = TcpStream::connect(&address.authority)
         .await
         .map_err(|error| error.to_string())?;
     let broken = |error: hyper::Error| error.to_string();
@@ -180,7 +149,7 @@ async fn exchange(address: Address, path: String, batch: Vec<u8>) -> Result<Byte
         body.map(|body| body.to_bytes())
             .map_err(|error| error.to_string())
     };
-    // The connection's end is told to whoever asked, and ends nothing by itself.
+    // The end of the connection is reported to the request, and ends nothing by itself.
     let carried = async {
         drop(connection.await);
         std::future::pending().await
@@ -191,7 +160,6 @@ async fn exchange(address: Address, path: String, batch: Vec<u8>) -> Result<Byte
     }
 }
 
-/// Sends finished spans.
 #[derive(Debug)]
 pub(super) struct Spans {
     pub(super) collector: Collector,
@@ -216,7 +184,6 @@ impl SpanExporter for Spans {
     }
 }
 
-/// Sends what was counted.
 pub(super) struct Points(pub(super) Collector);
 
 impl PushMetricExporter for Points {
@@ -256,8 +223,8 @@ mod tests {
     #[test]
     fn addresses_are_plain_http_with_a_host() {
         let check = |url: &str, expect: Option<(&str, &str)>| {
-            let address = Address::read(url);
-            let parts = address.as_ref().map(|a| (a.place.as_str(), a.base.as_str()));
+            let address = OtlpAddress::read(url);
+            let parts = address.as_ref().map(|a| (a.authority.as_str(), a.base.as_str()));
             assert_eq!(parts, expect, "{url}");
         };
         check("http://127.0.0.1:4318", Some(("127.0.0.1:4318", "")));
@@ -283,7 +250,7 @@ mod tests {
                 stream.write_all(answer).await.unwrap();
             }
         });
-        Collector::at(Address::read(&address).unwrap())
+        Collector::at(OtlpAddress::read(&address).unwrap())
     }
 
     async fn posted(answer: &'static [u8]) -> Result<Bytes, String> {
@@ -314,14 +281,14 @@ mod tests {
     async fn a_collector_that_says_nothing_is_not_waited_for() {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", socket.local_addr().unwrap());
-        let silent = Collector::at(Address::read(&address).unwrap());
+        let silent = Collector::at(OtlpAddress::read(&address).unwrap());
         let error = silent.post("/v1/traces", Vec::new()).await.unwrap_err();
         assert!(error.contains("in time"), "{error}");
     }
 
     #[tokio::test]
     async fn trouble_is_told_once_in_a_minute_with_what_was_lost() {
-        let collector = Collector::at(Address::read("http://127.0.0.1:1").unwrap());
+        let collector = Collector::at(OtlpAddress::read("http://127.0.0.1:1").unwrap());
         let begun = Instant::now();
         assert_eq!(collector.note_trouble(begun), Some(1));
         assert_eq!(collector.note_trouble(begun + SILENCE / 2), None);

@@ -3,7 +3,7 @@
 pub(crate) mod neutral;
 
 use crate::{
-    frames::{Ink, Painting},
+    render::diagnostics::{Style, StyledText},
     settings::Environment,
 };
 use neutral::Neutraliser;
@@ -12,7 +12,6 @@ use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Where our output goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {
     out: End,
@@ -171,25 +170,23 @@ impl Terminal {
         text.lines().map(painted).collect()
     }
 
-    /// Findings, on stdout.
-    pub(crate) fn print_painting(self, painting: &Painting) -> io::Result<()> {
+    pub(crate) fn print_painting(self, painting: &StyledText) -> io::Result<()> {
         self.print(&self.painted(self.out, painting))
     }
 
-    /// The same on stderr.
-    pub(crate) fn note_painting(self, painting: &Painting) {
+    pub(crate) fn note_painting(self, painting: &StyledText) {
         self.note_text(&self.painted(self.err, painting));
     }
 
-    fn painted(self, end: End, painting: &Painting) -> String {
-        let piece = |(ink, text): (Ink, &str)| match ink {
-            Ink::Plain => text.to_owned(),
-            Ink::Error => self.paint(end, RED, text),
-            Ink::Warning => self.paint(end, YELLOW, text),
-            Ink::Info => self.paint(end, CYAN, text),
-            Ink::Good | Ink::Added => self.paint(end, GREEN, text),
-            Ink::Removed => self.paint(end, RED, text),
-            Ink::Guide => self.paint(end, DIM, text),
+    fn painted(self, end: End, painting: &StyledText) -> String {
+        let piece = |(ink, text): (Style, &str)| match ink {
+            Style::Plain => text.to_owned(),
+            Style::Error => self.paint(end, RED, text),
+            Style::Warning => self.paint(end, YELLOW, text),
+            Style::Info => self.paint(end, CYAN, text),
+            Style::Good | Style::Added => self.paint(end, GREEN, text),
+            Style::Removed => self.paint(end, RED, text),
+            Style::Guide => self.paint(end, DIM, text),
         };
         painting.pieces().map(piece).collect()
     }
@@ -204,7 +201,6 @@ impl Terminal {
         self.err == End::Person
     }
 
-    /// Asks for a line of input.
     pub(crate) fn prompt(self, text: &str) {
         self.note_text(text);
     }
@@ -229,7 +225,7 @@ impl Terminal {
     }
 
     fn note_text(self, text: &str) {
-        // There is nobody left to tell that stderr is gone.
+        // There is no other place to report that stderr is gone.
         drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 
@@ -284,8 +280,20 @@ fn quiet(result: io::Result<()>) -> io::Result<()> {
 pub(crate) enum Raw {
     /// As they are: the user asked for it.
     AsWritten,
-    /// Harmless.
     Neutralised,
+}
+
+impl Raw {
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "the flag `--raw`, as it was typed"
+    )]
+    pub(crate) fn of(is_raw: bool) -> Self {
+        match is_raw {
+            true => Self::AsWritten,
+            false => Self::Neutralised,
+        }
+    }
 }
 
 /// One of our streams, carrying a program's bytes.

@@ -1,6 +1,6 @@
 //! Makes a stranger's text harmless for a terminal: no escape sequence, no control character but newline and tab, no
-//! character that reorders the line or takes no room in it. A program could otherwise retitle the window, paste into the
-//! shell, or show a reviewer something else than what stands there (CVE-2021-42574).
+//! character that reorders the line or takes no room in it. A program could otherwise retitle the window, paste into
+//! the shell, or show a reviewer something else than what stands there (CVE-2021-42574).
 
 use crate::utf8::Decoder;
 
@@ -25,7 +25,8 @@ fn reorders(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Characters that show nothing at all, or end a line where nobody counts one. Those that emoji and scripts are joined with are text.
+/// Characters that show nothing at all, or end a line where none is counted. Those that emoji and scripts are joined
+/// with are text.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{00ad}' | '\u{2028}' | '\u{2029}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{115f}' | '\u{1160}'
         | '\u{3164}' | '\u{ffa0}' | '\u{180e}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

@@ -15,10 +15,11 @@ const server = http2.createSecureServer(options, (request, response) => {
     const { headers } = request, sent = headers.authorization ?? '';
     console.log(JSON.stringify({
       version: request.httpVersion, method: request.method, url: request.url, headers,
-      body: Buffer.concat(chunks).toString(),
+      body: Buffer.concat(chunks).toString(), trailers: request.trailers,
     }));
     const secret = sent.split(' ').pop(), bytes = Buffer.from(secret);
     response.setHeader('x-heard', sent);
+    if (request.url === '/reason') response.statusMessage = `as ${secret} asked`;
     if (request.url === '/packed') {
       response.setHeader('content-encoding', 'gzip');
       return response.end(zlib.gzipSync(sent));

@@ -120,7 +120,7 @@ fn an_approval_in_the_command_line_continues_the_same_connection() {
         denial(&done),
         (
             "egress.name".to_owned(),
-            "good.test:443: no rule allows the name; asked, and denied by cli".to_owned()
+            "No network access to good.test:443; asked, and denied by cli".to_owned()
         )
     );
     // Nobody is asked again what was denied a moment ago.
@@ -242,7 +242,7 @@ fn whoever_denies_or_narrows_is_not_asked() {
     // As it is where nobody has set anything.
     let mut server = Server::of(world.ringfence(&["serve"]));
     let id = begin(&mut server, json!({"code": TLS}));
-    assert_eq!(denial(&result(&mut server, id)).0, "egress.no_route");
+    assert_eq!(denial(&result(&mut server, id)).0, "egress.name");
     drop(server);
     let mut command = world.ringfence(&["serve"]);
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
@@ -250,7 +250,7 @@ fn whoever_denies_or_narrows_is_not_asked() {
     let id = begin(&mut server, json!({"code": TLS}));
     let (rule, what) = denial(&result(&mut server, id));
     assert_eq!(rule, "egress.name");
-    assert!(what.starts_with("good.test: no rule allows the name"), "{what}");
+    assert!(what.starts_with("No network access to good.test:443"), "{what}");
     drop(server);
     // With `ask`, a call that has named its hosts has given up the others.
     let mut command = serve(&world, "30");
@@ -272,7 +272,12 @@ fn whoever_denies_or_narrows_is_not_asked() {
     let code = "import os, socket\ns = socket.create_connection((os.environ['TOKEN'] + '.good.test', 443), timeout=40)\ns.recv(1)";
     let id = begin(&mut server, json!({"code": code, "secrets": ["TOKEN"]}));
     let done = result(&mut server, id);
-    assert_eq!(denial(&done).0, "egress.name", "{done}");
+    let denials = done["denials"].as_array().unwrap();
+    assert!(!denials.is_empty(), "{done}");
+    assert!(
+        denials.iter().all(|denial| denial["rule"] == "egress.name"),
+        "{done}"
+    );
     assert!(
         !done.to_string().to_lowercase().contains("tok3nofthestory9x"),
         "{done}"
@@ -306,14 +311,14 @@ fn a_session_has_what_was_approved_for_it_and_asks_in_its_calls_alone() {
     assert_eq!(records(&world, "approval.requested").len(), 2);
     world.heard();
     // What goes on between two calls asks nobody.
-    let later = "import socket, threading, time\nseen = []\ngo = threading.Event()\ndef run():\n    go.wait()\n    while not seen or seen[-1] != 'gaierror':\n        try:\n            socket.create_connection(('other.test', 443), timeout=1).close()\n            seen.append('connected')\n        except OSError as error:\n            seen.append(type(error).__name__)\n        time.sleep(0.05)\nthreading.Thread(target=run, daemon=True).start()\nthreading.Timer(0.5, go.set).start()";
+    let later = "import socket, threading, time\nseen = []\ngo = threading.Event()\ndef run():\n    go.wait()\n    while not seen or seen[-1] != 'refused':\n        try:\n            connection = socket.create_connection(('other.test', 443), timeout=1)\n            seen.append('refused' if connection.recv(1) == b'\\x15' else 'reached')\n        except OSError as error:\n            seen.append(type(error).__name__)\n        time.sleep(0.05)\nthreading.Thread(target=run, daemon=True).start()\nthreading.Timer(0.5, go.set).start()";
     let id = begin(&mut server, call(later));
     assert_eq!(result(&mut server, id)["success"], true);
     let end = Instant::now() + PATIENCE;
     loop {
         let id = begin(
             &mut server,
-            json!({"code": "seen[-1:] == ['gaierror']", "session_id": session}),
+            json!({"code": "seen[-1:] == ['refused']", "session_id": session}),
         );
         if result(&mut server, id)["result"] == true {
             break;
@@ -329,14 +334,8 @@ fn a_session_has_what_was_approved_for_it_and_asks_in_its_calls_alone() {
 fn the_client_whose_call_waits_asks_its_user() {
     let world = World::new("dialogue");
     let mut server = Server::able_to(json!({"elicitation": {}}), serve(&world, "60"));
-    let hear = |server: &mut Server, method: &str| loop {
-        let message = server.receive();
-        if message["method"] == method {
-            break message;
-        }
-    };
     let id = begin(&mut server, json!({"code": TLS}));
-    let dialogue = hear(&mut server, "elicitation/create");
+    let dialogue = server.hear("elicitation/create");
     let message = dialogue["params"]["message"].as_str().unwrap();
     assert!(message.contains("host: good.test\n  ports: 443"), "{message}");
     let yes = json!({"action": "accept", "content": {"decision": "once"}});
@@ -345,21 +344,22 @@ fn the_client_whose_call_waits_asks_its_user() {
     assert_eq!(done["result"], "hello from good.test", "{done}");
     // Decided elsewhere, it is taken back.
     let id = begin(&mut server, json!({"code": TLS}));
-    let dialogue = hear(&mut server, "elicitation/create");
+    let dialogue = server.hear("elicitation/create");
     answer(&world, &["approve"]);
-    let taken_back = hear(&mut server, "notifications/cancelled");
+    let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(result(&mut server, id)["result"], "hello from good.test");
     // So it is when the program does not wait for it.
-    let impatient =
-        "import socket\nsocket.create_connection(('other.test', 443), timeout=5)\nimport time\ntime.sleep(1)";
-    let id = begin(&mut server, json!({"code": impatient}));
-    let dialogue = hear(&mut server, "elicitation/create");
-    let taken_back = hear(&mut server, "notifications/cancelled");
+    let impatient = "import os, socket, time\nwaits = socket.create_connection(('other.test', 443), timeout=40)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)";
+    let id = begin(&mut server, json!({"code": impatient, "workspace": "namespace"}));
+    let dialogue = server.hear("elicitation/create");
+    let go = json!({"name": "put_file", "arguments": {"path": "go", "text": ""}});
+    server.send("tools/call", go);
+    let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(result(&mut server, id)["success"], true);
     let id = begin(&mut server, json!({"code": TLS}));
-    let dialogue = hear(&mut server, "elicitation/create");
+    let dialogue = server.hear("elicitation/create");
     server.reply(&dialogue, json!({"action": "decline"}));
     let done = result(&mut server, id);
     assert!(

@@ -174,10 +174,7 @@ fn names_alone(world: &World) {
     let code = "import socket\nfor name in ['good.test', 'other.test', 'secret-in-a-name.other.test']:\n    try:\n        print(name, socket.gethostbyname(name))\n    except OSError as error:\n        print(name, error)";
     let result = run(world, "python", None, code);
     let saw = text(&result, "stdout");
-    assert!(
-        saw.contains("good.test 198.1") && saw.matches("not known").count() == 2,
-        "{result}"
-    );
+    assert!(saw.matches(".test 198.1").count() == 3, "{result}");
     assert!(
         world.heard().is_empty(),
         "nobody is asked for a name before a connection"

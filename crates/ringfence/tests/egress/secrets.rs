@@ -74,7 +74,7 @@ fn server(world: &World, bound: &str, allow: &str) -> Server {
 
 /// What a program said and was refused; nowhere in it is the secret.
 fn run(server: &mut Server, language: &str, code: &str) -> Value {
-    let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 30});
+    let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 60});
     let done = server.call("execute_code", asked)["structuredContent"].clone();
     assert!(!done.to_string().contains(SECRET), "{done}");
     done
@@ -171,7 +171,9 @@ fn every_client_speaks_as_the_secret_and_never_has_it() {
         told.contains("TOKEN") && told.contains("egress.request") && !told.contains(SECRET),
         "{told}"
     );
-    let record = server.call("audit_execution", json!({"limit": 50})).to_string();
+    let record = server
+        .call("audit_execution", json!({"limit": 50, "detail": true}))
+        .to_string();
     assert!(
         record.contains("api.test") && !record.contains(SECRET),
         "{record}"
@@ -240,9 +242,54 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
         &format!("curl -sS {spoken} https://api.test/large | wc -c"),
     );
     assert_eq!(said.trim(), (4 << 20).to_string());
-    println!(
-        "\n| a bound secret, as it is sent | 6 shapes | the value left for its host and place alone | | |"
+    // Trailers, which nobody reads, do not arrive; what was sent before them does.
+    let (_, heard) = heard_after(&mut server, TRAILERS);
+    assert_eq!(
+        (&heard["body"], &heard["trailers"]),
+        (&json!("sent"), &json!({})),
+        "{heard}"
     );
+    // Nor comes it back beside the headers, in words of the server's own; the header says that it was there.
+    let (said, _) = heard_after(
+        &mut server,
+        &format!("curl -sSi --http1.1 {spoken} https://api.test/reason"),
+    );
+    assert_eq!(said.lines().next(), Some("HTTP/1.1 200 OK"), "{said}");
+    assert!(said.contains("x-heard: Bearer ***REDACTED***"), "{said}");
+    println!(
+        "\n| a bound secret, as it is sent | 8 shapes | the value left for its host and place alone | | |"
+    );
+}
+
+/// A body and trailers, one of which is a credential.
+const TRAILERS: &str = r#"node -e "
+const client = require('node:http2').connect('https://api.test');
+const request = client.request({':path': '/trailers', ':method': 'POST'}, {waitForTrailers: true});
+request.on('wantTrailers', () => request.sendTrailers({authorization: 'Bearer mine', 'x-trailer': 'a'}));
+request.on('end', () => client.close()).resume();
+request.end('sent');
+""#;
+
+#[test]
+#[ignore = "runs in a network namespace of its own, where another test starts it"]
+fn a_secret_that_is_always_written_cannot_be_taken_away() {
+    let world = World::new("always");
+    let mut api = Api::new(&world);
+    let mut server = server(
+        &world,
+        "default/TOKEN=api.test header authorization: Bearer {}",
+        "api.test",
+    );
+    for said in ["keep-alive", "keep-alive, authorization", "close, Authorization"] {
+        let code = format!("curl -sS --http1.1 -H 'Connection: {said}' https://api.test/");
+        assert_eq!(run(&mut server, "shell", &code)["success"], true, "{said}");
+        let heard = api.heard();
+        assert_eq!(
+            heard["headers"]["authorization"],
+            format!("Bearer {SECRET}"),
+            "{said}: {heard}"
+        );
+    }
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn masks() {
 
 fn few_descriptors() {
     let scratch = Scratch::new("descriptors");
-    let output = scratch.after("ulimit -n 100", "crowd").output().unwrap();
+    let output = scratch.after("ulimit -n 64", "crowd").output().unwrap();
     let expect = "after\ndone and refused: 40\nsome refused: true\nchildren: []\n";
     assert_eq!(stdout(&output), expect, "{output:?}");
 }

@@ -174,7 +174,8 @@ async fn crowd() -> Played {
     let sandbox = Sandbox::builder().concurrency(40).build().await?;
     let runs = (0..40).map(|number| {
         let sandbox = sandbox.clone();
-        let code = format!("sleep 0.2; echo {number}");
+        // Long enough for many to run at once, however slowly they begin.
+        let code = format!("sleep 2; echo {number}");
         tokio::spawn(async move { (number, sandbox.execute(ExecuteRequest::shell(code)).await) })
     });
     let (mut done, mut refused) = (0, 0);

@@ -49,6 +49,7 @@ impl Canaries {
             ".docker/config.json",
             ".kube/config",
             ".config/secret",
+            "shared/file",
         ] {
             write(&home.join(path), &token);
         }

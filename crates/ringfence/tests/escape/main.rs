@@ -1,7 +1,7 @@
 //! The attacks of the catalogue, against the real binary: each is first tried outside, where it must succeed, and then
 //! inside, where it must not. A verdict comes from a planted canary or from what the kernel answered, never from an
-//! exit code. Run as root this does everything as root and as uid 65534; each time in
-//! sandboxes that are made for the run, and in sandboxes that stood ready. The attacks on the way out come first, against hosts
+//! exit code. Run as root this does everything as root and as uid 65534; each time in sandboxes that are made for the run, in
+//! sandboxes that stood ready, and in those of the tier `landlock`. The attacks on the way out come first, against hosts
 //! in a network namespace that is made for them.
 //!
 //! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
     let (mut passed, mut failed) = network::elsewhere(filter.as_deref(), &callers);
     for caller in &callers {
-        for sandbox in [Sandbox::Cold, Sandbox::Warm] {
+        for sandbox in [Sandbox::Cold, Sandbox::Warm, Sandbox::WarmLandlock] {
             let (held, escaped) = try_all(&Runner::new(*caller, sandbox), &attacks, filter.as_deref());
             passed += held;
             failed += escaped;

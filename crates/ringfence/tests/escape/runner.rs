@@ -29,6 +29,8 @@ pub enum Sandbox {
     Cold,
     /// One that stands ready.
     Warm,
+    /// One that stands ready in the tier `landlock`.
+    WarmLandlock,
 }
 
 pub struct Runner {
@@ -73,13 +75,24 @@ impl Runner {
         let sandbox = match self.sandbox {
             Sandbox::Cold => "cold",
             Sandbox::Warm => "warm",
+            Sandbox::WarmLandlock => "warm, tier landlock",
         };
         format!("{who}, {sandbox}")
     }
 
-    /// A directory of the host is bound when a sandbox is made, so that none stands ready for it.
+    /// A directory of the host is bound when a sandbox is made, so that none stands ready for it. In the tier `landlock` the
+    /// facts are others, and the host's processes and the names of its files are seen (SECURITY.md).
     pub fn can_try(&self, attack: &Attack) -> bool {
-        self.sandbox == Sandbox::Cold || !attack.flags.contains(&"--workspace")
+        let is_seen = ["PROC-2", "PROC-3", "KERN-8"].contains(&attack.claim)
+            || attack.name.contains("/etc, /root")
+            || attack.name.contains("do not exist inside");
+        match self.sandbox {
+            Sandbox::Cold => true,
+            Sandbox::Warm => !attack.flags.contains(&"--workspace"),
+            Sandbox::WarmLandlock => {
+                attack.control == Control::Outside && attack.flags.is_empty() && !is_seen
+            }
+        }
     }
 
     pub fn judge(&self, attack: &Attack) -> Verdict {
@@ -130,7 +143,7 @@ impl Runner {
     fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
         match self.sandbox {
             Sandbox::Cold => self.inside_cold(attack, canaries),
-            Sandbox::Warm => self.inside_warm(attack, canaries),
+            Sandbox::Warm | Sandbox::WarmLandlock => self.inside_warm(attack, canaries),
         }
     }
 
@@ -141,6 +154,9 @@ impl Runner {
             command
                 .env("HOME", "/nonexistent")
                 .env("CANARY_IN_ENVIRONMENT", "of the server");
+            if self.sandbox == Sandbox::WarmLandlock {
+                command.env("RINGFENCE_FLOOR", "landlock");
+            }
             Server::start(command)
         });
         let variables = canaries

@@ -1,6 +1,6 @@
 //! Beginning and end: sandboxes side by side, runs side by side, and nothing that stays behind.
 
-use crate::place::{Place, exists, processes_with, soon};
+use crate::place::{Scene, exists, processes_with, soon};
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Hears, Sandbox};
 use std::{
     pin::pin,
@@ -15,7 +15,7 @@ fn for_an_hour(name: &str) -> ExecuteRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
-    let (one, other) = (Place::new("one"), Place::new("other"));
+    let (one, other) = (Scene::new("one"), Scene::new("other"));
     let (first, second) = (one.sandbox().await, other.sandbox().await);
     let (a, b) = tokio::join!(
         first.execute(ExecuteRequest::python("print('one')")),
@@ -39,7 +39,7 @@ async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
-    let place = Place::new("drop");
+    let place = Scene::new("drop");
     let sandbox = place.sandbox().await;
     let name = format!("sleeper-drop-{}", std::process::id());
     let mut execution = sandbox.start(for_an_hour(&name));
@@ -74,7 +74,7 @@ async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
-    let place = Place::new("shutdown");
+    let place = Scene::new("shutdown");
     let sandbox = place.sandbox().await;
     sandbox.warm_up();
     let name = format!("sleeper-shutdown-{}", std::process::id());
@@ -96,7 +96,7 @@ async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_at_once_each_get_their_own_result() {
-    let place = Place::new("many");
+    let place = Scene::new("many");
     let sandbox = place.builder().concurrency(4).waiting(64).build().await.unwrap();
     let runs = (0..40).map(|number| {
         let sandbox = sandbox.clone();
@@ -114,7 +114,7 @@ async fn many_tasks_at_once_each_get_their_own_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_who_stops_waiting_cancels_the_program() {
-    let place = Place::new("timeout");
+    let place = Scene::new("timeout");
     let sandbox = place.sandbox().await;
     let mut events = sandbox.events(Hears::Everything);
     let name = format!("sleeper-timeout-{}", std::process::id());
@@ -141,7 +141,7 @@ async fn a_caller_who_stops_waiting_cancels_the_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
-    let place = Place::new("thread");
+    let place = Scene::new("thread");
     let sandbox = place.sandbox().await;
     let of_thread = sandbox.clone();
     let started = std::thread::spawn(move || of_thread.start(ExecuteRequest::shell("echo thread")));
@@ -151,7 +151,7 @@ async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standard_input_is_copied_as_it_comes() {
-    let place = Place::new("stdin");
+    let place = Scene::new("stdin");
     let sandbox = place.sandbox().await;
     let request = ExecuteRequest::shell("read line; echo got $line");
     let execution = sandbox.start_with_stdin(request, &b"a line\n"[..]);
@@ -160,7 +160,7 @@ async fn standard_input_is_copied_as_it_comes() {
 
 #[test]
 fn without_a_runtime_there_is_an_error_and_no_panic() {
-    let place = Place::new("no-runtime");
+    let place = Scene::new("no-runtime");
     let mut building = pin!(place.builder().build());
     let Poll::Ready(Err(error)) = building.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("it waits for something");
@@ -171,7 +171,7 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_helper_that_is_none_is_told_before_anything_is_run() {
     for binary in ["/bin/true", "/nonexistent/ringfence"] {
-        let place = Place::new("no-helper");
+        let place = Scene::new("no-helper");
         let error = place.builder().helper(binary).build().await.unwrap_err();
         assert_eq!(error.code, ErrorCode::SandboxFault, "{binary}: {error}");
     }
@@ -179,7 +179,7 @@ async fn a_helper_that_is_none_is_told_before_anything_is_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_that_is_given_up_leaves_no_process() {
-    let place = Place::new("given-up");
+    let place = Scene::new("given-up");
     let mut given_up = 0;
     for ms in [1, 2, 4, 8, 16, 32] {
         let built = tokio::time::timeout(Duration::from_millis(ms), place.builder().build()).await;
@@ -191,7 +191,7 @@ async fn a_build_that_is_given_up_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_the_program_starts_inherit_nothing() {
-    let place = Place::new("inherit");
+    let place = Scene::new("inherit");
     let sandbox = place.sandbox().await;
     let mut execution = sandbox.start(ExecuteRequest::shell("echo up; exec sleep 3600"));
     assert!(execution.next_output().await.is_some());
@@ -211,7 +211,7 @@ async fn processes_that_the_program_starts_inherit_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_has_ended_takes_no_request_and_nobody_waits_for_ever() {
-    let place = Place::new("runtime");
+    let place = Scene::new("runtime");
     let builder = place.builder();
     let builder = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();

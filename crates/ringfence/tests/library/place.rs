@@ -8,12 +8,12 @@ use std::{
 };
 
 /// A directory that goes away, with a helper of its own name: its processes have that name in their command lines.
-pub struct Place {
+pub struct Scene {
     pub directory: PathBuf,
     helper: PathBuf,
 }
 
-impl Place {
+impl Scene {
     pub fn new(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("ringfence-library-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&directory));
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Scene {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.directory));
     }

@@ -1,6 +1,6 @@
 //! What is told and kept: events, secrets, artifacts, the audit record; and that one tenant has nothing of another's.
 
-use crate::place::Place;
+use crate::place::Scene;
 use ringfence::{
     ErrorCode, EventKind, ExecuteRequest, Hears, LimitsRequest, Namespace, artifact,
     audit::{Actions, Query},
@@ -16,7 +16,7 @@ fn of(namespace: &Namespace, mut request: ExecuteRequest) -> ExecuteRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_arrive_in_order_and_end_with_the_sandbox() {
-    let place = Place::new("events");
+    let place = Scene::new("events");
     let sandbox = place.sandbox().await;
     let mut events = sandbox.events(Hears::Everything);
     let result = sandbox.execute(ExecuteRequest::shell("echo out")).await.unwrap();
@@ -42,7 +42,7 @@ async fn events_arrive_in_order_and_end_with_the_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_used_and_does_not_leave() {
-    let place = Place::new("secret");
+    let place = Scene::new("secret");
     let sandbox = place.sandbox().await;
     let namespace = Namespace::default_name();
     let secrets = sandbox.secrets(&namespace);
@@ -77,7 +77,7 @@ async fn a_secret_is_used_and_does_not_leave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_namespace_has_nothing_of_anothers() {
-    let place = Place::new("namespaces");
+    let place = Scene::new("namespaces");
     let sandbox = place.sandbox().await;
     let (blue, red): (Namespace, Namespace) = ("blue".parse().unwrap(), "red".parse().unwrap());
     sandbox
@@ -129,7 +129,7 @@ async fn one_namespace_has_nothing_of_anothers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
-    let place = Place::new("record");
+    let place = Scene::new("record");
     let sandbox = place.builder().caller("billing\nserver").build().await.unwrap();
     let good = sandbox.execute(ExecuteRequest::shell("true")).await.unwrap();
     let bad = sandbox.execute(ExecuteRequest::shell("exit 3")).await.unwrap();
@@ -163,4 +163,64 @@ async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
     sandbox.shutdown().await;
     let next = place.sandbox().await;
     assert_eq!(next.audit(query).await.unwrap().records.len(), 4);
+}
+
+/// Many more calls at once than the record's writer has room for: each is answered, and each that began has one end.
+///
+/// claim: [REC-6]
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_calls_at_once_are_answered_and_those_that_began_have_an_end() {
+    const CALLS: usize = 12_000;
+    let place = Scene::new("flood");
+    let sandbox = place.builder().concurrency(2).waiting(8).build().await.unwrap();
+    let run = |namespace: &str| {
+        let (sandbox, mut request) = (sandbox.clone(), ExecuteRequest::shell("true"));
+        request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
+        tokio::spawn(async move { sandbox.execute(request).await })
+    };
+    let calls: Vec<_> = (0..CALLS).map(|_| run("flood")).collect();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    let mut done: u64 = 0;
+    for answer in answers {
+        match answer {
+            Ok(result) => done += u64::from(result.success),
+            Err(error) => {
+                assert_eq!(error.code, ErrorCode::Busy, "{error:?}");
+                assert!(error.retry_after_ms.is_some(), "{error:?}");
+            }
+        }
+    }
+    assert!(done > 0);
+    // What others did had no part in it.
+    assert!(run("quiet").await.unwrap().unwrap().success);
+    // The record counts what it does not list.
+    sandbox.shutdown().await;
+    let next = place.sandbox().await;
+    let (mut begun, mut ended, mut refused, mut counted) = (0, 0, 0, 0);
+    let mut query = Some(Query {
+        limit: 10_000,
+        ..Query::default()
+    });
+    while let Some(asked) = query {
+        let page = next.audit(asked).await.unwrap();
+        for record in page.records {
+            let details: serde_json::Value = serde_json::from_str(&record.details).unwrap();
+            counted += details["refusals_counted"].as_u64().unwrap_or(0);
+            match record.action.as_str() {
+                "execution.started" => begun += 1,
+                "execution.refused" => refused += 1,
+                action if action.starts_with("execution.") => ended += 1,
+                _ => {}
+            }
+        }
+        query = page.next;
+    }
+    assert_eq!((begun, ended), (done + 1, done + 1));
+    assert!(refused <= 1000, "{refused}");
+    // Calls for which the queue had no room are told so before they are anything to record.
+    assert!(refused + counted + done <= CALLS as u64);
+    assert!(counted > 0);
 }

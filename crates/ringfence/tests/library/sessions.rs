@@ -1,8 +1,8 @@
 //! What lasts between programs: sessions, workspaces, snapshots; and what no other namespace and no end leaves of them.
 
-use crate::place::{Place, soon};
+use crate::place::{Scene, soon};
 use ringfence::{
-    Base, ErrorCode, ExecuteRequest, Gift, Language, Namespace, RequestError, Sandbox, Session,
+    Base, BridgedValue, ErrorCode, ExecuteRequest, Language, Namespace, RequestError, Sandbox, Session,
     SessionRequest, WorkspacePath, WorkspaceSource, requirements,
 };
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn at(path: &str) -> WorkspacePath {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_slowly_gets_all_of_it() {
-    let place = Place::new("slow");
+    let place = Scene::new("slow");
     let sandbox = place.sandbox().await;
     let wish = SessionRequest::new(Language::Python);
     let python = sandbox.create_session(wish).await.unwrap();
@@ -42,7 +42,7 @@ async fn who_reads_slowly_gets_all_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_keeps_its_state_is_interrupted_and_ends() {
-    let place = Place::new("session");
+    let place = Scene::new("session");
     let sandbox = place.sandbox().await;
     let namespace = Namespace::default_name();
     let wish = SessionRequest::new(Language::Python);
@@ -68,7 +68,7 @@ async fn a_session_keeps_its_state_is_interrupted_and_ends() {
         .create_session(SessionRequest::new(Language::Shell))
         .await
         .unwrap();
-    let value = Gift::Value(serde_json::json!("from outside"));
+    let value = BridgedValue::Value(serde_json::json!("from outside"));
     let given = sessions.bridge(value, &shell.session_id, Some("word".parse().unwrap()));
     assert_eq!(given.await.unwrap().name.as_str(), "word");
     assert_eq!(
@@ -91,7 +91,7 @@ async fn a_session_keeps_its_state_is_interrupted_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_put_read_saved_compared_and_put_back() {
-    let place = Place::new("files");
+    let place = Scene::new("files");
     let sandbox = place.sandbox().await;
     let namespace = Namespace::default_name();
     let workspace = sandbox.workspace(&namespace, None);
@@ -147,7 +147,7 @@ async fn files_are_put_read_saved_compared_and_put_back() {
 
 #[test]
 fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
-    let place = Place::new("session-runtime");
+    let place = Scene::new("session-runtime");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let sandbox = runtime.block_on(place.sandbox());
     let short = tokio::runtime::Runtime::new().unwrap();
@@ -162,7 +162,7 @@ fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_the_operator_does_not_allow_is_not_installed() {
-    let place = Place::new("packages");
+    let place = Scene::new("packages");
     let config = place.directory.join("config.yaml");
     std::fs::write(&config, "packages: {allow: [numpy]}\n").unwrap();
     let sandbox = place.builder().yaml(config).build().await.unwrap();

@@ -1,12 +1,12 @@
 //! What a sandbox is told takes effect, and what is wrong is told with its place.
 
-use crate::place::Place;
+use crate::place::Scene;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Namespace, Sandbox, Tier};
 use std::{fs, time::Duration};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_file_is_told_with_its_line() {
-    let place = Place::new("wrong");
+    let place = Scene::new("wrong");
     let file = place.directory.join("config.yaml");
     fs::write(&file, "floor: full\nlimits:\n  ram_mbb: 5\n").unwrap();
     let error = Sandbox::from_yaml(&file).await.unwrap_err();
@@ -24,7 +24,7 @@ async fn a_wrong_file_is_told_with_its_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_wins_over_a_file_over_the_defaults() {
-    let place = Place::new("layers");
+    let place = Scene::new("layers");
     let file = place.directory.join("config.yaml");
     fs::write(
         &file,
@@ -49,7 +49,7 @@ async fn a_builder_wins_over_a_file_over_the_defaults() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
-    let place = Place::new("limits");
+    let place = Scene::new("limits");
     let timeout = |timeout_ms| LimitsRequest {
         timeout_ms: Some(timeout_ms),
         ..LimitsRequest::default()
@@ -75,7 +75,7 @@ async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
-    let place = Place::new("vault");
+    let place = Scene::new("vault");
     let (vault, key) = (place.directory.join("vault"), place.directory.join("key"));
     let namespace = Namespace::default_name();
     let first = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
@@ -94,7 +94,7 @@ async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandboxes_stand_ready_when_they_were_asked_for() {
-    let place = Place::new("warm");
+    let place = Scene::new("warm");
     let sandbox = place
         .builder()
         .warm(1, 1)

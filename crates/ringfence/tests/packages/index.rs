@@ -12,7 +12,7 @@ use std::{
 
 /// One request: its path, and who it says it is.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct IndexRequest {
     pub path: String,
     pub authorization: Option<String>,
 }
@@ -20,7 +20,7 @@ pub struct Asked {
 #[derive(Default)]
 struct State {
     pages: BTreeMap<String, Vec<u8>>,
-    asked: Vec<Asked>,
+    asked: Vec<IndexRequest>,
     /// Requests for paths with this ending wait.
     held: Option<String>,
     /// Without it, a request is not answered.
@@ -91,7 +91,7 @@ impl Index {
         self.put(&file, tgz);
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<IndexRequest> {
         self.shared.0.lock().unwrap().asked.clone()
     }
 
@@ -158,12 +158,12 @@ fn serve(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
                 authorization = Some(value.trim().to_owned());
             }
         }
-        let answer = answer(shared, Asked { path, authorization });
+        let answer = answer(shared, IndexRequest { path, authorization });
         (&mut &*stream).write_all(&answer)?;
     }
 }
 
-fn answer(shared: &Shared, asked: Asked) -> Vec<u8> {
+fn answer(shared: &Shared, asked: IndexRequest) -> Vec<u8> {
     let (state, changed) = &**shared;
     let mut state = state.lock().unwrap();
     state.asked.push(asked.clone());

@@ -2,9 +2,9 @@
 
 use super::client::{TempDir, binary};
 use ringfence_jail::{
-    ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Run, Written,
+    ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Refused, Run, Written,
     cgroup::Parent,
-    client::{self, Helper, Place},
+    client::{self, Helper, SandboxEnds},
     plan,
     wire::{self, Event, Order},
 };
@@ -35,10 +35,11 @@ fn name(digit: char) -> LayerName {
     LayerName::try_from(digit.to_string().repeat(64)).unwrap()
 }
 
-fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Place {
-    let host = Host::inspect(Parent::None {
+fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> SandboxEnds {
+    let cgroups = Parent::None {
         reason: "a test".to_owned(),
-    });
+    };
+    let host = Host::inspect(cgroups, Refused::default());
     let spec = JailSpec {
         tier: Tier::Full,
         layout: Layout::own_root(),
@@ -58,8 +59,9 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Plac
             environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             report: false,
         },
+        workspace: None,
         layer,
-        way_out: None,
+        egress: None,
         limits: LIMITS,
         grace_ms: 0,
     };
@@ -70,7 +72,7 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Plac
 }
 
 /// The next event that is no greeting.
-fn event(place: &Place) -> Event {
+fn event(place: &SandboxEnds) -> Event {
     let socket = File::from(place.events.try_clone().unwrap());
     for _ in 0..10_000 {
         match wire::receive::<Event>(place.events.as_fd()) {
@@ -86,7 +88,7 @@ fn event(place: &Place) -> Event {
     panic!("nothing was heard")
 }
 
-fn show(place: &Place, layer: LayerName) -> Event {
+fn show(place: &SandboxEnds, layer: LayerName) -> Event {
     wire::send(place.events.as_fd(), &Order::Layer(layer), &[]).unwrap();
     event(place)
 }

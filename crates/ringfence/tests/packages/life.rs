@@ -84,7 +84,7 @@ fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
     let record = facts(
         &mut server,
         "audit_execution",
-        json!({"action": "package.installed"}),
+        json!({"action": "package.installed", "detail": true}),
     );
     assert!(
         record.to_string().contains(&digest("sha256sum", &greet)),

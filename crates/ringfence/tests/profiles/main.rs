@@ -46,9 +46,9 @@ fn programs(kind: &str, word: &str) -> Vec<Program> {
 }
 
 /// A directory that goes away, and the sandbox in it.
-struct Place(PathBuf);
+struct Scene(PathBuf);
 
-impl Place {
+impl Scene {
     fn new(name: &str) -> Self {
         let directory =
             std::env::temp_dir().join(format!("ringfence-profiles-{name}-{}", std::process::id()));
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Scene {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.0));
     }
@@ -98,7 +98,7 @@ fn lacks_a_module(result: &ExecutionResult) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
-    let place = Place::new("ordinary");
+    let place = Scene::new("ordinary");
     let sandbox = place.sandbox().await;
     let programs = programs("ordinary", "profiles");
     let (mut runs, mut lacking) = (0, Vec::new());
@@ -138,7 +138,7 @@ async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn published_ways_around_are_refused_with_rule_and_line() {
-    let place = Place::new("refused");
+    let place = Scene::new("refused");
     let sandbox = place.sandbox().await;
     let programs = programs("evasions", "refused");
     let mut refused = BTreeMap::new();
@@ -178,7 +178,7 @@ async fn published_ways_around_are_refused_with_rule_and_line() {
 /// The check is off; the hook stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_rests_on_a_module_is_contained_by_the_hook_alone() {
-    let place = Place::new("hook");
+    let place = Scene::new("hook");
     let sandbox = place.sandbox().await;
     let (mut told, mut failed, mut ran) = (0, 0, Vec::new());
     let programs = programs("evasions", "refused");
@@ -222,7 +222,7 @@ const READERS: &[&str] = &[
 /// claim: [CHK-5]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_reaches_nothing_when_nobody_looks() {
-    let place = Place::new("canary");
+    let place = Scene::new("canary");
     let sandbox = place.sandbox().await;
     // Not below /tmp, which inside is the program's own.
     let canary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("canary-{}", std::process::id()));

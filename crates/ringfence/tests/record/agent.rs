@@ -145,7 +145,7 @@ impl Agent {
     fn take(&mut self, line: &[u8]) {
         self.said.extend_from_slice(line);
         // Only the last line of a server that was killed may be cut.
-        let Ok(message) = serde_json::from_slice::<Value>(line) else {
+        let Ok(mut message) = serde_json::from_slice::<Value>(line) else {
             assert!(
                 !line.ends_with(b"\n"),
                 "no protocol: {}",
@@ -153,7 +153,13 @@ impl Agent {
             );
             return;
         };
+        crate::client::show_refusal(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
+        // What a refusal says for programs stands beside its text.
+        let refusal = message["result"]["_meta"]["io.ringfence/error"].clone();
+        if !refusal.is_null() {
+            message["result"]["structuredContent"] = refusal;
+        }
         if let Some(id) = message["id"].as_u64() {
             let twice = self.answers.insert(id, message.clone());
             assert!(twice.is_none(), "request {id} was answered twice");

@@ -43,7 +43,8 @@ fn a_clock_that_is_set_back_is_told_and_loses_nothing() {
     let result = agent.execute(json!({"code": "open('a.txt', 'w').write('a')"}));
     assert_eq!(result["success"], true, "{result}");
     state.assert_artifact(&result, &result["artifacts"][0]);
-    let since = agent.call("audit_execution", json!({"limit": 1}))["structuredContent"].clone();
+    let since =
+        agent.call("audit_execution", json!({"limit": 1, "detail": true}))["structuredContent"].clone();
     assert_eq!(
         since["records"][0]["action"], "tool.called",
         "newest first is by number, not by clock"

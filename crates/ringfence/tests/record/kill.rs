@@ -192,6 +192,11 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
         let Some(id) = record.execution_id else { continue };
         match record.action.as_str() {
             "execution.started" => tally.wrong += u64::from(!begun.insert(id)),
+            // What was refused never began.
+            "execution.refused" => {
+                begun.insert(id.clone());
+                ends.entry(id).or_default().push(record.action);
+            }
             action if action.starts_with("execution.") => {
                 ends.entry(id).or_default().push(record.action);
             }

@@ -92,6 +92,7 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
         .collect();
     let state =
         State::new("many").with_secrets(secrets.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let state = state.with("RINGFENCE_TEXT_MAX", "1048576");
     let mut agent = state.serve();
     let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
     let code = "import os\nprint(sum(name.startswith('S') and name[1:].isdigit() for name in os.environ))\nfor name, text in os.environ.items(): print(name, text, text.encode().hex())";

@@ -22,5 +22,6 @@ mod forms;
 mod kill;
 mod lent;
 mod routes;
+mod segments;
 mod state;
 mod theft;

@@ -295,7 +295,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         agent.ask("resources/read", json!({"uri": uri}));
     }
     agent.call("inspect_state", json!({}));
-    agent.call("audit_execution", json!({"limit": 1000}));
+    agent.call("audit_execution", json!({"limit": 1000, "detail": true}));
     let mut left = Haystack::default();
     for (at, message) in agent.messages().iter().enumerate() {
         left.add_message(&format!("message {at}"), message);

@@ -42,16 +42,6 @@ fn egress(domain: &str) -> Value {
 }
 
 impl Server {
-    /// The next message of this method.
-    fn hear(&mut self, method: &str) -> Value {
-        loop {
-            let message = self.receive();
-            if message["method"] == method {
-                return message;
-            }
-        }
-    }
-
     fn answered(&mut self, id: u64) -> Value {
         self.await_answer(id).0["result"]["structuredContent"].clone()
     }
@@ -268,6 +258,72 @@ fn a_call_that_is_cancelled_takes_its_question_with_it() {
     assert_eq!(server.answered(id)["approved"], true);
 }
 
+#[test]
+fn a_call_that_waits_no_longer_leaves_its_question_and_the_next_one_has_the_answer() {
+    let mut server = with_dialogue("60");
+    let now = |domain: &str| json!({"domain": domain, "wait_seconds": 0});
+    let id = server.send(
+        "tools/call",
+        json!({"name": "request_egress", "arguments": now("a.example.com")}),
+    );
+    let (answer, before) = server.await_answer(id);
+    let facts = &answer["result"]["structuredContent"];
+    assert_eq!(
+        (&facts["pending"], &facts["approved"]),
+        (&json!(true), &json!(false)),
+        "{answer}"
+    );
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    let name = one_pending()["id"].as_str().unwrap().to_owned();
+    assert!(
+        text.contains("next: call request_egress again") && text.contains(&name),
+        "{text}"
+    );
+    // The dialogue stays open, and who asks again meanwhile opens no other.
+    let asked = before
+        .into_iter()
+        .find(|message| message["method"] == "elicitation/create");
+    let dialogue = asked.unwrap_or_else(|| server.hear("elicitation/create"));
+    let again = server.send(
+        "tools/call",
+        json!({"name": "request_egress", "arguments": now("a.example.com")}),
+    );
+    let (again, between) = server.await_answer(again);
+    assert_eq!(again["result"]["structuredContent"]["pending"], true, "{again}");
+    let opened = |message: &Value| message["method"] == "elicitation/create";
+    assert!(!between.iter().any(opened), "{between:?}");
+    assert_eq!(one_pending()["id"], name);
+    server.reply(&dialogue, accept("namespace"));
+    assert!(within(PATIENCE, || pending().is_empty()));
+    let given = server.facts("request_egress", now("a.example.com"));
+    assert_eq!(
+        (&given["pending"], &given["approved"]),
+        (&json!(false), &json!(true)),
+        "{given}"
+    );
+    // At the command line, too; and what its client has left is asked no more.
+    drop(server);
+    let mut server = without_dialogue("60");
+    server.facts("request_egress", now("b.example.com"));
+    let (code, text) = told(&["deny", one_pending()["id"].as_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(within(PATIENCE, || pending().is_empty()));
+    let denied = server.facts("request_egress", now("b.example.com"));
+    assert_eq!(
+        (&denied["pending"], &denied["approved"]),
+        (&json!(false), &json!(false)),
+        "{denied}"
+    );
+    let long = server.facts(
+        "request_egress",
+        json!({"domain": "c.example.com", "wait_seconds": 51}),
+    );
+    assert_eq!(long["code"], "invalid_argument", "{long}");
+    server.facts("request_egress", now("d.example.com"));
+    server.hang_up();
+    assert!(server.ended_within(PATIENCE));
+}
+
 /// claim: [APR-4]
 #[test]
 fn the_first_of_two_channels_counts_and_the_other_is_told() {
@@ -343,7 +399,7 @@ fn where_the_client_cannot_ask_the_operator_does_at_the_command_line() {
         "{answer}"
     );
     let (code, text) = told(&["list"]);
-    assert_eq!((code, text.as_str()), (Some(0), "nobody asks\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "no requests are waiting\n"));
 
     let id = server.send("tools/call", egress("other.example.com"));
     let name = one_pending()["id"].as_str().unwrap().to_owned();
@@ -485,7 +541,7 @@ fn the_command_line_asks_for_a_host_and_waits_for_the_answer() {
         )
     );
     let (code, said, _) = answer_of(asking(&["*", "--json"]));
-    assert!(code == Some(125) && said.contains("is not one host"), "{said}");
+    assert!(code == Some(2) && said.contains("is not one host"), "{said}");
     // Whoever goes away takes the question back.
     let mut third = asking(&["third.example.com"]);
     one_pending();

@@ -33,7 +33,10 @@ fn code_is_looked_at_and_not_run() {
     assert_eq!(found["analysis"]["imports"], json!(["os"]));
     let files = server.facts("list_files", json!({}));
     assert_eq!(files["files"], json!([]), "nothing has run");
-    let audit = server.facts("audit_execution", json!({"action": "code.validated"}));
+    let audit = server.facts(
+        "audit_execution",
+        json!({"action": "code.validated", "detail": true, "limit": 50}),
+    );
     assert_eq!(audit["records"][0]["details"]["language"], "python", "{audit}");
 }
 
@@ -111,7 +114,7 @@ fn a_result_says_what_was_found_and_strict_refuses_it() {
         rules(&facts["validation"]).contains(&"python.unsafe_load"),
         "{facts}"
     );
-    assert!(text(&told).contains("main.py:2:7"), "{}", text(&told));
+    assert!(text(&told).contains("advice: main.py:2: "), "{}", text(&told));
     let off = server.facts("execute_code", json!({"code": code, "validate": "off"}));
     assert_eq!(
         (&off["success"], &off["validation"]),

@@ -1,7 +1,9 @@
 //! The vocabulary: a command line that is run, and a server that is spoken to in plain JSON-RPC.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use std::{
+    collections::VecDeque,
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -79,6 +81,22 @@ pub fn run_json(language: &str, code: &str, words: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
+/// Puts the facts of a refusal where those of an answer are, for stories that read either. In truth they are in `_meta`
+/// alone: clients hold structured content against the tool's output schema, and drop a refusal that has any.
+pub fn show_refusal(message: &mut Value) {
+    if let Some(result) = message.get_mut("result")
+        && result["isError"] == true
+    {
+        assert_eq!(result.get("structuredContent"), None, "{result}");
+        let facts = result["_meta"]["io.ringfence/error"].clone();
+        assert!(
+            facts["code"].is_string() && facts["message"].is_string(),
+            "{result}"
+        );
+        result["structuredContent"] = facts;
+    }
+}
+
 /// A directory that goes away.
 pub struct TempDir(pub PathBuf);
 
@@ -104,11 +122,19 @@ impl Drop for TempDir {
     }
 }
 
+/// A server that says nothing for so long while a test waits for it has failed.
+const SILENCE: Timespec = Timespec {
+    tv_sec: 120,
+    tv_nsec: 0,
+};
+
 /// A server on pipes, after the handshake.
 pub struct Server {
     pub child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// Messages that were passed over on the way to another.
+    unread: VecDeque<Value>,
     next: u64,
 }
 
@@ -120,6 +146,13 @@ impl Server {
     pub fn start_with(words: &[&str]) -> Self {
         let mut command = ringfence(&["serve"]);
         command.args(words).stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    /// Whose structured results have all that is kept of the streams.
+    pub fn telling_all() -> Self {
+        let mut command = ringfence(&["serve"]);
+        command.env("RINGFENCE_TEXT_MAX", "1048576").stderr(Stdio::null());
         Self::of(command)
     }
 
@@ -147,6 +180,7 @@ impl Server {
             child,
             stdin,
             stdout,
+            unread: VecDeque::new(),
             next: 1,
         }
     }
@@ -174,26 +208,59 @@ impl Server {
         id
     }
 
-    /// The next message, whatever it is. Every line must be protocol.
+    /// The next message, whatever it is.
     pub fn receive(&mut self) -> Value {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
-        assert_eq!(message["jsonrpc"], "2.0");
-        message
+        self.unread.pop_front().unwrap_or_else(|| self.read())
     }
 
-    /// The answer to a request, and the notifications before it.
+    /// The next message of this method. Others that come before it are kept: between a call's result and what its
+    /// dialogues say there is no order.
+    pub fn hear(&mut self, method: &str) -> Value {
+        self.first(|message| message["method"] == method)
+    }
+
+    /// The answer to a request, and the notifications before it. Answers to other requests are kept.
     pub fn await_answer(&mut self, id: u64) -> (Value, Vec<Value>) {
-        let mut before = Vec::new();
-        loop {
-            let message = self.receive();
-            // The server's own requests have numbers, too.
-            if message["id"] == json!(id) && message.get("method").is_none() {
-                return (message, before);
-            }
-            before.push(message);
+        // The server's own requests have numbers, too.
+        let is_answer = |message: &Value| message.get("method").is_none();
+        let answer = self.first(|message| is_answer(message) && message["id"] == json!(id));
+        let (kept, before) = self.unread.drain(..).partition(is_answer);
+        self.unread = kept;
+        (answer, Vec::from(before))
+    }
+
+    /// The first message that is wanted; what is passed over on the way to it is unread.
+    fn first(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.unread.iter().position(&is_wanted) {
+            return self.unread.remove(at).unwrap();
         }
+        loop {
+            let message = self.read();
+            if is_wanted(&message) {
+                return message;
+            }
+            self.unread.push_back(message);
+        }
+    }
+
+    /// One line, which must be protocol.
+    fn read(&mut self) -> Value {
+        if self.stdout.buffer().is_empty() {
+            let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
+            let ready = poll(&mut output, Some(&SILENCE)).unwrap();
+            assert_eq!(
+                ready, 1,
+                "nothing for {} s; unread: {:?}",
+                SILENCE.tv_sec, self.unread
+            );
+        }
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let mut message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        show_refusal(&mut message);
+        assert_eq!(message["jsonrpc"], "2.0");
+        message
     }
 
     pub fn ask(&mut self, method: &str, params: Value) -> Value {
@@ -207,7 +274,7 @@ impl Server {
 
     /// What a tool says, as facts.
     pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
-        self.call(tool, arguments)["structuredContent"].clone()
+        facts_of(&self.call(tool, arguments))
     }
 
     /// The answers to several requests, each with its id, as they came.
@@ -219,7 +286,7 @@ impl Server {
                 continue;
             }
             if let Some(id) = message["id"].as_u64().filter(|id| ids.contains(id)) {
-                answers.push((id, message["result"]["structuredContent"].clone()));
+                answers.push((id, facts_of(&message["result"])));
             }
         }
         answers
@@ -282,4 +349,36 @@ fn contains(haystack: &[u8], needle: &str) -> bool {
     haystack
         .windows(needle.len())
         .any(|window| window == needle.as_bytes())
+}
+
+/// Every process below this one.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> = lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect();
+    children
+        .iter()
+        .flat_map(|child| descendants(*child))
+        .chain(children.iter().copied())
+        .collect()
+}
+
+/// What an answer says for programs: of a refusal its code, message and hint.
+pub fn facts_of(result: &Value) -> Value {
+    let refusal = &result["_meta"]["io.ringfence/error"];
+    if refusal.is_null() {
+        &result["structuredContent"]
+    } else {
+        refusal
+    }
+    .clone()
 }

@@ -57,7 +57,7 @@ fn names_in(server: &mut Server, got: &Value) -> String {
 /// claim: [WS-5]
 #[test]
 fn a_directory_comes_and_goes_as_an_archive() {
-    let mut server = Server::start();
+    let mut server = Server::telling_all();
     let made = archives(
         &mut server,
         "def fill(tar):
@@ -119,7 +119,7 @@ fn comes_back(server: &mut Server, archive: &str) {
     let audit = facts(
         server,
         "audit_execution",
-        json!({"action": "file.read", "limit": 1}),
+        json!({"action": "file.read", "limit": 1, "detail": true}),
     );
     assert_eq!(audit["records"][0]["details"]["archive"], true, "{audit}");
 }
@@ -127,7 +127,7 @@ fn comes_back(server: &mut Server, archive: &str) {
 /// claim: [WS-5]
 #[test]
 fn an_archive_with_one_bad_entry_leaves_nothing() {
-    let mut server = Server::start();
+    let mut server = Server::telling_all();
     let bad = [
         ("'../canary'", "its name"),
         ("'a/../../canary'", "its name"),
@@ -193,7 +193,7 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
 #[test]
 fn an_archive_has_no_more_than_the_workspace_has_room_for_and_an_answer_can_carry() {
     let place = TempDir::new("archive-room");
-    let config = place.file("ringfence.yaml", "limits:\n  disk_mb: 8\n");
+    let config = place.file("ringfence.yaml", "text_max: 1048576\nlimits:\n  disk_mb: 8\n");
     let mut server = Server::start_with(&["--config", &config]);
     let made = archives(
         &mut server,
@@ -210,7 +210,7 @@ archive(lambda tar: add(tar, 'fits', bytes(3 << 20)), 'w:gz')",
     let got = facts(&mut server, "get_file", json!({"archive": true}));
     assert_eq!(got["size_bytes"], (3 << 20) + 512 + 1024, "{got}");
     // Headers count, too: of many small files they are all there is.
-    let mut plenty = Server::start();
+    let mut plenty = Server::telling_all();
     let many = archives(
         &mut plenty,
         "archive(lambda tar: [add(tar, f'{n:05}') for n in range(9_000)], 'w:gz')",

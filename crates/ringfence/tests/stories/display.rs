@@ -81,14 +81,23 @@ fn no_more_pictures_are_given_than_a_model_wants() {
     let answer = with_pyplot(&mut server, code);
     assert_eq!(pictures(&answer).len(), 4);
     let saved = "import matplotlib.pyplot as plt\nplt.figure().savefig(open('a.png', 'wb'), 'png')";
+    // One that was saved comes once, though its figure is open, too.
+    let saved = with_pyplot(&mut server, saved);
+    assert_eq!(pictures(&saved), ["image/png"]);
+    assert_eq!(saved["structuredContent"]["artifacts_total"], 1, "{saved}");
     assert_eq!(
-        pictures(&with_pyplot(&mut server, saved)).len(),
-        1,
-        "one that was saved comes once"
+        saved["structuredContent"]["display"],
+        json!([{"mime": "image/png", "artifact": "a.png"}])
     );
     let result = &answer["structuredContent"];
     assert_eq!(result["display"].as_array().unwrap().len(), 16);
-    assert_eq!(result["artifacts"].as_array().unwrap().len(), 16);
+    assert_eq!(result["artifacts"].as_array().unwrap().len(), 10);
+    assert_eq!(result["artifacts_total"], 16);
+    let text = answer["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("and 6 more artifacts, 16 in all; next: get_artifacts"),
+        "{text}"
+    );
 }
 
 /// claim: [ART-3]

@@ -70,7 +70,10 @@ fn a_file_is_put_used_by_a_program_and_read_back() {
         server.facts("get_file", json!({"path": "../x"}))["code"],
         "invalid_argument"
     );
-    let audit = server.facts("audit_execution", json!({"action": "file.put"}));
+    let audit = server.facts(
+        "audit_execution",
+        json!({"action": "file.put", "detail": true, "limit": 50}),
+    );
     assert_eq!(audit["records"][0]["details"]["path"], "data/in.csv", "{audit}");
 }
 
@@ -257,7 +260,7 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     let gone = server.facts("restore_state_snapshot", json!({"snapshot_id": id}));
     assert_eq!(gone["code"], "not_found", "{gone}");
     for action in ["snapshot.created", "snapshot.restored", "snapshot.deleted"] {
-        let audit = server.facts("audit_execution", json!({"action": action}));
+        let audit = server.facts("audit_execution", json!({"action": action, "detail": true}));
         assert_eq!(
             audit["records"][0]["details"]["snapshot"],
             json!(id),
@@ -500,4 +503,50 @@ fn the_snapshots_of_all_namespaces_together_have_a_limit() {
         refused["hint"].as_str().unwrap().contains("snapshots.total_mb"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_text_in_a_file_is_replaced_where_it_is_once_and_secrets_are_not_looked_for() {
+    let state = crate::client::TempDir::new("edit");
+    let config = state.file("ringfence.yaml", "vault: {store: env}\n");
+    let mut command = crate::client::ringfence(&["serve", "--config", &config]);
+    command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-hunter2-hunter2");
+    let mut server = Server::of(command);
+    let text = "#!/bin/sh\na=1\n  b=1\na=1\n";
+    server.facts("put_file", json!({"path": "edited.sh", "text": text}));
+    server.kept("chmod 755 edited.sh");
+    let mut edit = |old: &str, new: &str, all: bool| {
+        server.facts(
+            "edit_file",
+            json!({"path": "edited.sh", "old": old, "new": new, "all": all}),
+        )
+    };
+    let several = edit("a=1", "a=2", false);
+    assert_eq!(several["code"], "invalid_argument", "{several}");
+    assert!(
+        several["message"].as_str().unwrap().contains("4: a=1"),
+        "{several}"
+    );
+    let near = edit("\tb=1", "b=2", false);
+    assert_eq!(near["code"], "not_found", "{near}");
+    assert!(near["message"].as_str().unwrap().contains("3:   b=1"), "{near}");
+    assert_eq!(edit("a=1", "echo $0", true)["replaced"], 2);
+    let edited = edit("  b=1\n", "", false);
+    assert_eq!(edited["replaced"], 1, "{edited}");
+    let got = server.facts("get_file", json!({"path": "edited.sh"}));
+    assert_eq!(got["text"], "#!/bin/sh\necho $0\necho $0\n", "{got}");
+    assert_eq!(got["sha256"], edited["sha256"]);
+    assert_eq!(got["mode"], "0755", "an edit keeps what may be run");
+
+    server.facts(
+        "put_file",
+        json!({"path": "key.txt", "text": "key=hunter2-hunter2-hunter2\n"}),
+    );
+    for guess in ["key=hunter2", "key=hunter3", "hunter2-hunter2-hunter2"] {
+        let edit = json!({"path": "key.txt", "old": guess, "new": "x"});
+        let refused = server.facts("edit_file", edit);
+        assert_eq!(refused["code"], "policy_denied", "{refused}");
+        assert!(!refused.to_string().contains("hunter"), "{refused}");
+    }
+    server.kept("rm edited.sh key.txt");
 }

@@ -1,6 +1,7 @@
 //! Ordinary programs within limits, and the limits' own words.
 
-use crate::client::{run_code, run_json};
+use crate::client::{Server, run_code, run_json};
+use serde_json::{Value, json};
 
 #[test]
 fn ordinary_programs_work() {
@@ -93,7 +94,12 @@ fn a_gigabyte_of_output_is_counted_and_not_kept() {
 
 #[test]
 fn every_layer_is_named_in_the_result() {
-    let result = run_json("shell", "true", &[]);
+    let short = run_json("shell", "true", &[]);
+    assert_eq!(
+        short["isolation"],
+        serde_json::json!({"tier": "full", "inactive": []})
+    );
+    let result = run_json("shell", "true", &["--verbose"]);
     assert_eq!(result["isolation"]["tier"], "full");
     for layer in [
         "user_namespace",
@@ -141,10 +147,8 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
     ] {
         let result = run_json(language, &code, &["--config", &file]);
         assert_eq!(result["isolation"]["tier"], "landlock", "{result}");
-        assert_eq!(
-            result["isolation"]["layers"]["network_namespace"]["active"],
-            false
-        );
+        let inactive = result["isolation"]["inactive"].as_array().unwrap();
+        assert!(inactive.contains(&"network_namespace".into()), "{result}");
         let said = result["stdout"].as_str().unwrap();
         assert!(!said.contains("canary") && !said.contains("socket"), "{result}");
     }
@@ -163,4 +167,86 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
         crate::client::within(std::time::Duration::from_secs(1), empty),
         "nothing is left on disk"
     );
+}
+
+/// The denial of a limit, which its caller follows.
+fn met(server: &mut Server, arguments: &Value, rule: &str, next: &str) {
+    let result = server.facts("execute_code", arguments.clone());
+    let denials = result["denials"].as_array().unwrap_or_else(|| panic!("{result}"));
+    let met = denials.iter().find(|denial| denial["rule"] == rule);
+    assert_eq!(
+        met.unwrap_or_else(|| panic!("{result}"))["hint"],
+        next,
+        "{result}"
+    );
+}
+
+#[test]
+fn a_limit_that_is_met_names_the_argument_that_raises_it_and_that_works() {
+    let mut server = Server::start();
+    let mut check = |code: &str, rule: &str, next: &str, followed: Value| {
+        met(&mut server, &json!({"code": code}), rule, next);
+        let mut arguments = followed;
+        arguments["code"] = json!(code);
+        let result = server.facts("execute_code", arguments);
+        assert_eq!(result["success"], true, "{result}");
+        assert_eq!(result["denials"], json!([]), "{result}");
+    };
+    check(
+        "x = bytearray(600 << 20)\nx[::4096] = bytes([1]) * len(x[::4096])",
+        "limit.memory",
+        "next: execute_code {resource_limits: {max_ram_mb: 1024}}",
+        json!({"resource_limits": {"max_ram_mb": 1024}}),
+    );
+    check(
+        "with open('/tmp/x', 'wb') as f:\n  for _ in range(300): f.write(bytes(1 << 20))",
+        "limit.disk",
+        "next: execute_code {resource_limits: {max_disk_mb: 1024}}",
+        json!({"resource_limits": {"max_disk_mb": 1024}}),
+    );
+    check(
+        "import subprocess\nall = [subprocess.Popen(['sleep', '100']) for _ in range(80)]\nfor one in all: one.kill()",
+        "limit.processes",
+        "next: execute_code {resource_limits: {max_processes: 128}}",
+        json!({"resource_limits": {"max_processes": 128}}),
+    );
+    let endless = json!({"code": "while True: pass", "timeout_seconds": 1});
+    let next = "next: execute_code {timeout_seconds: 2}";
+    met(&mut server, &endless, "limit.timeout", next);
+    let long = json!({"language": "shell", "code": "head -c 1500000 /dev/zero"});
+    let next = "next: execute_code {resource_limits: {max_output_bytes: 1500000}}, or write a file";
+    met(&mut server, &long, "limit.output", next);
+}
+
+#[test]
+fn a_session_is_made_anew_for_what_it_has_from_its_beginning() {
+    let mut server = Server::start();
+    let made = server.facts("create_session", json!({"resource_limits": {"max_processes": 8}}));
+    let code = "import subprocess\nall = []\ntry:\n    for _ in range(9): all.append(subprocess.Popen(['sleep', '100']))\n\
+        finally:\n    for one in all: one.kill()";
+    let next = "next: create_session {resource_limits: {max_processes: 16}} (a session keeps the limits that it was made with)";
+    let arguments = json!({"session_id": made["session_id"], "code": code});
+    met(&mut server, &arguments, "limit.processes", next);
+    let later = json!({"session_id": made["session_id"], "code": "1"});
+    let later = server.facts("execute_code", later);
+    assert_eq!(later["denials"], json!([]), "an earlier call has met it: {later}");
+}
+
+#[test]
+fn what_the_kernel_refused_is_among_the_denials() {
+    let rules = |language: &str, code: &str| -> Vec<String> {
+        let result = run_json(language, code, &[]);
+        let denials = result["denials"].as_array().unwrap().iter();
+        denials
+            .map(|denial| denial["rule"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(rules("python", "open('/usr/x', 'w')"), ["kernel.read_only"]);
+    assert_eq!(
+        rules("node", "require('fs').writeFileSync('/usr/x', '')"),
+        ["kernel.read_only"]
+    );
+    let raw = "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)";
+    assert_eq!(rules("python", raw).len(), 1);
+    assert!(rules("python", "open('/workspace/none')").is_empty());
 }

@@ -245,11 +245,7 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     assert_eq!(told.collect::<Vec<_>>(), ["notifications/tools/list_changed"]);
     let tools = served.server.ask("tools/list", json!({}));
     let timeout = &tools["result"]["tools"][0]["inputSchema"]["properties"]["timeout_seconds"];
-    assert_eq!(
-        (&timeout["default"], &timeout["maximum"]),
-        (&json!(5), &json!(100)),
-        "{timeout}"
-    );
+    assert_eq!(timeout["maximum"], 100, "{timeout}");
     let changes = served.changes();
     assert_eq!(changes.len(), 1);
     let (outcome, details) = &changes[0];
@@ -441,8 +437,8 @@ impl Collector {
     }
 
     /// Everything, once the sender has ended.
-    fn everything(&self) -> Told {
-        let mut told = Told::default();
+    fn everything(&self) -> Answers {
+        let mut told = Answers::default();
         while !(told.spans.len() >= 5 && !told.counts.is_empty() && !told.histograms.is_empty()) {
             let (path, batch) = self.receive();
             match path.as_str() {
@@ -487,7 +483,7 @@ fn take(mut stream: TcpStream) -> (String, Vec<u8>) {
 
 /// What a collector was told.
 #[derive(Default)]
-struct Told {
+struct Answers {
     spans: Vec<Span>,
     /// Of `ringfence.executions`: language, outcome, value.
     counts: Vec<(String, String, i64)>,
@@ -495,7 +491,7 @@ struct Told {
     histograms: Vec<(u64, f64)>,
 }
 
-impl Told {
+impl Answers {
     fn trace(&mut self, batch: &[u8]) {
         let request = ExportTraceServiceRequest::decode(batch).unwrap();
         for resource in request.resource_spans {
@@ -565,7 +561,8 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     let collector = Collector::start();
     let endpoint = ("RINGFENCE_TELEMETRY_OTLP_ENDPOINT", collector.address.as_str());
     let mut served = Served::start("otlp", "", &[], &[endpoint]);
-    let arguments = json!({"language": "shell", "code": "sleep 0.2; exit 3", "namespace": "team"});
+    // Longer than what is asserted: a busy server may hear late that the program runs.
+    let arguments = json!({"language": "shell", "code": "sleep 1; exit 3", "namespace": "team"});
     let failed = served.server.call("execute_code", arguments);
     let id = failed["structuredContent"]["execution_id"]
         .as_str()
@@ -588,6 +585,7 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     assert_eq!(execution.status.as_ref().unwrap().code, 2);
     let of = |name: &str| told.spans.iter().find(|span| span.name == name).unwrap();
     let run = of("run");
+    assert!(run.start_time_unix_nano >= of("start").end_time_unix_nano);
     assert!(run.end_time_unix_nano - run.start_time_unix_nano >= 200_000_000);
     for name in ["queued", "start", "run", "finish"] {
         let phase = of(name);

@@ -154,9 +154,10 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
     assert!(nothing.status.success(), "{nothing:?}");
     scene.runs("assert open('kept.txt').read() == 'new\\n'\nopen('kept.txt', 'a').write('more\\n')");
     assert_eq!(paths(&scene.seen(json!({})), "changed"), ["kept.txt"]);
-    let audit = scene
-        .server
-        .call("audit_execution", json!({"action": "workspace.committed"}))["structuredContent"]
+    let audit = scene.server.call(
+        "audit_execution",
+        json!({"action": "workspace.committed", "detail": true, "limit": 50}),
+    )["structuredContent"]
         .clone();
     let records = audit["records"].as_array().unwrap();
     assert_eq!(records.len(), 2, "announced, and what became of it: {audit}");

@@ -141,7 +141,7 @@ fn contains(file: &Path, word: &str) -> bool {
 /// claim: [SEC-5]
 #[test]
 fn a_value_on_the_command_line_is_refused_and_not_repeated() {
-    let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 125);
+    let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 2);
     assert!(
         said.contains("every process of this host") && !said.contains(SECRET),
         "{said}"
@@ -211,7 +211,7 @@ fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
     let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
     assert_eq!(done["structuredContent"]["stdout"], format!("{}\n", SECRET.len()));
     let (seen, status) = typed(&["vault", "add", "TOKEN"], b"half a val\x03");
-    assert_eq!(status, Some(125));
+    assert_eq!(status, Some(2));
     assert!(
         seen.contains("no value was given") && !seen.contains("half"),
         "{seen}"
@@ -219,7 +219,7 @@ fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
     // The terminal drops the end of a line that is too long; a secret that lost its end must not be kept.
     let long = [vec![b'x'; 5000], b"\n".to_vec()].concat();
     let (seen, status) = typed(&["vault", "add", "TOKEN"], &long);
-    assert_eq!(status, Some(125), "{seen}");
+    assert_eq!(status, Some(2), "{seen}");
     assert!(seen.contains("at most 4095 bytes"), "{seen}");
 }
 
@@ -266,7 +266,7 @@ fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
     drop(server);
     let records = told_json(&["audit", "list", "--action", "vault.changed"]);
     assert_eq!(records["records"].as_array().unwrap().len(), 6, "{records}");
-    assert!(told(&["audit", "verify"]).starts_with("good"));
+    assert!(told(&["audit", "verify"]).starts_with("intact"));
 }
 
 #[test]
@@ -325,46 +325,41 @@ fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
     assert!(told(&["queue", "status"]).starts_with("running 1 of "));
     assert!(told(&["stats"]).contains("vault: memory"));
     assert!(told(&["inspect"]).contains("1 running"));
-    assert!(refused(&["inspect", "--namespace", "../x"], 125).contains("a namespace is"));
+    assert!(refused(&["inspect", "--namespace", "../x"], 2).contains("a namespace is"));
     server.tell("notifications/cancelled", json!({"requestId": id}));
 }
 
 #[test]
-fn limits_are_narrowed_and_given_back() {
+fn limits_of_a_namespace_are_set_within_the_caps_and_given_back() {
     let mut server = ready();
-    let refused_by = |server: &mut Server| {
-        let wish = json!({"language": "shell", "code": "true", "resource_limits": {"max_processes": 20}});
-        server.call("execute_code", wish)["isError"] == true
-    };
-    assert!(!refused_by(&mut server));
-    let narrowed = told_json(&[
-        "limits",
-        "--processes",
-        "9",
-        "--timeout",
-        "2.5",
-        "--ram-mb",
-        "300",
-    ]);
-    let caps = &narrowed["limits"]["caps"];
+    let set = server.call(
+        "set_resource_limits",
+        json!({"max_ram_mb": 1024, "max_processes": 9}),
+    );
+    let limits = &set["structuredContent"]["limits"];
     assert_eq!(
-        (
-            &caps["max_processes"],
-            &caps["timeout_seconds"],
-            &caps["max_ram_mb"]
-        ),
-        (&json!(9), &json!(2.5), &json!(300)),
-        "{narrowed}"
+        [&limits["defaults"]["max_ram_mb"], &limits["caps"]["max_ram_mb"]],
+        [&json!(1024), &json!(8192)],
+        "{set}"
     );
-    assert!(refused_by(&mut server));
-    assert!(told(&["limits"]).contains("max_processes: 9 (at most 9)"));
+    let more = json!({"language": "shell", "code": "true", "memory_limit": "2g"});
+    let result = server.call("execute_code", more);
+    assert_ne!(result["isError"], true, "{result}");
+    let told_all = told_json(&["limits", "--timeout", "2.5"]);
+    let defaults = &told_all["limits"]["defaults"];
+    assert_eq!(
+        (&defaults["max_processes"], &defaults["timeout_seconds"]),
+        (&json!(9), &json!(2.5)),
+        "{told_all}"
+    );
+    let shown = told(&["limits"]);
     assert!(
-        !refused(&["limits", "--processes", "10"], 125).is_empty(),
-        "wider than narrowed"
+        shown.contains("max_processes: 9 (at most 1024)")
+            && shown.contains("max_ram_mb: 1024 (at most 8192)")
     );
-    refused(&["limits", "--restore", "--processes", "5"], 125);
-    assert!(told(&["limits", "--restore"]).contains("(at most 1024)"));
-    assert!(!refused_by(&mut server));
+    refused(&["limits", "--processes", "1025"], 2);
+    refused(&["limits", "--restore", "--processes", "5"], 2);
+    assert!(told(&["limits", "--restore"]).contains("max_processes: 64 (at most 1024)"));
 }
 
 #[test]
@@ -385,7 +380,7 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
     );
     let output = fed(&["vault", "add", "TOKEN"], SECRET);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         said.contains(&one) && said.contains(&other) && said.contains("--server PID"),
         "{said}"
@@ -404,7 +399,7 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
     // one record of both
     drop(first);
     drop(second);
-    assert!(told(&["audit", "verify"]).starts_with("good"));
+    assert!(told(&["audit", "verify"]).starts_with("intact"));
 }
 
 #[test]
@@ -568,13 +563,13 @@ fn records_are_listed_by_what_they_are() {
     assert_eq!(seen(&["--since", "2100-01-01"]).len(), 0);
     assert!(seen(&["--since", "1h"]).len() >= 5);
     assert!(told(&["audit", "list"]).contains(&id));
-    for (words, part) in [
-        (["--action", "execution.begun"], "no action of the record"),
-        (["--outcome", "maybe"], "known are ok"),
-        (["--since", "soon"], "no time"),
-        (["--limit", "0"], "not in"),
+    for (words, status, part) in [
+        (["--action", "execution.begun"], 2, "no action of the record"),
+        (["--outcome", "maybe"], 2, "known are ok"),
+        (["--since", "soon"], 2, "no time"),
+        (["--limit", "0"], 2, "not in"),
     ] {
-        let said = refused(&[&["audit", "list"], words.as_slice()].concat(), 125);
+        let said = refused(&[&["audit", "list"], words.as_slice()].concat(), status);
         assert!(said.contains(part), "{words:?}: {said}");
     }
 }
@@ -613,7 +608,7 @@ fn an_export_is_whole_lines_and_replaces_nothing() {
     told(&["audit", "export", "--output", &file]);
     assert_eq!(lines(&fs::read_to_string(&file).unwrap()), exported);
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-    assert!(refused(&["audit", "export", "--output", &file], 125).contains("exists"));
+    assert!(refused(&["audit", "export", "--output", &file], 2).contains("exists"));
 }
 
 /// A record of a few runs, closed.
@@ -630,7 +625,7 @@ fn a_record_that_was_tampered_with_is_named() {
     let database = some_runs();
     let good = fs::read(&database).unwrap();
     let said = told(&["audit", "verify"]);
-    assert!(said.starts_with("good: "), "{said}");
+    assert!(said.starts_with("intact: "), "{said}");
     let copy = "INSERT INTO record SELECT seq + 1, time_us, server_id, action, outcome, namespace, execution_id, caller, details, \
         prev_hash, hash, signature FROM record WHERE seq = 5";
     for (what, sql, named) in [
@@ -706,7 +701,7 @@ fn a_record_that_was_set_back_does_not_hold_the_head_that_was_noted() {
     assert!(
         refused(&["audit", "verify", "--head", &later], 1).contains("the expected head is not in the chain")
     );
-    assert!(refused(&["audit", "verify", "--head", "7"], 125).contains("SEQ:HASH"));
+    assert!(refused(&["audit", "verify", "--head", "7"], 2).contains("SEQ:HASH"));
 }
 
 #[test]
@@ -732,7 +727,7 @@ fn a_record_that_another_key_signed_is_not_good() {
     );
     let key = state_dir().join("record/signing.key");
     let secret = key.display().to_string();
-    assert!(refused(&["audit", "verify", "--key", &secret], 125).contains("no Ed25519 public key"));
+    assert!(refused(&["audit", "verify", "--key", &secret], 2).contains("no Ed25519 public key"));
     fs::remove_file(&key).unwrap();
     assert!(refused(&["audit", "verify"], 125).contains("no signing key"));
     assert!(!key.exists(), "looking made a key");
@@ -784,8 +779,8 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
         .to_owned();
     assert!(told(&["verify", &a, &digest.to_uppercase()]).starts_with("match"));
     assert!(refused(&["verify", &b, &digest], 1).contains("sha256"));
-    refused(&["verify", &b, "123"], 125);
-    refused(&["verify", &b], 125);
+    refused(&["verify", &b, "123"], 2);
+    refused(&["verify", &b], 2);
     for other in [
         ["artifacts", &id, "--namespace", "other"],
         ["artifacts", "../../x", "--namespace", "default"],

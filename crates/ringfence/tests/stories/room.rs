@@ -1,9 +1,11 @@
 //! How much is put into a workspace from outside: what its limits let in, and never at the cost of a session that did nothing.
 
-use crate::client::{Server, TempDir};
+use crate::client::{Server, TempDir, run_json};
 use serde_json::{Value, json};
 
 const MIB: usize = 1 << 20;
+/// The highest floor that can be set.
+const FLOOR_MAX: u64 = 1 << 20;
 
 fn text(mebibytes: usize) -> String {
     "x".repeat(mebibytes * MIB)
@@ -79,9 +81,41 @@ fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
     let call = json!({"session_id": id, "code": "true", "files": [{"path": "three", "text": text(4)}]});
     is_refused(&server.facts("execute_code", call), "its disk may have");
     lives(&mut server, &id);
-    let fills = json!({"session_id": id, "code": "head -c 9000000 /dev/zero > more; while :; do :; done"});
+    let fills = json!({"session_id": id, "code": "for i in 1 2; do head -c 9000000 /dev/zero > more$i; done; while :; do echo x >> log; done"});
     let filled = server.facts("execute_code", fills);
     assert_eq!(filled["exit"]["limit"], "disk", "the limit holds: {filled}");
+}
+
+/// claim: [RES-9]
+#[test]
+fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_ended_at_twice_the_limit() {
+    let mut server = Server::start();
+    let wish = json!({"language": "shell", "workspace": "namespace", "resource_limits": {"max_disk_mb": 8}});
+    let id = session(&mut server, wish);
+    let words = ["--workspace", "namespace", "--disk", "8m"];
+    let past = run_json(
+        "shell",
+        "for i in 1 2; do head -c 5000000 /dev/zero > a$i; done",
+        &words,
+    );
+    assert_eq!(past["success"], true, "{past}");
+    let told = past["denials"][0].clone();
+    assert_eq!(told["rule"], "limit.disk", "{past}");
+    assert!(
+        told["what"]
+            .as_str()
+            .unwrap()
+            .contains("may have 8 (`max_disk_mb`)"),
+        "{told}"
+    );
+    lives(&mut server, &id);
+    let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
+    let filled = run_json("shell", fills, &words);
+    assert_eq!(filled["exit"]["limit"], "disk", "{filled}");
+    lives(&mut server, &id);
+    let tidied = json!({"session_id": id, "code": "rm a* b*; echo here > c; cat c"});
+    let tidied = server.facts("execute_code", tidied);
+    assert_eq!(tidied["stdout"], "here\n", "{tidied}");
 }
 
 /// claim: [RES-9]
@@ -166,4 +200,67 @@ fn one_file_is_listed_and_what_cannot_be_given_says_how_it_can() {
         directory["hint"].as_str().unwrap().contains("archive: true"),
         "{directory}"
     );
+}
+
+/// claim: [RES-9]
+#[test]
+fn what_the_server_keeps_has_a_sum_and_the_host_keeps_free_space() {
+    let refused = |setting: &str, by: &str, code: &str| {
+        let place = TempDir::new(&format!("room-{by}"));
+        let config = place.file("ringfence.yaml", &format!("disk:\n  {setting}\n"));
+        let mut server = Server::start_with(&["--config", &config]);
+        let words = ["--workspace", "namespace"];
+        run_json("shell", "head -c 3000000 /dev/zero > big", &words);
+        let run = server.facts("run_sandbox_code", json!({"code": "print(1)"}));
+        assert_eq!(run["success"], true, "a run may remove something: {run}");
+        let saved = server.facts("create_state_snapshot", json!({}));
+        let put = server.facts("put_file", json!({"path": "more", "text": "x"}));
+        for answer in [saved, put] {
+            assert_eq!(answer["code"], code, "{answer}");
+            assert!(answer["hint"].as_str().unwrap().contains(by), "{answer}");
+        }
+    };
+    refused("namespace_mb: 2", "disk.namespace_mb", "policy_denied");
+    // Between the half of it, below which nothing runs, and all of it.
+    let floor = format!("free_mb: {}", (free_mb() * 3 / 2).min(FLOOR_MAX));
+    refused(&floor, "disk.free_mb", "store_fault");
+    let config = TempDir::new("room-floor");
+    let file = config.file("ringfence.yaml", &format!("disk:\n  {floor}\n"));
+    let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
+    let filled = run_json("shell", fills, &["--config", &file, "--workspace", "namespace"]);
+    assert_eq!(filled["exit"]["limit"], "disk", "{filled}");
+    let what = filled["denials"][0]["what"].as_str().unwrap();
+    assert!(what.contains("`disk.free_mb`"), "{filled}");
+}
+
+/// What is free where the tests keep their states.
+fn free_mb() -> u64 {
+    let df = std::process::Command::new("df")
+        .args(["--output=avail", "-m"])
+        .arg(std::env::temp_dir())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(df.stdout).unwrap();
+    text.lines().last().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn nothing_runs_on_a_disk_that_is_nearly_full_and_the_refusal_is_on_record() {
+    let place = TempDir::new("room-nothing-runs");
+    let floor = format!("disk:\n  free_mb: {}\n", (free_mb() * 4).min(FLOOR_MAX));
+    let config = place.file("ringfence.yaml", &floor);
+    let mut server = Server::start_with(&["--config", &config]);
+    for (tool, arguments) in [
+        ("execute_code", json!({"code": "print(1)"})),
+        ("create_session", json!({})),
+    ] {
+        let refused = server.facts(tool, arguments);
+        assert_eq!(refused["code"], "store_fault", "{refused}");
+        assert!(
+            refused["hint"].as_str().unwrap().contains("`disk.free_mb`"),
+            "{refused}"
+        );
+    }
+    let audit = server.facts("audit_execution", json!({"limit": 20}));
+    assert!(audit.to_string().contains("execution.refused"), "{audit}");
 }

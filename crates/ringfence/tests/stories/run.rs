@@ -27,6 +27,18 @@ fn the_status_of_the_script_is_the_status() {
 }
 
 #[test]
+fn a_program_that_says_nothing_of_itself_can_commit() {
+    let code = "git init -q . && git commit -q --allow-empty -m one && git config user.name Ada && \
+        git commit -q --allow-empty -m two && git log --format='%an <%ae>'";
+    let output = run_code("shell", code, &[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        said, "Ada <sandbox@localhost>\nsandbox <sandbox@localhost>\n",
+        "{output:?}"
+    );
+}
+
+#[test]
 fn a_deadline_is_124_and_keeps_what_was_said() {
     let begun = Instant::now();
     let output = run_code(
@@ -47,29 +59,29 @@ fn a_deadline_is_124_and_keeps_what_was_said() {
 }
 
 #[test]
-fn our_own_failures_are_125_and_say_what_to_do() {
+fn our_own_failures_are_125_and_wrong_arguments_2_and_both_say_what_to_do() {
     let output = ringfence(&["run", "/nonexistent.py"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("hint:"));
-    for (words, part) in [
-        (&["--allow", "https://example.com"][..], "invalid_argument"),
-        (&["--memory", "1"], "invalid_argument"),
-        (&["--timeout", "999999"], "invalid_argument"),
-        (&["--workspace", "/nonexistent:ro"], "invalid_argument"),
-        (&["--workspace", "/etc:ro"], "policy_denied"),
+    for (words, part, status) in [
+        (&["--allow", "https://example.com"][..], "invalid_argument", 2),
+        (&["--memory", "1"], "invalid_argument", 2),
+        (&["--timeout", "999999"], "invalid_argument", 2),
+        (&["--workspace", "/nonexistent:ro"], "invalid_argument", 2),
+        (&["--workspace", "/etc:ro"], "policy_denied", 125),
     ] {
         let output = run_code("shell", "true", &[words, &["--json"]].concat());
-        assert_eq!(output.status.code(), Some(125), "{words:?}");
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
         assert!(
             String::from_utf8_lossy(&output.stdout).contains(part),
             "{words:?}: {output:?}"
         );
     }
-    assert_eq!(run_code("python", "", &[]).status.code(), Some(125));
-    assert_eq!(run_code("python", "x = '\0'", &[]).status.code(), Some(125));
+    assert_eq!(run_code("python", "", &[]).status.code(), Some(2));
+    assert_eq!(run_code("python", "x = '\0'", &[]).status.code(), Some(2));
     assert_eq!(
         run_code("python", &"#".repeat((1 << 20) + 1), &[]).status.code(),
-        Some(125)
+        Some(2)
     );
 }
 
@@ -147,7 +159,7 @@ fn the_language_is_told_by_ending_or_first_line() {
     let output = ringfence(&["run", &scripts.file("b", "print(42)")])
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
@@ -296,7 +308,7 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
         &["--artifacts", &out],
     );
     assert_eq!(first["denials"], json!([]), "{first}");
-    let code = "import os\nos.makedirs('.git/hooks')\nfor name in ('a.txt', 'b.txt', '.git/hooks/post-checkout', '.bashrc'):\n    \
+    let code = "import os\nos.makedirs('.conf/hooks')\nfor name in ('a.txt', 'b.txt', '.conf/hooks/post-checkout', '.bashrc'):\n    \
         open(name, 'w').write('second')";
     let second = run_json("python", code, &["--artifacts", &out]);
     assert_eq!(second["artifacts"].as_array().unwrap().len(), 4, "{second}");

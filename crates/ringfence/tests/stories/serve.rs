@@ -168,3 +168,18 @@ fn an_empty_list_asks_for_nothing() {
     let done = server.call("execute_code", arguments);
     assert_eq!(done["structuredContent"]["result"], 2, "{done}");
 }
+
+#[test]
+fn the_answer_to_a_small_program_is_small() {
+    let mut server = Server::start();
+    let asked = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
+    let answer = server.ask("tools/call", asked);
+    let result = &answer["result"]["structuredContent"];
+    assert_eq!(
+        (&result["stdout"], &result["validation"]["verdict"]),
+        (&json!("1\n"), &json!("pass")),
+        "{answer}"
+    );
+    let bytes = answer.to_string().len();
+    assert!(bytes <= 900, "{bytes} bytes: {answer}");
+}

@@ -625,3 +625,87 @@ fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.split_whitespace().nth(1)?.parse().ok()
 }
+
+/// A fork of the template has no parent inside; an interpreter that pid 1 has started has.
+#[test]
+fn a_fork_gets_the_workspace_of_the_namespace_with_its_claim() {
+    let mut server = Server::start();
+    let shared = json!({"workspace": "namespace"});
+    let code = "import os, socket\nopen('kept', 'w').write('kept')\ndef errno(act):\n    try:\n        act()\n    \
+        except OSError as error:\n        return error.errno\n[os.getppid(), os.getcwd(), os.listdir(), \
+        errno(lambda: socket.socket(socket.AF_UNIX)), errno(lambda: os.chmod('kept', 0o4755)), \
+        errno(lambda: open('/usr/new', 'w')), errno(lambda: open('/new', 'w'))]";
+    let done = run(&mut server, code, shared.clone());
+    assert_eq!(
+        done["result"],
+        json!([0, "/workspace", ["kept"], 97, 1, 30, 30]),
+        "{done}"
+    );
+    let private = run(
+        &mut server,
+        "import os, socket\nsocket.socket(socket.AF_UNIX)\n[os.getppid(), os.listdir()]",
+        json!({}),
+    );
+    assert_eq!(private["result"], json!([0, []]), "{private}");
+    for (language, code) in [
+        ("shell", "ls"),
+        ("node", "console.log(...require('fs').readdirSync('.'))"),
+    ] {
+        let done = run(
+            &mut server,
+            code,
+            json!({"workspace": "namespace", "language": language}),
+        );
+        assert_eq!(done["stdout"], "kept\n", "{done}");
+    }
+    // What lies there is imported in the place of a module that the template has.
+    let own = "import os\nopen('random.py', 'w').write('own = 1')\nNone";
+    assert_eq!(run(&mut server, own, shared.clone())["success"], true);
+    let done = run(
+        &mut server,
+        "import random, os\n[random.own, os.getppid()]",
+        shared,
+    );
+    assert_eq!(done["result"], json!([1, 1]), "{done}");
+}
+
+/// claim: [WARM-8]
+#[test]
+fn what_the_host_mounts_in_a_workspace_later_does_not_appear_in_it() {
+    if !rustix::process::geteuid().is_root() {
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("root"), "RINGFENCE_REQUIRE asks for root");
+        return eprintln!("skipped: only root can mount");
+    }
+    // A host like most: what is mounted on it is mounted in the copies of its mounts, too.
+    let mut command = std::process::Command::new("unshare");
+    let plain = ringfence(&["serve"]);
+    command
+        .args(["--mount", "--propagation", "shared"])
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    command
+        .env_clear()
+        .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut server = Server::of(command);
+    wait_until_warm(&mut server);
+    let made = server.call("create_session", json!({"workspace": "namespace"}));
+    let session = &made["structuredContent"]["session_id"];
+    let look = "import os\nos.makedirs('late', exist_ok=True)\nsorted(os.listdir('late'))";
+    let arguments = json!({"session_id": session, "code": look});
+    let before = server.call("execute_code", arguments.clone());
+    assert_eq!(before["structuredContent"]["result"], json!([]), "{before}");
+    let late = crate::client::state_dir().join("workspaces/default/late");
+    let inside = format!(
+        "mount -t tmpfs none {0} && touch {0}/canary && ls {0}",
+        late.display()
+    );
+    let pid = server.child.id().to_string();
+    let host = std::process::Command::new("nsenter")
+        .args(["-t", &pid, "-m", "sh", "-c", &inside])
+        .output()
+        .unwrap();
+    assert_eq!(host.stdout, b"canary\n", "{host:?}");
+    let after = server.call("execute_code", arguments);
+    assert_eq!(after["structuredContent"]["result"], json!([]), "{after}");
+}

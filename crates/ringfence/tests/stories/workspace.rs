@@ -81,6 +81,70 @@ fn a_directory_that_holds_an_interpreter_is_not_written_to() {
     assert_eq!(run("ro")["stdout"], "ran\n");
 }
 
+/// claim: [WS-7]
+#[test]
+fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
+    let dir = TempDir::new("decides");
+    let script = dir.file("script.sh", "echo ran");
+    let config = dir.file("conf/ringfence.yaml", "limits: {processes: 32}\n");
+    fs::create_dir_all(dir.0.join("home/.config")).unwrap();
+    fs::create_dir_all(dir.0.join("home/project")).unwrap();
+    let run = |shared: &str| {
+        let workspace = format!("{}:rw", dir.0.join(shared).display());
+        let mut command = ringfence(&[
+            "run",
+            "--json",
+            "--config",
+            &config,
+            "--workspace",
+            &workspace,
+            &script,
+        ]);
+        command.env("HOME", dir.0.join("home"));
+        let output = command.output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    // The configuration in force, and what pip, npm and the next start would read there.
+    for (shared, named) in [
+        ("conf", "conf/ringfence.yaml"),
+        ("home/.config", "home/.config/"),
+        ("home", "home/."),
+    ] {
+        let refused = run(shared);
+        assert_eq!(refused["error"]["code"], "policy_denied", "{shared}: {refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains(dir.0.join(named).to_str().unwrap()), "{message}");
+    }
+    assert_eq!(run("home/project")["stdout"], "ran\n");
+}
+
+/// claim: [WS-7]
+#[test]
+fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let dir = TempDir::new("others-config");
+    let config = dir.file("ringfence.yaml", "limits: {processes: 32}\n");
+    let show = || {
+        let output = ringfence(&["config", "show", "--config", &config])
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    assert!(show().0);
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o666)).unwrap();
+    let (good, said) = show();
+    assert!(!good && said.contains(&format!("chmod go-w {config}")), "{said}");
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
+    // Only root can give a file away.
+    if chown(&config, Some(65534), None).is_ok() {
+        let (good, said) = show();
+        assert!(!good && said.contains(&format!("chown 0 {config}")), "{said}");
+    }
+}
+
 #[test]
 fn an_overlay_workspace_is_read_and_not_written() {
     let dir = TempDir::new("overlay");
@@ -361,7 +425,10 @@ fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cann
         (&json!("disk"), &json!("")),
         "{refused}"
     );
-    assert!(refused["resource_usage"]["disk_bytes"].as_u64().is_some());
+    let taken = refused["resource_usage"]["disk_bytes"].as_u64();
+    assert!(taken.unwrap() >= 9_000_000, "{refused}");
+    let what = refused["denials"][0]["what"].as_str().unwrap();
+    assert!(what.starts_with("the workspace has 8 MB"), "{what}");
     let counted = run_json("shell", "true", &wide);
     assert!(
         counted["resource_usage"]["disk_bytes"].as_u64().unwrap() >= 9_000_000,

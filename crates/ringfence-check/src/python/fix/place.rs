@@ -1,17 +1,14 @@
 //! Where imports are put into a text, and the proof that nothing else of it changed.
 
-use crate::python::children::{Node, add_below};
-use ruff_python_ast::{ModModule, Stmt, comparable::ComparableStmt, token::TokenKind};
+use ruff_python_ast::{ModModule, Stmt, token::TokenKind};
 use ruff_python_parser::{Parsed, parse_module};
 use ruff_text_size::Ranged;
 
-/// Trees that are higher than this are compared by their text alone: a comparison of trees recurses.
-const HEIGHT_MAX: usize = 100;
 /// The interpreter looks for an encoding in so many lines.
 const CODING_LINES: usize = 2;
 
-/// The code with the statements, each on its own line: after what must stand first (a byte order mark, `#!`, the encoding,
-/// the docstring, `from __future__`). None: they cannot be put there without changing something else.
+/// The code with the statements, each on its own line: after what must stand first (a byte order mark, `#!`, the
+/// encoding, the docstring, `from __future__`). None: they cannot be put there without changing something else.
 pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]) -> Option<String> {
     let first = first_movable(parsed.suite());
     let (offset, ends) = match first.checked_sub(1).and_then(|last| parsed.suite().get(last)) {
@@ -170,23 +167,10 @@ fn changes_nothing_else(code: &str, before: &[Stmt], fixed: &str, first: usize, 
         .filter(|(at, _)| !added.contains(at))
         .map(|(_, statement)| statement);
     imports
-        && before.iter().zip(kept).all(|(old, new)| {
-            text_of(code, old) == text_of(fixed, new)
-                && (is_high(old) || is_high(new) || ComparableStmt::from(old) == ComparableStmt::from(new))
-        })
-}
-
-fn is_high(statement: &Stmt) -> bool {
-    let mut pending = vec![(Node::Stmt(statement), 0)];
-    let mut below = Vec::new();
-    while let Some((node, height)) = pending.pop() {
-        if height > HEIGHT_MAX {
-            return true;
-        }
-        add_below(node, &mut below);
-        pending.extend(below.drain(..).map(|node| (node, height + 1)));
-    }
-    false
+        && before
+            .iter()
+            .zip(kept)
+            .all(|(old, new)| text_of(code, old) == text_of(fixed, new))
 }
 
 #[cfg(test)]
@@ -290,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_high_tree_is_compared_without_a_stack() {
+    fn a_high_tree_needs_no_stack() {
         let code = format!("x = {}\n", vec!["1"; 9000].join(" + "));
         assert_eq!(inserted(&code), format!("import a\nimport b\n{code}"));
     }

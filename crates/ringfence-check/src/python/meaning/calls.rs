@@ -1,6 +1,6 @@
-//! What a call gives, where that is known without running it: `getattr(os, 'system')`, `__import__('os')`, `chr(111)`.
+//! What a call gives, where that is known without running it: `getattr(os, 'system')`, `__import__('os')`.
 
-use super::{Meaning, Meanings, PATH_BYTES_MAX, fold};
+use super::{Meaning, Meanings, PATH_BYTES_MAX};
 use ruff_python_ast::{Arguments, Expr};
 
 /// What `globals()` gives.
@@ -11,7 +11,6 @@ impl<'a> Meanings<'a, '_> {
         match function {
             Meaning::Builtin(name) => self.call_builtin(name, arguments),
             Meaning::Path(path) => self.call_path(function, path, arguments),
-            Meaning::Method(value, name) => self.call_method(value, name, arguments),
             Meaning::Getter(way) => {
                 let mut meaning = self.argument(arguments, 0);
                 for name in way.split('.') {
@@ -42,26 +41,9 @@ impl<'a> Meanings<'a, '_> {
             "__import__" => self.imported(arguments, First::Package),
             "vars" if !arguments.args.is_empty() => self.attribute(&self.argument(arguments, 0), "__dict__"),
             "vars" | "globals" | "locals" => Meaning::path(OWN_NAMES),
-            "chr" => match self.argument(arguments, 0) {
-                Meaning::Number(number) => fold::character(number),
-                _ => Meaning::Unknown,
-            },
-            "ord" => match self.argument(arguments, 0) {
-                Meaning::Text(text) => fold::code_point(&text),
-                _ => Meaning::Unknown,
-            },
-            "str" => match self.argument(arguments, 0) {
-                Meaning::Text(text) => Meaning::Text(text),
-                Meaning::Bytes(bytes) if arguments.args.len() > 1 => fold::decoded(&bytes),
-                _ => Meaning::Unknown,
-            },
             "type" if arguments.len() == 1 => match self.argument(arguments, 0) {
                 Meaning::Text(_) => Meaning::Builtin("str"),
                 _ => Meaning::Unknown,
-            },
-            "bytes" | "bytearray" => match arguments.args.first() {
-                Some(first) => self.bytes_of(first),
-                None => Meaning::Unknown,
             },
             _ => Meaning::Unknown,
         }
@@ -86,9 +68,6 @@ impl<'a> Meanings<'a, '_> {
                 return self.call_builtin("getattr", arguments);
             }
             _ => {}
-        }
-        if let Some(decoded) = self.decoded_by(path, arguments) {
-            return decoded;
         }
         if let Some((value, method)) = path.rsplit_once('.') {
             let value = Meaning::path(value);
@@ -134,32 +113,6 @@ impl<'a> Meanings<'a, '_> {
             _ => &name,
         };
         Meaning::path(name)
-    }
-
-    fn decoded_by(&self, path: &str, arguments: &'a Arguments) -> Option<Meaning<'a>> {
-        let argument = || match self.argument(arguments, 0) {
-            Meaning::Text(text) => Some(text.as_bytes().to_vec()),
-            Meaning::Bytes(bytes) => Some(bytes.to_vec()),
-            _ => None,
-        };
-        let meaning = match path {
-            "base64.b64decode"
-            | "base64.standard_b64decode"
-            | "base64.urlsafe_b64decode"
-            | "base64.decodebytes"
-            | "binascii.a2b_base64" => argument().map(|text| fold::base64(&text)),
-            "base64.b16decode"
-            | "binascii.unhexlify"
-            | "binascii.a2b_hex"
-            | "builtins.bytes.fromhex"
-            | "builtins.bytearray.fromhex" => argument().map(|text| fold::hex(&text)),
-            "codecs.decode" | "codecs.encode" => argument().map(|text| {
-                let codec = self.argument(arguments, 1);
-                fold::codec(&text, codec.as_text().unwrap_or("utf-8"))
-            }),
-            _ => return None,
-        };
-        Some(meaning.unwrap_or_else(|| called(&Meaning::path(path))))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::{Meaning, Meanings};
 use crate::python::{
+    dangerous_names,
     module_attributes::module_at,
-    rules,
     scope::{Resolution, Use},
 };
 
 impl<'a> Meanings<'a, '_> {
-    /// What a name denotes if a star import brings it. Where something in sight binds it, too, the import wins only with what
-    /// leads somewhere.
+    /// What a name denotes if a star import brings it. Where something in sight binds it, too, the import wins only
+    /// with what leads somewhere.
     pub(super) fn of_star(&self, read: &Use<'a>, bound: &Meaning<'a>) -> Option<Meaning<'a>> {
         if read.name.starts_with('_') || !self.spend(self.scopes.stars().len()) {
             return None;
@@ -35,11 +35,13 @@ impl<'a> Meanings<'a, '_> {
     }
 }
 
-/// What has another meaning, too, must be known by itself: `hasattr` is nothing of `ctypes`, though all of that is known.
+/// What has another meaning, too, must be known by itself: `hasattr` is nothing of `ctypes`, though all of that is
+/// known.
 fn leads_somewhere(module: &str, read: &Use<'_>) -> bool {
-    let known = match read.resolution {
-        Resolution::Unresolved => rules::Known::ByItselfOrItsModule,
-        _ => rules::Known::ByItself,
+    let path = format!("{module}.{}", read.name);
+    let is_known = match read.resolution {
+        Resolution::Unresolved => dangerous_names::find(&path).is_some(),
+        _ => dangerous_names::find_by_name(&path).is_some(),
     };
-    module_at(module, read.name).is_some() || rules::knows(&format!("{module}.{}", read.name), known)
+    is_known || module_at(module, read.name).is_some()
 }

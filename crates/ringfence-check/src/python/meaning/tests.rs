@@ -17,7 +17,6 @@ fn meaning(code: &str) -> String {
         Meaning::Builtin(name) => format!("builtins.{name}"),
         Meaning::Path(path) => path.to_string(),
         Meaning::Text(text) => format!("'{text}'"),
-        Meaning::Number(number) => number.to_string(),
         other => format!("{other:?}"),
     }
 }
@@ -46,9 +45,11 @@ fn aliases_lead_to_what_they_are() {
         "from pathlib import Path\nPath('x').unlink",
         "pathlib.Path().unlink",
     );
+    check("os.system", "os.system");
+    check("spam.system", "?");
     check("x = x\nx", "?");
     check("a = b\nb = a\na", "?");
-    check("def f(os): pass\nos", "?");
+    check("def f(json): pass\njson", "?");
 }
 
 #[test]
@@ -88,34 +89,19 @@ fn ways_around_a_name_lead_to_it() {
 #[test]
 fn texts_are_put_together() {
     check("'a' + 'b' 'c'", "'abc'");
-    check("'%s.%s%%' % ('a', 'b')", "'a.b%'");
-    check("'%s' % 'a'", "'a'");
-    check("'{}{1}{x}{{}}'.format('a', 'b', x='c')", "'abc{}'");
-    check("x = 'a'\nf'{x}b{x!s}'", "'aba'");
-    check("''.join(['a', 'b'])", "'ab'");
-    check("'-'.join('ab')", "'a-b'");
-    check("''.join(map(chr, [111, 115]))", "'os'");
-    check("''.join(chr(c ^ 1) for c in [110, 114])", "'os'");
-    check("''.join([chr(ord(c) + 1) for c in 'nr'])", "'os'");
-    check("''.join(reversed('so'))", "'os'");
-    check("'metsys'[::-1]", "'system'");
-    check("'abcdef'[1:4:2] + 'abc'[-1] + 'abc'[0]", "'bdca'");
-    check("chr(111) + chr(0x73)", "'os'");
-    check("'axs'.replace('x', 'b')", "'abs'");
-    check("bytes([111, 115]).decode()", "'os'");
-    check("b'os'.decode('ascii')", "'os'");
-    check("bytes.fromhex('6f73').decode()", "'os'");
-    check("import base64\nbase64.b64decode('b3M=').decode()", "'os'");
-    check("from base64 import b64decode as d\nd(b'b3M').decode()", "'os'");
-    check("import codecs\ncodecs.decode('bf', 'rot13')", "'os'");
-    check("'OS'.lower().upper().swapcase()", "'os'");
     check("'\\x6f\\163' '\\N{LATIN SMALL LETTER A}'", "'osa'");
     check("x = 'a'\nx = 'b'\nx", "?");
-    check("'a' * 3", "'aaa'");
-    check("'a' * 10**9", "?");
     check("'a' + x", "?");
-    check("'%d' % 1", "?");
-    check("'{0.real}'.format('a')", "?");
+    for computed in [
+        "'a' * 3",
+        "'%s' % 'a'",
+        "''.join(['a', 'b'])",
+        "'metsys'[::-1]",
+        "chr(111)",
+        "f'{x}'",
+    ] {
+        check(computed, "?");
+    }
 }
 
 #[test]
@@ -127,5 +113,5 @@ fn what_is_put_together_is_bounded() {
     let parsed = parse_module("''.join(''.join(map(chr, [1, 2])) for c in 'a')").unwrap();
     drop(parsed);
     let sum = vec!["'abcdefgh'"; 8000].join("+");
-    check(&format!("{sum}[0]"), &format!("'{}a'", "abcdefgh".repeat(7999)));
+    check(&sum, &format!("'{}'", "abcdefgh".repeat(8000)));
 }

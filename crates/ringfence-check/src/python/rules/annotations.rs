@@ -1,32 +1,18 @@
-//! Texts in the place of types. What reads types evaluates them: `functools.singledispatch` does so for a function that is
-//! registered by its annotations. So a text there holds what types are made of, and nothing that does anything.
+//! Texts in the place of types. What reads types evaluates them: `functools.singledispatch` does so for a function that
+//! is registered by its annotations. So a text there holds what types are made of, and nothing that does anything.
 
-use super::{DYNAMIC_EXECUTION, REFLECTION, Weight, attributes::is_dunder, walk::Walk};
+use super::{DYNAMIC_EXECUTION, REFLECTION, Weight, walk::Walk};
 use crate::python::{
-    meaning::{Meaning, Meanings},
+    meaning::Meaning,
     nesting,
     scope::{Kind, Resolution},
 };
-use ruff_python_ast::{self as ast, Arguments, Expr, Operator, UnaryOp};
+use ruff_python_ast::{self as ast, Arguments, Expr, Operator};
 use ruff_python_parser::parse_expression;
 use ruff_text_size::{Ranged, TextRange};
-use std::collections::HashSet;
 
 /// No type is longer.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Texts in texts in texts.
-const DEPTH_MAX: u32 = 3;
-
-/// What the walk keeps of types.
-#[derive(Debug, Default)]
-pub(super) struct Annotations {
-    /// Texts that were looked at.
-    seen: HashSet<TextRange>,
-    /// `singledispatch` is used.
-    dispatches: bool,
-    /// Where all annotations of something are reached, by which they may be changed.
-    reached: Vec<TextRange>,
-}
 
 impl<'a> Walk<'a, '_, '_> {
     /// A type as it is written: of a parameter, a variable, or what a function returns.
@@ -48,7 +34,10 @@ impl<'a> Walk<'a, '_, '_> {
             Expr::Starred(starred) => self.annotation(&starred.value),
             Expr::Subscript(subscript) => {
                 let of = self.meanings.of(&subscript.value);
-                self.type_arguments(subscript, &of);
+                match of {
+                    Meaning::Text(_) => self.text_of_a_type(expr),
+                    of => self.type_arguments(subscript, &of),
+                }
             }
             Expr::StringLiteral(_)
             | Expr::FString(_)
@@ -147,16 +136,17 @@ impl<'a> Walk<'a, '_, '_> {
         match self.meanings.of(expr) {
             Meaning::Text(text) => {
                 if self.strict.annotations.seen.insert(range)
-                    && let Some(beyond) = beyond_a_type(&text, &self.meanings, 0)
+                    && let Some(beyond) = beyond_a_type(&text)
                 {
-                    let what =
-                        format!("the text of a type holds {beyond}, and whoever reads the type runs it");
+                    let what = format!("the text of a type holds {beyond}, and reading the type runs it");
                     self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, range, what);
                 }
             }
-            meaning if self.makes_a_text(expr, &meaning) && self.strict.annotations.seen.insert(range) => {
-                let what =
-                    "a type is a text that is put together, and whoever reads the type runs it".to_owned();
+            meaning
+                if (self.makes_a_text(expr, &meaning) || self.is_computed(expr))
+                    && self.strict.annotations.seen.insert(range) =>
+            {
+                let what = "a type is a text that is put together, and reading the type runs it".to_owned();
                 self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, range, what);
             }
             _ => {}
@@ -227,7 +217,7 @@ impl<'a> Walk<'a, '_, '_> {
             },
             Expr::BinOp(either) => either.op == Operator::BitOr,
             Expr::Name(_) | Expr::Attribute(_) => self.meanings.of(expr) != Meaning::Unknown,
-            Expr::Subscript(_) => !matches!(self.meanings.of(expr), Meaning::Text(_)),
+            Expr::Subscript(_) => !self.is_computed(expr),
             Expr::StringLiteral(_) | Expr::NoneLiteral(_) => true,
             _ => false,
         }
@@ -281,99 +271,30 @@ fn is_literal(path: &str) -> bool {
     matches!(path, "typing.Literal" | "typing_extensions.Literal")
 }
 
-/// What a text in the place of a type holds besides names, dotted names, subscripts, constants, tuples, lists and `|`.
-fn beyond_a_type(text: &str, meanings: &Meanings<'_, '_>, depth: u32) -> Option<&'static str> {
+/// Words that a type has no use for.
+#[rustfmt::skip]
+const OF_EXPRESSIONS: &[&str] = &["and", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield"];
+
+/// What a text in the place of a type holds besides names, dotted names, subscripts, constants and `|`. What is not an
+/// expression is never evaluated.
+fn beyond_a_type(text: &str) -> Option<&'static str> {
     let text = text.trim();
-    if text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+    let is_private = text.contains("__") || text.contains("._");
+    let beyond = if is_private {
+        "a name of the interpreter's own, or a private one"
+    } else if text.contains(['(', '=', '{', '@', '\\']) {
+        "a call, or more than a type needs"
+    } else if words.any(|word| OF_EXPRESSIONS.contains(&word)) {
+        "an expression"
+    } else {
         return None;
-    }
-    if text.len() > TEXT_BYTES_MAX || depth > DEPTH_MAX || nesting::look(text).is_err() {
-        return Some("more than a type needs");
-    }
-    let wrapped = match text.starts_with('*') {
-        true => format!("({text},)"),
-        false => format!("(\n{text}\n)"),
     };
-    let parsed = parse_expression(text).or_else(|_| parse_expression(&wrapped));
-    match parsed {
-        Ok(parsed) => beyond(parsed.expr(), meanings, depth),
-        // Nothing evaluates what is no expression. What looks like code all the same may be one to another parser.
-        Err(_) => {
-            let has = |part: &&str| text.contains(*part);
-            let looks_like_code =
-                text.contains(['(', '[']) && ["__", "._", "lambda", " for "].iter().any(has);
-            looks_like_code.then_some("what is no type")
-        }
-    }
-}
-
-fn beyond(expr: &Expr, meanings: &Meanings<'_, '_>, depth: u32) -> Option<&'static str> {
-    let mut waiting = vec![(expr, Texts::AreTypes)];
-    while let Some((expr, texts)) = waiting.pop() {
-        let mut add = |expr| waiting.push((expr, texts));
-        match expr {
-            Expr::Name(name) if is_dunder(name.id.as_str()) => {
-                return Some("a name of the interpreter's own");
-            }
-            Expr::Attribute(attribute) if attribute.attr.as_str().starts_with('_') => {
-                return Some("an attribute that begins with an underscore");
-            }
-            Expr::Attribute(attribute) => add(&attribute.value),
-            Expr::Subscript(subscript) => {
-                let texts = match names_literal(&subscript.value, meanings) {
-                    true => Texts::AreValues,
-                    false => texts,
-                };
-                waiting.push((&subscript.value, texts));
-                waiting.push((&subscript.slice, texts));
-            }
-            Expr::StringLiteral(literal) if texts == Texts::AreTypes => {
-                let nested = beyond_a_type(literal.value.to_str(), meanings, depth + 1);
-                if nested.is_some() {
-                    return nested;
-                }
-            }
-            Expr::BinOp(either) if either.op == Operator::BitOr => {
-                add(&either.right);
-                add(&either.left);
-            }
-            Expr::Tuple(tuple) => tuple.elts.iter().for_each(add),
-            Expr::List(list) => list.elts.iter().for_each(add),
-            Expr::Starred(starred) => add(&starred.value),
-            Expr::UnaryOp(unary) if unary.op == UnaryOp::USub && unary.operand.is_number_literal_expr() => {}
-            Expr::Name(_) => {}
-            constant if constant.is_literal_expr() => {}
-            Expr::Call(_) => return Some("a call"),
-            Expr::Lambda(_) => return Some("a lambda"),
-            Expr::ListComp(_) | Expr::SetComp(_) | Expr::DictComp(_) | Expr::Generator(_) => {
-                return Some("a comprehension");
-            }
-            _ => return Some("more than a type needs"),
-        }
-    }
-    None
-}
-
-/// What texts in a text are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Texts {
-    AreTypes,
-    /// In `Literal['a']`.
-    AreValues,
-}
-
-/// Is it the `Literal` of `typing`, by what the names of the module denote.
-fn names_literal(expr: &Expr, meanings: &Meanings<'_, '_>) -> bool {
-    let meaning = match expr {
-        Expr::Name(name) => meanings.of_module_name(name.id.as_str()),
-        Expr::Attribute(attribute) => match attribute.value.as_ref() {
-            Expr::Name(name) => {
-                let module = meanings.of_module_name(name.id.as_str());
-                meanings.attribute(&module, attribute.attr.as_str())
-            }
-            _ => return false,
-        },
-        _ => return false,
-    };
-    meaning.as_path().is_some_and(is_literal)
+    let is_read = |text: &str| parse_expression(text).is_ok();
+    let is_expression = text.len() > TEXT_BYTES_MAX
+        || nesting::look(text).is_err()
+        || is_read(&format!("(\n{text}\n)"))
+        || is_read(&format!("({text},)"));
+    // What looks like code all the same may be an expression to another parser.
+    (is_expression || is_private && text.contains(['(', '['])).then_some(beyond)
 }

@@ -2,9 +2,9 @@
 //! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
 
 use super::{
-    DYNAMIC_EXECUTION, FILE_ACCESS, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
-    Weight, attributes,
-    commands::Reader,
+    DYNAMIC_EXECUTION, FILE_ACCESS, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, PROFILE_IMPORT,
+    PROFILE_MODULE_ATTRIBUTE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD, Weight, attributes,
+    commands::CommandReader,
     texts,
     walk::{Before, Walk},
 };
@@ -13,7 +13,7 @@ use crate::{
     rule::Finding,
 };
 use ringfence_types::{Profile, Severity};
-use ruff_python_ast::{self as ast, Arguments, Expr};
+use ruff_python_ast::{self as ast, Arguments, Expr, Number};
 use ruff_text_size::{Ranged, TextRange};
 
 /// Unpacking of code is looked for so many calls deep.
@@ -24,12 +24,13 @@ impl<'a> Walk<'a, '_, '_> {
         let arguments = &call.arguments;
         match before.meaning {
             Meaning::Builtin(name) => self.call_of_builtin(name, call),
-            Meaning::Path(path) => self.call_of_path(path, call),
+            Meaning::Path(path) => {
+                self.call_of_path(path, call);
+                self.format_computed(before.expr, call.range());
+            }
             // A format string that stands there as it is was looked at as a text.
-            Meaning::Method(value, "format" | "format_map") if !is_written(before.expr) => {
-                if let Some(text) = value.as_text() {
-                    self.format(text, call.range());
-                }
+            Meaning::Method(text, "format" | "format_map") if !is_written(before.expr) => {
+                self.format(text, call.range());
             }
             Meaning::Getter(_) | Meaning::Item(_) | Meaning::Caller(_) | Meaning::Unknown => {
                 self.call_of_unknown(before.expr, arguments, call.range());
@@ -46,7 +47,7 @@ impl<'a> Walk<'a, '_, '_> {
                 self.attribute_by_name(name, arguments, call.range(), 1)
             }
             "open" => self.opened(arguments, call.range()),
-            "help" | "license" | "copyright" | "credits" | "__import__" => {}
+            "__import__" => self.imported(arguments, call.range()),
             _ => {}
         }
     }
@@ -72,6 +73,11 @@ impl<'a> Walk<'a, '_, '_> {
             },
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
             "numpy.load" | "torch.load" => self.loaded(path, arguments, range),
+            "importlib.import_module" | "importlib.__import__" => {
+                if let Some(name) = arguments.args.first() {
+                    self.item_computed(name, range);
+                }
+            }
             "functools.update_wrapper" => self.copied(path, arguments, range, 1),
             "functools.wraps" => self.copied(path, arguments, range, 0),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
@@ -81,13 +87,20 @@ impl<'a> Walk<'a, '_, '_> {
             | "subprocess.getoutput"
             | "subprocess.getstatusoutput"
             | "asyncio.create_subprocess_shell"
-            | "asyncio.subprocess.create_subprocess_shell" => self.command(arguments, range, Reader::Shell),
+            | "asyncio.subprocess.create_subprocess_shell" => {
+                self.command(arguments, range, CommandReader::Shell)
+            }
             "shutil.rmtree" | "os.removedirs" => self.tree_deleted(path, arguments, range),
             _ if path.starts_with("subprocess.") => {
                 let reader = self.shell(path, arguments);
                 self.command(arguments, range, reader);
             }
             _ if path.starts_with("typing.") => self.types_given(path, arguments),
+            _ if is_item_of_a_module(path) => {
+                if let Some(key) = arguments.args.first() {
+                    self.item_computed(key, range);
+                }
+            }
             "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
             _ if path.ends_with(".__getattribute__") => {
                 let at = usize::from(path.starts_with("builtins."));
@@ -107,12 +120,41 @@ impl<'a> Walk<'a, '_, '_> {
             self.unknown_format(range, Weight::STRICT_ERROR);
             return;
         }
+        self.format_computed(function, range);
         match attribute.attr.as_str() {
             "format_map" => self.unknown_format(range, Weight::STRICT_WARNING),
             "format" if !arguments.is_empty() && !is_written(function) => {
                 self.unknown_format(range, Weight::STRICT_WARNING);
             }
             _ => {}
+        }
+    }
+
+    /// Where imports are restricted, a module is named by a constant.
+    fn imported(&mut self, arguments: &'a Arguments, range: TextRange) {
+        let name = arguments
+            .find_argument_value("name", 0)
+            .map(|name| self.meanings.of(name));
+        if self.imports.are_restricted() && !matches!(name, Some(Meaning::Text(_))) {
+            let what = "`__import__` is given a name that is not a constant".to_owned();
+            self.add(Finding {
+                range: range.to_std_range(),
+                rule: &PROFILE_IMPORT,
+                severity: Severity::Error,
+                what,
+                hint: Some("Name the module in an `import` statement.".to_owned()),
+            });
+        }
+    }
+
+    /// `'{0.__%s__}' % 'class'` that formats.
+    fn format_computed(&mut self, function: &'a Expr, range: TextRange) {
+        if let Expr::Attribute(attribute) = function
+            && matches!(attribute.attr.as_str(), "format" | "format_map")
+            && !attribute.value.is_string_literal_expr()
+            && self.is_computed(&attribute.value)
+        {
+            self.unknown_format(range, Weight::STRICT_ERROR);
         }
     }
 
@@ -159,24 +201,21 @@ impl<'a> Walk<'a, '_, '_> {
                     0 => Meaning::Unknown,
                     _ => self.meanings.argument(arguments, 0),
                 };
-                self.attribute_text(function, &name, &of, arguments.args.get(at), range);
+                self.attribute_text(ByName { function, range }, &name, &of, arguments.args.get(at));
             }
             _ => {
                 let what =
                     format!("`{function}` with a name that is no constant reads or sets any attribute");
                 self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+                if let Some(name) = arguments.args.get(at) {
+                    self.name_computed(name, range);
+                }
             }
         }
     }
 
-    fn attribute_text(
-        &mut self,
-        function: &str,
-        name: &str,
-        of: &Meaning<'a>,
-        argument: Option<&'a Expr>,
-        range: TextRange,
-    ) {
+    fn attribute_text(&mut self, by: ByName<'_>, name: &str, of: &Meaning<'a>, argument: Option<&'a Expr>) {
+        let ByName { function, range } = by;
         // A text that stands there as it is was looked at as a text.
         let written =
             argument.is_some_and(Expr::is_string_literal_expr) && attributes::judge_text(name).is_some();
@@ -207,6 +246,28 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
+    pub(super) fn item_computed(&mut self, key: &'a Expr, range: TextRange) {
+        if !matches!(self.meanings.of(key), Meaning::Text(_)) {
+            self.name_computed(key, range);
+        }
+    }
+
+    /// Of an attribute or an item, where a module may be reached by it.
+    pub(super) fn name_computed(&mut self, name: &'a Expr, range: TextRange) {
+        if self.imports.are_restricted() && self.is_computed(name) {
+            self.add(Finding {
+                range: range.to_std_range(),
+                rule: &PROFILE_MODULE_ATTRIBUTE,
+                severity: Severity::Error,
+                what: format!(
+                    "`{}` is a name that is computed from constants",
+                    self.quote(name.range())
+                ),
+                hint: Some("Write the name as it is.".to_owned()),
+            });
+        }
+    }
+
     /// `operator.attrgetter('a.b', 'c')`.
     fn getter(&mut self, arguments: &'a Arguments, range: TextRange) {
         for (at, argument) in arguments.args.iter().enumerate() {
@@ -214,7 +275,11 @@ impl<'a> Walk<'a, '_, '_> {
                 Meaning::Text(way) => {
                     let written = Some(argument).filter(|_| !way.contains('.'));
                     for name in way.split('.') {
-                        self.attribute_text("attrgetter", name, &Meaning::Unknown, written, range);
+                        let by = ByName {
+                            function: "attrgetter",
+                            range,
+                        };
+                        self.attribute_text(by, name, &Meaning::Unknown, written);
                     }
                 }
                 _ => self.attribute_by_name("attrgetter", arguments, range, at),
@@ -228,7 +293,13 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let path = match self.meanings.of(file) {
             Meaning::Text(path) => path,
-            Meaning::Number(_) => return,
+            _ if file.is_number_literal_expr() => return,
+            _ if self.strict.own.is_some() && self.is_computed(file) => {
+                let what = "a file is opened by a name that is computed from constants".to_owned();
+                return self.say(&FILE_ACCESS, Weight::STRICT_ERROR, range, what);
+            }
+            // Under `strict` one outside of the workspace is refused when it is opened.
+            _ if self.strict.own.is_some() => return,
             _ => {
                 let what = "a file is opened by a name that is no constant".to_owned();
                 self.say(&FILE_ACCESS, Weight::NOTED, range, what);
@@ -251,22 +322,24 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     /// Who reads the command.
-    fn shell(&mut self, path: &str, arguments: &'a Arguments) -> Reader {
+    fn shell(&mut self, path: &str, arguments: &'a Arguments) -> CommandReader {
         let Some(keyword) = arguments.find_keyword("shell") else {
-            return Reader::Kernel;
+            return CommandReader::Kernel;
         };
         let off = match &keyword.value {
             Expr::BooleanLiteral(value) => !value.value,
             Expr::NoneLiteral(_) => true,
-            Expr::NumberLiteral(_) => self.meanings.of(&keyword.value) == Meaning::Number(0),
+            Expr::NumberLiteral(number) => {
+                matches!(&number.value, Number::Int(value) if value.as_u8() == Some(0))
+            }
             _ => false,
         };
         if off {
-            return Reader::Kernel;
+            return CommandReader::Kernel;
         }
         let what = format!("`{path}` gives its command to a shell");
         self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
-        Reader::Shell
+        CommandReader::Shell
     }
 
     fn yaml(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
@@ -338,6 +411,25 @@ impl<'a> Walk<'a, '_, '_> {
     }
 }
 
+/// A call of a function that takes the name of an attribute.
+#[derive(Clone, Copy)]
+struct ByName<'f> {
+    function: &'f str,
+    range: TextRange,
+}
+
+/// `uuid.__dict__.get`, `sys.modules.pop`, `operator.itemgetter`.
+fn is_item_of_a_module(path: &str) -> bool {
+    let (of, method) = path.rsplit_once('.').unwrap_or_default();
+    let takes_key = matches!(method, "get" | "pop" | "setdefault" | "__getitem__");
+    takes_key && holds_modules(of) || path == "operator.itemgetter"
+}
+
+/// The names of a module, or all modules.
+pub(super) fn holds_modules(path: &str) -> bool {
+    path.ends_with(".__dict__") || matches!(path, "sys.modules" | "globals()" | "builtins")
+}
+
 /// Is it a method of a text that stands there as it is.
 fn is_written(function: &Expr) -> bool {
     matches!(function, Expr::Attribute(attribute) if is_text_literal(&attribute.value))
@@ -347,31 +439,18 @@ pub(super) fn is_text_literal(expr: &Expr) -> bool {
     expr.is_string_literal_expr() || expr.is_f_string_expr()
 }
 
+/// They make bytes or texts of what is packed.
+#[rustfmt::skip]
+const UNPACKERS: &[&str] = &[
+    "base64.b64decode", "base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode",
+    "base64.urlsafe_b64decode", "base64.standard_b64decode", "base64.decodebytes", "binascii.unhexlify",
+    "binascii.a2b_hex", "binascii.a2b_base64", "builtins.bytes.fromhex", "builtins.bytearray.fromhex",
+    "codecs.decode", "codecs.encode", "zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress",
+    "marshal.loads", "pickle.loads",
+];
+
 fn unpacks(path: &str) -> bool {
-    matches!(
-        path,
-        "base64.b64decode"
-            | "base64.b32decode"
-            | "base64.b16decode"
-            | "base64.b85decode"
-            | "base64.a85decode"
-            | "base64.urlsafe_b64decode"
-            | "base64.standard_b64decode"
-            | "base64.decodebytes"
-            | "binascii.unhexlify"
-            | "binascii.a2b_hex"
-            | "binascii.a2b_base64"
-            | "builtins.bytes.fromhex"
-            | "builtins.bytearray.fromhex"
-            | "codecs.decode"
-            | "codecs.encode"
-            | "zlib.decompress"
-            | "gzip.decompress"
-            | "bz2.decompress"
-            | "lzma.decompress"
-            | "marshal.loads"
-            | "pickle.loads"
-    )
+    UNPACKERS.contains(&path)
 }
 
 /// Neither in the workspace nor among temporary files.

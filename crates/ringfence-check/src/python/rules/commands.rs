@@ -1,5 +1,5 @@
-//! Commands that are handed to a shell, or started with their arguments, read as a shell reads them; and directories that are
-//! deleted with everything in them.
+//! Commands that are handed to a shell, or started with their arguments, read as a shell reads them; and directories
+//! that are deleted with everything in them.
 
 use super::{FILE_DELETION, walk::Walk};
 use crate::{python::meaning::Meaning, rule::Finding, shell};
@@ -7,14 +7,12 @@ use ringfence_types::Severity;
 use ruff_python_ast::{Arguments, Expr};
 use ruff_text_size::TextRange;
 
-/// Of one program, so many bytes of commands are read.
-pub(super) const COMMAND_BYTES_MAX: usize = 64 * 1024;
 /// Of the text of a finding.
 const SHOWN_CHARS_MAX: usize = 80;
 
 /// Who reads the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum CommandReader {
     Shell,
     /// The kernel: a program with its arguments.
     Kernel,
@@ -22,7 +20,7 @@ pub(super) enum Reader {
 
 impl<'a> Walk<'a, '_, '_> {
     /// `os.system('...')`, `subprocess.run([...])`.
-    pub(super) fn command(&mut self, arguments: &'a Arguments, range: TextRange, reader: Reader) {
+    pub(super) fn command(&mut self, arguments: &'a Arguments, range: TextRange, reader: CommandReader) {
         let Some(first) = ["args", "command", "cmd"]
             .iter()
             .find_map(|name| arguments.find_argument_value(name, 0))
@@ -30,9 +28,9 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         };
         let command = match (reader, self.value_of(first)) {
-            (Reader::Kernel, Expr::List(words)) => self.words(&words.elts),
-            (Reader::Kernel, Expr::Tuple(words)) => self.words(&words.elts),
-            (Reader::Shell, _) => self.meanings.of(first).as_text().map(str::to_owned),
+            (CommandReader::Kernel, Expr::List(words)) => self.words(&words.elts),
+            (CommandReader::Kernel, Expr::Tuple(words)) => self.words(&words.elts),
+            (CommandReader::Shell, _) => self.meanings.of(first).as_text().map(str::to_owned),
             _ => None,
         };
         let Some(command) = command else { return };

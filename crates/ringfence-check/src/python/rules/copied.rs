@@ -9,14 +9,9 @@ use ruff_python_ast::{Arguments, Expr};
 use ruff_text_size::TextRange;
 
 /// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have. In alphabetical order.
+#[rustfmt::skip]
 const USUAL: &[&str] = &[
-    "__annotations__",
-    "__dict__",
-    "__doc__",
-    "__module__",
-    "__name__",
-    "__qualname__",
-    "__type_params__",
+    "__annotations__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__",
 ];
 
 impl<'a> Walk<'a, '_, '_> {

@@ -1,22 +1,14 @@
-//! The coding line. The interpreter decodes a file by it before it reads it, so with `utf-7` or `unicode_escape` a comment
-//! becomes code.
+//! The coding line. The interpreter decodes a file by it before it reads it, so with `utf-7` or `unicode_escape` a
+//! comment becomes code.
 
 use super::{ENCODING, Weight};
 use crate::rule::Finding;
 use ringfence_types::{Rules, Severity};
 
 /// Under these the text means what it says.
+#[rustfmt::skip]
 const PLAIN: &[&str] = &[
-    "utf-8",
-    "utf8",
-    "utf-8-sig",
-    "u8",
-    "ascii",
-    "us-ascii",
-    "latin-1",
-    "latin1",
-    "iso-8859-1",
-    "iso8859-1",
+    "utf-8", "utf8", "utf-8-sig", "u8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1", "iso8859-1",
     "iso-latin-1",
 ];
 
@@ -39,11 +31,12 @@ pub(crate) fn check(code: &str, rules: &Rules) -> Option<Finding> {
                     Weight::GRAVE.under(rules.profile)?
                 };
                 return Some(Finding {
-                    range: at..at + line.trim_end().len(),
-                    rule: &ENCODING,
                     severity,
-                    what: format!("the code says that it is written in `{name}`"),
-                    hint: None,
+                    ..Finding::new(
+                        &ENCODING,
+                        at..at + line.trim_end().len(),
+                        format!("the code says that it is written in `{name}`"),
+                    )
                 });
             }
         } else if !content.is_empty() {

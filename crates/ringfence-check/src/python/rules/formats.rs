@@ -1,4 +1,4 @@
-//! `str.format` that is handed on instead of called: what it formats, nobody sees.
+//! `str.format` that is handed on instead of called: what it formats is not visible.
 
 use super::{
     FORMAT_ATTRIBUTE, Weight,

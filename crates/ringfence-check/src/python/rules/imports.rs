@@ -162,32 +162,11 @@ fn not_listed(what: &str) -> String {
 }
 
 /// Packages of the standard library: what stands in them may be a module, too.
+#[rustfmt::skip]
 const PACKAGES: &[&str] = &[
-    "asyncio",
-    "collections",
-    "compression",
-    "concurrent",
-    "ctypes",
-    "curses",
-    "dbm",
-    "distutils",
-    "email",
-    "encodings",
-    "html",
-    "http",
-    "importlib",
-    "json",
-    "lib2to3",
-    "logging",
-    "multiprocessing",
-    "sqlite3",
-    "tkinter",
-    "unittest",
-    "urllib",
-    "wsgiref",
-    "xml",
-    "xmlrpc",
-    "zoneinfo",
+    "asyncio", "collections", "compression", "concurrent", "ctypes", "curses", "dbm", "distutils", "email",
+    "encodings", "html", "http", "importlib", "json", "lib2to3", "logging", "multiprocessing", "sqlite3", "tkinter",
+    "unittest", "urllib", "wsgiref", "xml", "xmlrpc", "zoneinfo",
 ];
 
 /// The module that has to be allowed for something in it: `os` for `os.environ`.

@@ -1,5 +1,6 @@
-//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39), and characters
-//! that turn the direction of a text around, so that it is shown in another order than it is read (CVE-2021-42574).
+//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39), and
+//! characters that turn the direction of a text around, so that it is shown in another order than it is read
+//! (CVE-2021-42574).
 
 use super::{BIDIRECTIONAL_TEXT, Weight};
 use crate::{
@@ -73,11 +74,12 @@ pub(crate) fn check(code: &str, rules: &Rules) -> Vec<Finding> {
     let found = code.match_indices(turns).map(|(at, letter)| {
         let number = letter.chars().next().map_or(0, u32::from);
         Finding {
-            range: at..at + letter.len(),
-            rule: &BIDIRECTIONAL_TEXT,
             severity,
-            what: format!("the invisible character U+{number:04X} changes the order in which text is shown"),
-            hint: None,
+            ..Finding::new(
+                &BIDIRECTIONAL_TEXT,
+                at..at + letter.len(),
+                format!("the invisible character U+{number:04X} changes the order in which text is shown"),
+            )
         }
     });
     found.collect()

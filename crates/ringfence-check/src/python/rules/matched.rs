@@ -1,5 +1,5 @@
-//! `__match_args__`: the attributes that a pattern reads by their places, `case A(x)`. As texts that nobody sees they are a
-//! way to any attribute.
+//! `__match_args__`: the attributes that a pattern reads by their places, `case A(x)`. As hidden texts they
+//! are a way to any attribute.
 
 use super::{REFLECTION, Weight, walk::Walk};
 use crate::python::meaning::Meaning;
@@ -70,7 +70,7 @@ impl<'a> Walk<'a, '_, '_> {
         })
     }
 
-    /// `case A(x)`, where a class may have been made so that nobody sees what it has by which place.
+    /// `case A(x)`, where a class may have been made so that its positional attributes are not visible.
     pub(super) fn matched(&mut self, pattern: &'a ast::PatternMatchClass) {
         self.matched_format(pattern);
         let Some(made) = self.strict.own.as_ref().and_then(|own| own.makes_classes) else {

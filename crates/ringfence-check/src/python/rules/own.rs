@@ -1,8 +1,8 @@
-//! Private attributes that are the program's own: the names with an underscore that it gives to an attribute somewhere, as
-//! `self._x = 1`, in the body of a class, in `__slots__`. A class that is made of one of the library's does not own the names
-//! that that one has.
+//! Private attributes that are the program's own: the names with an underscore that it gives to an attribute somewhere,
+//! as `self._x = 1`, in the body of a class, in `__slots__`. A class that is made of one of the library's does not own
+//! the names that that one has.
 
-use super::{attributes::is_dunder, private};
+use super::{attributes::is_dunder, private_names as private};
 use crate::python::{
     meaning::{Meaning, Meanings},
     spine::{spine_of, walk_right},
@@ -16,7 +16,7 @@ use std::{borrow::Cow, collections::HashSet};
 
 /// What a program owns.
 #[derive(Debug, Default)]
-pub(super) struct Own<'a> {
+pub(super) struct OwnNames<'a> {
     names: HashSet<Cow<'a, str>>,
     /// Of the library's classes from which its own are made.
     inherited: HashSet<&'static str>,
@@ -26,11 +26,11 @@ pub(super) struct Own<'a> {
     pub(super) classes_of_texts: HashSet<&'a str>,
     /// Where classes are made so that this text does not show what they have.
     pub(super) makes_classes: Option<TextRange>,
-    /// Where it binds a name that nobody but the library has a use for.
+    /// Where it binds a name that only the library has a use for.
     pub(super) taken: Vec<(&'a str, TextRange)>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnNames<'a> {
     pub(super) fn has(&self, name: &str) -> bool {
         !self.inherited.contains(name) && (self.unseen || self.names.contains(name))
     }
@@ -43,7 +43,7 @@ impl<'a> Own<'a> {
                 unseen: unseen == Unseen::Some,
                 ..Self::default()
             },
-            at: Place::Elsewhere,
+            at: Body::Elsewhere,
             class: None,
         };
         look.visit_body(&module.body);
@@ -59,16 +59,16 @@ pub(super) enum Unseen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Body {
     /// Directly in the body of a class.
-    Class,
+    OfClass,
     Elsewhere,
 }
 
 struct Look<'a, 'm, 's> {
     meanings: &'m Meanings<'a, 's>,
-    own: Own<'a>,
-    at: Place,
+    own: OwnNames<'a>,
+    at: Body,
     /// The innermost class, for names with two underscores.
     class: Option<&'a str>,
 }
@@ -86,7 +86,7 @@ impl<'a> Look<'a, '_, '_> {
     }
 
     fn bind(&mut self, name: &'a str, range: TextRange) {
-        if self.at == Place::Class {
+        if self.at == Body::OfClass {
             if private::leads_far(name) || name == "__dict__" {
                 self.own.taken.push((name, range));
             }
@@ -125,7 +125,7 @@ impl<'a> Look<'a, '_, '_> {
         }
     }
 
-    fn within(&mut self, at: Place, body: &'a [Stmt]) {
+    fn within(&mut self, at: Body, body: &'a [Stmt]) {
         let around = self.at;
         self.at = at;
         self.visit_body(body);
@@ -153,7 +153,7 @@ impl<'a> Look<'a, '_, '_> {
             self.visit_arguments(arguments);
         }
         let around = self.class.replace(class.name.as_str());
-        self.within(Place::Class, &class.body);
+        self.within(Body::OfClass, &class.body);
         self.class = around;
     }
 
@@ -192,7 +192,7 @@ impl<'a> Look<'a, '_, '_> {
             self.visit_expr(&decorator.expression);
         }
         self.visit_parameters(&function.parameters);
-        self.within(Place::Elsewhere, &function.body);
+        self.within(Body::Elsewhere, &function.body);
     }
 
     fn attribute(&mut self, attribute: &'a ast::ExprAttribute) {
@@ -211,7 +211,8 @@ impl<'a> Look<'a, '_, '_> {
         }
     }
 
-    /// `setattr(self, '_x', 1)`, `object.__setattr__(self, '_x', 1)`, `type('A', (), {'_x': 1})`, `SimpleNamespace(_x=1)`.
+    /// `setattr(self, '_x', 1)`, `object.__setattr__(self, '_x', 1)`, `type('A', (), {'_x': 1})`,
+    /// `SimpleNamespace(_x=1)`.
     fn call(&mut self, call: &'a ast::ExprCall) {
         let arguments = &call.arguments;
         for keyword in &arguments.keywords {
@@ -256,7 +257,7 @@ impl<'a> Look<'a, '_, '_> {
 
     fn slots(&mut self, targets: &'a [Expr], value: &'a Expr) {
         let is_slots = |target: &Expr| matches!(target, Expr::Name(name) if name.id.as_str() == "__slots__");
-        if self.at == Place::Class && targets.iter().any(is_slots) {
+        if self.at == Body::OfClass && targets.iter().any(is_slots) {
             self.add_texts(value);
         }
     }

@@ -1,9 +1,8 @@
 //! What the profile `strict` alone asks for, gathered so that the walk calls it once in each place.
 
 use super::{
-    annotations::Annotations,
-    own::{Own, Unseen},
-    walk::{Before, Walk},
+    own::{OwnNames, Unseen},
+    walk::{Before, Strict, Walk},
 };
 use crate::{
     CodeQuestion,
@@ -12,17 +11,6 @@ use crate::{
 use ringfence_types::Profile;
 use ruff_python_ast::{self as ast, Expr, ModModule, PatternKeyword, Stmt};
 use ruff_text_size::{Ranged, TextRange};
-use std::collections::HashSet;
-
-/// What the walk keeps for it.
-#[derive(Debug, Default)]
-pub(super) struct Strict<'a> {
-    /// None: the profile is another one.
-    pub(super) own: Option<Own<'a>>,
-    pub(super) annotations: Annotations,
-    /// Names `__match_args__` that are bound to constants.
-    pub(super) plain_match_args: HashSet<TextRange>,
-}
 
 impl<'a> Strict<'a> {
     pub(super) fn of(module: &'a ModModule, meanings: &Meanings<'a, '_>, asked: &CodeQuestion) -> Self {
@@ -32,7 +20,7 @@ impl<'a> Strict<'a> {
         };
         let is_strict = asked.rules.profile == Profile::Strict;
         Self {
-            own: is_strict.then(|| Own::of(module, meanings, unseen)),
+            own: is_strict.then(|| OwnNames::of(module, meanings, unseen)),
             ..Self::default()
         }
     }

@@ -1,12 +1,13 @@
-//! What a text in the code gives away: places of secrets, format fields that read attributes, names in letters that only look
-//! like others.
+//! What a text in the code gives away: places of secrets, format fields that read attributes, names in letters that
+//! only look like others.
 
 use crate::credentials;
 
 /// Longer texts are no paths.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The place of secrets that a path in the text leads to; each begins at a separator or at the beginning, and ends at one or at the end.
+/// The place of secrets that a path in the text leads to; each begins at a separator or at the beginning, and ends at
+/// one or at the end.
 pub(super) fn secret_place(text: &str) -> Option<&'static str> {
     // Each of them has one of these, and most texts have none.
     let may_be = |byte: u8| matches!(byte, b'.' | b'_' | b'/');
@@ -50,7 +51,7 @@ pub(super) fn format_attribute(text: &str) -> Option<&str> {
     None
 }
 
-/// A name of which nobody can tell the letters apart: `lIlIIl1l`.
+/// A name whose letters a reader cannot tell apart: `lIlIIl1l`.
 pub(super) fn is_unreadable(name: &str) -> bool {
     let letters = |byte: u8| matches!(byte, b'l' | b'I' | b'1' | b'O' | b'0' | b'o' | b'_');
     let kinds = |of: &[u8]| {

@@ -1,86 +1,62 @@
-//! One walk over the tree, in which each expression is held against the rules with what it denotes.
+//! What the walk over a module knows, and how its rules report.
 
-use super::{
-    BUILTINS_WRITE, CREDENTIAL_PATH, FORMAT_ATTRIBUTE, INTRICATE, OBFUSCATED_NAME, PROFILE_MODULE_ATTRIBUTE,
-    REFLECTION, REFLECTION_NOTED, Weight, attributes,
-    commands::COMMAND_BYTES_MAX,
-    grave::{self, Group},
-    imports::{Allowed, Imports},
-    lookalikes,
-    strict::Strict,
-    texts,
-};
+use super::{REFLECTION, REFLECTION_NOTED, Weight, imports::Imports, own::OwnNames};
 use crate::{
-    CodeQuestion,
     python::{
+        dangerous_names::Group,
+        findings::Findings,
         meaning::{Meaning, Meanings},
-        scope::{Kind, Scopes},
-        spine::{spine_of, walk_right},
-        told::Told,
+        scope::{Kind, Resolution, Scopes},
     },
     rule::{Finding, Rule},
 };
-use ringfence_types::{Profile, Severity};
-use ruff_python_ast::{
-    self as ast, Alias, Arguments, Expr, ExprContext, Identifier, Keyword, ModModule, Operator, Parameter,
-    Pattern, PatternKeyword, Stmt,
-    visitor::{self, Visitor},
-};
-use ruff_text_size::{Ranged, TextRange};
+use ringfence_types::Profile;
+use ringfence_types::Severity;
+use ruff_python_ast::Expr;
+use ruff_text_size::TextRange;
 use std::collections::HashSet;
 
 /// Of the text of a finding.
 const QUOTE_CHARS_MAX: usize = 80;
-/// Names in letters that look alike, of one text.
-const UNREADABLE_MAX: usize = 20;
-
-/// What the rules find in a module whose scopes are known, beside what was told before.
-pub(crate) fn check<'a>(
-    code: &'a str,
-    module: &'a ModModule,
-    scopes: &Scopes<'a>,
-    asked: &CodeQuestion,
-    told: Told,
-) -> Told {
-    let mut walk = Walk {
-        code,
-        plain: code.is_ascii(),
-        profile: asked.rules.profile,
-        imports: Imports::of(asked),
-        scopes,
-        meanings: Meanings::of_module(scopes, code.len()),
-        told,
-        in_call: 0,
-        unreadable: HashSet::new(),
-        command_bytes: COMMAND_BYTES_MAX,
-        strict: Strict::default(),
-    };
-    walk.strict = Strict::of(module, &walk.meanings, asked);
-    walk.visit_body(&module.body);
-    walk.strict_end();
-    if walk.meanings.has_given_up() {
-        let what = "constants are put together in too many steps".to_owned();
-        walk.say(&INTRICATE, Weight::SUSPECT, TextRange::default(), what);
-    }
-    walk.told
-}
-
+/// Of one program, so many bytes of commands are read.
+pub(super) const COMMAND_BYTES_MAX: usize = 64 * 1024;
 /// The state of the walk.
 pub(super) struct Walk<'a, 's, 'q> {
-    code: &'a str,
+    pub(super) code: &'a str,
     /// No letter outside of ASCII.
-    plain: bool,
+    pub(super) plain: bool,
     pub(super) profile: Profile,
     pub(super) imports: Imports<'q>,
     pub(super) scopes: &'s Scopes<'a>,
     pub(super) meanings: Meanings<'a, 's>,
-    told: Told,
+    pub(super) told: Findings,
     /// Calls in whose arguments the walk is.
-    in_call: u32,
-    unreadable: HashSet<&'a str>,
+    pub(super) in_call: u32,
+    pub(super) unreadable: HashSet<&'a str>,
     /// Bytes of commands that may still be read.
     pub(super) command_bytes: usize,
     pub(super) strict: Strict<'a>,
+}
+
+/// What the walk keeps of types.
+#[derive(Debug, Default)]
+pub(super) struct Annotations {
+    /// Texts that were looked at.
+    pub(super) seen: HashSet<TextRange>,
+    /// `singledispatch` is used.
+    pub(super) dispatches: bool,
+    /// Where all annotations of something are reached, by which they may be changed.
+    pub(super) reached: Vec<TextRange>,
+}
+
+/// What the walk keeps for it.
+#[derive(Debug, Default)]
+pub(super) struct Strict<'a> {
+    /// None: the profile is another one.
+    pub(super) own: Option<OwnNames<'a>>,
+    pub(super) annotations: Annotations,
+    /// Names `__match_args__` that are bound to constants.
+    pub(super) plain_match_args: HashSet<TextRange>,
 }
 
 impl<'a> Walk<'a, '_, '_> {
@@ -90,11 +66,8 @@ impl<'a> Walk<'a, '_, '_> {
             let noted = rule.id == REFLECTION.id && severity == Severity::Info;
             let rule = if noted { &REFLECTION_NOTED } else { rule };
             self.add(Finding {
-                range: range.start().to_usize()..range.end().to_usize(),
-                rule,
                 severity,
-                what,
-                hint: None,
+                ..Finding::new(rule, range.to_std_range(), what)
             });
         }
     }
@@ -126,7 +99,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     /// "`s` is `os.system`", or "`os.system`" where that is what is written.
-    fn named(&self, range: TextRange, path: &str) -> String {
+    pub(super) fn named(&self, range: TextRange, path: &str) -> String {
         let written = self.quote(range);
         let known = path.strip_prefix("builtins.").unwrap_or(path);
         if written == known || written == path {
@@ -141,57 +114,6 @@ impl<'a> Walk<'a, '_, '_> {
         self.say(group.rule, group.weight, range, format!("{named} {}", group.does));
     }
 
-    fn name(&mut self, name: &'a ast::ExprName) {
-        self.identifier(name.id.as_str(), name.range);
-        self.strict_name(name);
-        if name.ctx != ExprContext::Load {
-            if name.id.as_str() == "__builtins__" {
-                let what = "`__builtins__` is set".to_owned();
-                self.say(&BUILTINS_WRITE, Weight::GRAVE, name.range, what);
-            }
-            return;
-        }
-        if name.id.as_str() == "__builtins__" {
-            let what = "`__builtins__` holds everything that the interpreter has by itself".to_owned();
-            self.say(&REFLECTION, Weight::GRAVE, name.range, what);
-        }
-    }
-
-    /// A name that is read, with what it denotes and what is done with it.
-    fn name_denotes(&mut self, expr: &'a Expr, meaning: &Meaning<'a>, next: Option<&'a Expr>) {
-        let call = called_with(next);
-        match meaning {
-            Meaning::Builtin(name) if call.is_some() && is_judged_by_call(name) => {}
-            Meaning::Builtin(name) => {
-                if let Some(group) = grave::find_builtin(name) {
-                    self.say_group(group, expr.range(), name);
-                }
-            }
-            Meaning::Path(path) if call.is_some() && is_judged_by_call(path) => {}
-            Meaning::Path(path) => {
-                if let Some(group) = grave::find(path) {
-                    self.say_group(group, expr.range(), path);
-                }
-                if self.imports.are_restricted()
-                    && self.imports.allow(path) == Allowed::OnTheWay
-                    && !matches!(next, Some(Expr::Attribute(_)))
-                {
-                    self.reached(expr.range(), path);
-                }
-                self.dispatches(path);
-                self.brought_by_star(expr, path);
-            }
-            _ => {}
-        }
-    }
-
-    /// A module that is not allowed, imported by its name.
-    fn imported_by_text(&mut self, range: TextRange, path: &str) {
-        let what = format!("`{}` imports `{path}`", self.quote(range));
-        let finding = self.imports.refused(path, what, range);
-        self.add(finding);
-    }
-
     /// A module that is not allowed, reached without importing it.
     pub(super) fn reached(&mut self, range: TextRange, path: &str) {
         let written = self.quote(range);
@@ -204,243 +126,22 @@ impl<'a> Walk<'a, '_, '_> {
         self.add(finding);
     }
 
-    /// A text, wherever it stands.
-    fn text(&mut self, text: &'a str, range: TextRange) {
-        if let Some(said) = attributes::judge_text(text) {
-            self.say(said.rule, said.weight, range, format!("`'{text}'` {}", said.does));
-        }
-        if let Some(name) = texts::format_attribute(text) {
-            let what = format!("a format string reads the attribute `{name}`");
-            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
-        }
-        self.strict_text(text, range);
-        if self.in_call > 0 {
-            self.secret_place(text, range);
-        }
-    }
-
-    fn secret_place(&mut self, text: &str, range: TextRange) {
-        if let Some(place) = texts::secret_place(text) {
-            let what = format!("`{place}` is a place where secrets are kept");
-            self.say(&CREDENTIAL_PATH, Weight::WARNED, range, what);
-        }
-    }
-
-    /// A name as it is written: is it what it looks like.
-    fn identifier(&mut self, name: &'a str, range: TextRange) {
-        if !self.plain {
-            let written = self.code.get(range.start().to_usize()..range.end().to_usize());
-            let disguised =
-                |written: &&str| *written != name && name.is_ascii() && !written.contains(['.', '\\']);
-            if let Some(written) = written.filter(disguised) {
-                let what = format!("`{written}` is `{name}` to the interpreter");
-                self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
-            } else if !name.is_ascii() && self.unreadable.len() < UNREADABLE_MAX {
-                self.lookalike(name, range);
-            }
-        }
-        if texts::is_unreadable(name)
-            && self.unreadable.len() < UNREADABLE_MAX
-            && self.unreadable.insert(name)
-        {
-            let what = format!("nobody can tell the letters of `{name}` apart");
-            self.say(&OBFUSCATED_NAME, Weight::WARNED, range, what);
-        }
-    }
-
-    fn lookalike(&mut self, name: &'a str, range: TextRange) {
-        if let Some(plain) = lookalikes::reads_as(name)
-            && self.unreadable.insert(name)
-        {
-            let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
-            self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
-        }
-    }
-
-    fn attribute(
-        &mut self,
-        attribute: &'a ast::ExprAttribute,
-        before: Before<'a, '_>,
-        next: Option<&'a Expr>,
-    ) {
-        let name = attribute.attr.as_str();
-        self.identifier(name, attribute.attr.range());
-        let for_name = |next: &Expr| matches!(next, Expr::Attribute(next) if matches!(next.attr.as_str(), "__name__" | "__qualname__"));
-        let of = if before.is_super() {
-            attributes::Of::Super
-        } else if next.is_some_and(for_name) {
-            attributes::Of::ForName
-        } else {
-            attributes::Of::Anything
+    /// The one value that a name has, if it has one.
+    pub(super) fn value_of(&self, expr: &'a Expr) -> &'a Expr {
+        let Expr::Name(name) = expr else {
+            return expr;
         };
-        if let Some(said) = attributes::judge(name, attribute.ctx, of) {
-            let what = format!("`{}` {}", attribute.attr.as_str(), said.does);
-            self.say(said.rule, said.weight, attribute.attr.range(), what);
+        let binding = self
+            .scopes
+            .use_at(name.range)
+            .and_then(|read| match read.resolution {
+                Resolution::Binding(id) => self.scopes.binding(id),
+                _ => None,
+            });
+        match binding.and_then(|binding| binding.only_kind()) {
+            Some(Kind::Value(value)) => value,
+            _ => expr,
         }
-        self.strict_attribute(attribute, before, next);
-        if attribute.ctx != ExprContext::Load && before.meaning.as_path() == Some("builtins") {
-            let what = format!(
-                "`{}` changes a name of the interpreter itself",
-                self.quote(attribute.range)
-            );
-            self.say(&BUILTINS_WRITE, Weight::GRAVE, attribute.range, what);
-        }
-    }
-
-    /// A whole spine from its innermost part outwards.
-    fn spine(&mut self, expr: &'a Expr) {
-        let spine = spine_of(expr);
-        let Some((innermost, outer)) = spine.split_first() else {
-            return;
-        };
-        let mut meaning = self.innermost(innermost, outer.first().copied());
-        let mut last: &'a Expr = innermost;
-        let mut told = None;
-        for (at, part) in outer.iter().copied().enumerate() {
-            let next = outer.get(at + 1).copied();
-            let denoted = match part {
-                Expr::BinOp(_) if !matches!(next, Some(Expr::Attribute(_) | Expr::Subscript(_))) => {
-                    Meaning::Unknown
-                }
-                Expr::BinOp(_) => self.meanings.of(part),
-                _ => self.meanings.step(&meaning, part),
-            };
-            let before = Before {
-                expr: last,
-                meaning: &meaning,
-            };
-            self.part(part, before, &denoted, next, &mut told);
-            meaning = denoted;
-            last = part;
-        }
-    }
-
-    fn innermost(&mut self, expr: &'a Expr, next: Option<&'a Expr>) -> Meaning<'a> {
-        self.visit_innermost(expr);
-        let needed = matches!(
-            next,
-            Some(Expr::Attribute(_) | Expr::Subscript(_) | Expr::Call(_))
-        );
-        match expr {
-            Expr::Name(name) if name.ctx == ExprContext::Load => {
-                let meaning = self.meanings.of_innermost(expr);
-                self.name_denotes(expr, &meaning, next);
-                meaning
-            }
-            _ if needed => self.meanings.of_innermost(expr),
-            _ => Meaning::Unknown,
-        }
-    }
-
-    fn visit_innermost(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::Name(name) => self.name(name),
-            _ => self.visit_expr(expr),
-        }
-    }
-
-    fn part(
-        &mut self,
-        part: &'a Expr,
-        before: Before<'a, '_>,
-        denoted: &Meaning<'a>,
-        next: Option<&'a Expr>,
-        told: &mut Option<&'static str>,
-    ) {
-        match part {
-            Expr::Attribute(attribute) => self.attribute(attribute, before, next),
-            Expr::Call(call) => self.call(call, before),
-            Expr::Subscript(subscript) if subscript.ctx != ExprContext::Load => {
-                self.item_set(subscript, before)
-            }
-            Expr::Subscript(subscript) => self.typing_subscript(subscript, before.meaning),
-            Expr::BinOp(binary) if binary.op == Operator::Div => {
-                if let Expr::StringLiteral(literal) = binary.right.as_ref() {
-                    self.secret_place(literal.value.to_str(), literal.range);
-                }
-            }
-            _ => {}
-        }
-        self.part_denotes(part, before, denoted, next, told);
-        let arguments = u32::from(matches!(part, Expr::Call(_)));
-        self.in_call += arguments;
-        walk_right(self, part);
-        self.in_call -= arguments;
-    }
-
-    fn part_denotes(
-        &mut self,
-        part: &'a Expr,
-        before: Before<'a, '_>,
-        denoted: &Meaning<'a>,
-        next: Option<&'a Expr>,
-        told: &mut Option<&'static str>,
-    ) {
-        let (path, group) = match denoted {
-            Meaning::Builtin(name) => (*name, grave::find_builtin(name)),
-            Meaning::Path(path) if !path.ends_with(')') => (&**path, grave::find(path)),
-            _ => return,
-        };
-        let is_read = match part {
-            Expr::Attribute(attribute) => attribute.ctx == ExprContext::Load,
-            Expr::Subscript(subscript) => subscript.ctx == ExprContext::Load,
-            _ => true,
-        };
-        let judged = called_with(next).is_some() && is_judged_by_call(path);
-        if let Some(group) = group.filter(|group| is_read && !judged && *told != Some(group.rule.id)) {
-            *told = Some(group.rule.id);
-            self.say_group(group, part.range(), path);
-        }
-        if denoted.as_path().is_some() {
-            self.dispatches(path);
-            self.part_reaches(part, before, path, next, told);
-        }
-    }
-
-    fn part_reaches(
-        &mut self,
-        part: &'a Expr,
-        before: Before<'a, '_>,
-        path: &str,
-        next: Option<&'a Expr>,
-        told: &mut Option<&'static str>,
-    ) {
-        let known = *told == Some(PROFILE_MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
-        if !self.imports.are_restricted() || known || path.contains('(') {
-            return;
-        }
-        let reached = match self.imports.allow(path) {
-            Allowed::Yes => false,
-            Allowed::OnTheWay => !matches!(next, Some(Expr::Attribute(_))),
-            // What is not allowed was told where it was imported or reached.
-            Allowed::No => match before.meaning {
-                Meaning::Path(left) if !left.contains('(') => self.imports.allow(left) != Allowed::No,
-                _ => true,
-            },
-        };
-        if reached {
-            *told = Some(PROFILE_MODULE_ATTRIBUTE.id);
-            let by_text = match before.meaning {
-                Meaning::Builtin(name) => *name == "__import__",
-                Meaning::Path(path) => path.starts_with("importlib."),
-                _ => false,
-            };
-            if by_text && part.is_call_expr() {
-                self.imported_by_text(part.range(), path);
-            } else {
-                self.reached(part.range(), path);
-            }
-        }
-    }
-
-    fn item_set(&mut self, subscript: &'a ast::ExprSubscript, before: Before<'a, '_>) {
-        let what = match before.meaning.as_path() {
-            Some("builtins" | "builtins.__dict__") => "changes a name of the interpreter itself",
-            Some("sys.modules") => "puts another module in the place of one",
-            _ => return,
-        };
-        let what = format!("`{}` {what}", self.quote(subscript.range));
-        self.say(&BUILTINS_WRITE, Weight::GRAVE, subscript.range, what);
     }
 }
 
@@ -457,226 +158,5 @@ impl Before<'_, '_> {
             return false;
         };
         matches!(call.func.as_ref(), Expr::Name(name) if name.id.as_str() == "super")
-    }
-}
-
-fn called_with(next: Option<&Expr>) -> Option<&Arguments> {
-    match next {
-        Some(Expr::Call(call)) => Some(&call.arguments),
-        _ => None,
-    }
-}
-
-/// Of these the arguments decide; what is called is not told by itself.
-fn is_judged_by_call(path: &str) -> bool {
-    matches!(
-        path.strip_prefix("builtins.").unwrap_or(path),
-        "getattr"
-            | "setattr"
-            | "delattr"
-            | "hasattr"
-            | "open"
-            | "io.open"
-            | "codecs.open"
-            | "io.FileIO"
-            | "operator.attrgetter"
-            | "operator.methodcaller"
-            | "inspect.getattr_static"
-            | "str.format"
-            | "str.format_map"
-            | "functools.update_wrapper"
-            | "functools.wraps"
-    )
-}
-
-impl<'a> Visitor<'a> for Walk<'a, '_, '_> {
-    fn visit_stmt(&mut self, stmt: &'a Stmt) {
-        self.strict_statement(stmt);
-        match stmt {
-            // A text that stands alone is a comment.
-            Stmt::Expr(alone) if alone.value.is_string_literal_expr() => return,
-            Stmt::Import(import) => self.import(import),
-            Stmt::ImportFrom(import) => self.import_from(import),
-            Stmt::FunctionDef(function) => self.identifier(function.name.as_str(), function.name.range()),
-            Stmt::ClassDef(class) => self.identifier(class.name.as_str(), class.name.range()),
-            _ => {}
-        }
-        visitor::walk_stmt(self, stmt);
-    }
-
-    fn visit_annotation(&mut self, expr: &'a Expr) {
-        self.annotation(expr);
-        visitor::walk_annotation(self, expr);
-    }
-
-    fn visit_expr(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) => self.spine(expr),
-            Expr::Name(_) => {
-                self.innermost(expr, None);
-            }
-            Expr::StringLiteral(literal) => self.text(literal.value.to_str(), literal.range),
-            _ => visitor::walk_expr(self, expr),
-        }
-    }
-
-    fn visit_interpolated_string_element(&mut self, element: &'a ast::InterpolatedStringElement) {
-        if let ast::InterpolatedStringElement::Literal(literal) = element {
-            self.text(&literal.value, literal.range);
-        }
-        visitor::walk_interpolated_string_element(self, element);
-    }
-
-    fn visit_string_literal(&mut self, literal: &'a ast::StringLiteral) {
-        self.text(&literal.value, literal.range);
-    }
-
-    fn visit_keyword(&mut self, keyword: &'a Keyword) {
-        if let Some(name) = &keyword.arg {
-            self.identifier(name.as_str(), name.range());
-        }
-        visitor::walk_keyword(self, keyword);
-    }
-
-    fn visit_parameter(&mut self, parameter: &'a Parameter) {
-        self.identifier(parameter.name.as_str(), parameter.name.range());
-        visitor::walk_parameter(self, parameter);
-    }
-
-    fn visit_pattern(&mut self, pattern: &'a Pattern) {
-        if let Pattern::MatchClass(pattern) = pattern {
-            self.matched(pattern);
-        }
-        let name = match pattern {
-            Pattern::MatchAs(pattern) => pattern.name.as_ref(),
-            Pattern::MatchStar(pattern) => pattern.name.as_ref(),
-            Pattern::MatchMapping(pattern) => pattern.rest.as_ref(),
-            _ => None,
-        };
-        if let Some(name) = name {
-            self.identifier(name.as_str(), name.range());
-        }
-        visitor::walk_pattern(self, pattern);
-    }
-
-    fn visit_pattern_keyword(&mut self, keyword: &'a PatternKeyword) {
-        self.read_by_name(&keyword.attr);
-        self.strict_keyword_of_pattern(keyword);
-        visitor::walk_pattern_keyword(self, keyword);
-    }
-
-    fn visit_alias(&mut self, alias: &'a Alias) {
-        self.identifier(alias.name.as_str(), alias.name.range());
-        if let Some(name) = &alias.asname {
-            self.identifier(name.as_str(), name.range());
-            self.match_args_bound(name.as_str(), name.range());
-        }
-    }
-}
-
-impl<'a> Walk<'a, '_, '_> {
-    /// An attribute that is read without a dot: in a pattern, or imported.
-    fn read_by_name(&mut self, name: &'a Identifier) {
-        self.identifier(name.as_str(), name.range());
-        if let Some(said) = attributes::judge(name.as_str(), ExprContext::Load, attributes::Of::Anything) {
-            let what = format!("`{}` {}", name.as_str(), said.does);
-            self.say(said.rule, said.weight, name.range(), what);
-        }
-    }
-
-    fn import(&mut self, import: &'a ast::StmtImport) {
-        for alias in &import.names {
-            let module = alias.name.as_str();
-            self.private_module(module, alias.range);
-            if self.imports.allow(module) != Allowed::Yes {
-                let finding = self
-                    .imports
-                    .refused(module, format!("`{module}` is imported"), alias.range);
-                self.add(finding);
-            }
-        }
-    }
-
-    fn import_from(&mut self, import: &'a ast::StmtImportFrom) {
-        let module = import.module.as_ref().map_or("", Identifier::as_str);
-        if import.level > 0 {
-            let local = import.names.iter().all(|alias| match module {
-                "" => self.imports.is_local(alias.name.as_str()),
-                _ => self.imports.is_local(module),
-            });
-            if !local {
-                let written = self.quote(import.range);
-                self.add(Imports::relative(&written, import));
-            }
-            return;
-        }
-        let allowed = self.imports.allow(module);
-        if allowed == Allowed::No {
-            let finding = self
-                .imports
-                .refused(module, format!("`{module}` is imported"), import.range);
-            self.add(finding);
-        }
-        for alias in &import.names {
-            self.import_name(module, alias, allowed);
-        }
-    }
-
-    fn import_name(&mut self, module: &'a str, alias: &'a Alias, allowed: Allowed) {
-        let name = alias.name.as_str();
-        if module != "__future__" {
-            self.read_by_name(&alias.name);
-            self.private_import(module, &alias.name);
-        }
-        if name == "*" {
-            if let Some((group, known)) = grave::in_module(module) {
-                let what = format!(
-                    "everything of `{module}` is imported, and `{known}` {}",
-                    group.does
-                );
-                self.say(group.rule, group.weight, alias.range, what);
-            }
-            if allowed == Allowed::OnTheWay {
-                let what = format!("everything of `{module}` is imported");
-                let finding = self.imports.refused(module, what, alias.range);
-                self.add(finding);
-            }
-            return;
-        }
-        if allowed == Allowed::No {
-            return;
-        }
-        let whole = format!("{module}.{name}");
-        let denoted = self.meanings.attribute(&Meaning::path(module), name);
-        let denoted = denoted.as_path().unwrap_or(&whole);
-        if self.imports.allow(denoted) == Allowed::Yes || denoted.starts_with("builtins.") {
-            return;
-        }
-        let finding = if denoted == whole {
-            self.imports
-                .refused(denoted, format!("`{whole}` is imported"), alias.range)
-        } else {
-            let what = format!("`{name}` of `{module}` is `{denoted}`, which is not allowed");
-            self.imports.refused_attribute(denoted, what, alias.range)
-        };
-        self.add(finding);
-    }
-
-    /// The one value that a name has, if it has one.
-    pub(super) fn value_of(&self, expr: &'a Expr) -> &'a Expr {
-        let Expr::Name(name) = expr else {
-            return expr;
-        };
-        let binding = self
-            .scopes
-            .use_at(name.range)
-            .and_then(|read| match read.resolution {
-                crate::python::scope::Resolution::Binding(id) => self.scopes.binding(id),
-                _ => None,
-            });
-        match binding.and_then(|binding| binding.only_kind()) {
-            Some(Kind::Value(value)) => value,
-            _ => expr,
-        }
     }
 }

@@ -1,10 +1,15 @@
 //! One walk over a module: which scopes there are, what is bound and what is read in each.
 
-use super::{Kind, MODULE, NameId, Scope, ScopeId, ScopeKind, Star, Sure};
-use crate::python::spine::{spine_of, walk_right};
+use super::{
+    Kind, MODULE, NameId, Scope, ScopeId, ScopeKind, Star, Sure, name_of_pattern, name_of_type_param,
+};
+use crate::python::{
+    spine::{spine_of, walk_right},
+    syntax::{BlockKind, Compiler},
+};
 use ruff_python_ast::{
     self as ast, Alias, Comprehension, ExceptHandler, Expr, ExprContext, Identifier, ModModule, Parameters,
-    Pattern, Stmt, TypeParam, TypeParams,
+    Pattern, Stmt, TypeParams,
     visitor::{self, Visitor},
 };
 use ruff_text_size::{Ranged, TextRange};
@@ -29,7 +34,7 @@ pub(super) struct Event<'a> {
 
 /// A name is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read<'a> {
+pub(super) struct NameRead<'a> {
     pub(super) scope: ScopeId,
     pub(super) name: NameId,
     pub(super) text: &'a str,
@@ -82,19 +87,21 @@ fn is_private(name: &str) -> bool {
 pub(super) struct Collector<'a> {
     pub(super) scopes: Vec<Scope>,
     pub(super) events: Vec<Event<'a>>,
-    pub(super) uses: Vec<Read<'a>>,
+    pub(super) uses: Vec<NameRead<'a>>,
     pub(super) declared: HashMap<(ScopeId, NameId), Declared>,
-    pub(super) nonlocals: Vec<Read<'a>>,
+    pub(super) nonlocals: Vec<NameRead<'a>>,
     pub(super) names: Names<'a>,
     pub(super) stars: Vec<Star<'a>>,
     pub(super) binds_by_text: bool,
-    at: Place<'a>,
+    /// None: what the compiler refuses is not asked.
+    pub(super) compiler: Option<Compiler<'a>>,
+    at: Position<'a>,
     future_annotations: bool,
 }
 
 /// Where the walk is.
 #[derive(Clone, Copy, Default)]
-struct Place<'a> {
+struct Position<'a> {
     scope: ScopeId,
     /// The innermost class, for private names.
     class: Option<&'a str>,
@@ -104,6 +111,8 @@ struct Place<'a> {
     sure: Option<Sure>,
     /// In an annotation that is never evaluated.
     unevaluated: bool,
+    /// Of the compiler's places.
+    depth: usize,
 }
 
 impl Default for ScopeId {
@@ -113,32 +122,65 @@ impl Default for ScopeId {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn collect(module: &'a ModModule) -> Self {
+    pub(super) fn collect(module: &'a ModModule, compiler: Option<Compiler<'a>>) -> Self {
         let mut collector = Self {
             scopes: vec![Scope {
                 kind: ScopeKind::Module,
                 parent: None,
             }],
+            compiler,
             ..Self::default()
         };
+        collector.at.depth = collector.compiler.as_ref().map_or(0, Compiler::depth);
         collector.visit_body(&module.body);
         collector
     }
 
-    fn enter(&mut self, kind: ScopeKind) -> Place<'a> {
+    /// Enters a scope; gives the place outside.
+    fn enter(&mut self, kind: ScopeKind, place: Option<BlockKind>) -> Position<'a> {
         let id = ScopeId(u32::try_from(self.scopes.len()).unwrap_or(u32::MAX));
         self.scopes.push(Scope {
             kind,
             parent: Some(self.at.scope),
         });
         let around = self.at;
-        self.at = Place {
+        self.at = Position {
             scope: id,
             branches: 0,
             sure: None,
             ..around
         };
+        if let (Some(compiler), Some(place)) = (&mut self.compiler, place) {
+            compiler.enter(place);
+            self.at.depth = compiler.depth();
+        }
         around
+    }
+
+    fn leave(&mut self, around: Position<'a>) {
+        self.at = around;
+        if let Some(compiler) = &mut self.compiler {
+            compiler.leave(around.depth);
+        }
+    }
+
+    /// Is it something that the compiler refuses.
+    fn compile(&mut self, expr: &'a Expr) {
+        if let Some(compiler) = &mut self.compiler {
+            compiler.expression(expr);
+        }
+    }
+
+    fn count_loops(&mut self, more: i32) {
+        if let Some(compiler) = &mut self.compiler {
+            compiler.count_loops(more);
+        }
+    }
+
+    fn in_loop(&mut self, body: &'a [Stmt]) {
+        self.count_loops(1);
+        self.visit_body(body);
+        self.count_loops(-1);
     }
 
     fn kind_of(&self, scope: ScopeId) -> ScopeKind {
@@ -169,15 +211,9 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn bind_identifier(&mut self, name: Option<&'a Identifier>) {
-        if let Some(name) = name {
-            self.bind(name.as_str(), Kind::Other);
-        }
-    }
-
     fn read(&mut self, text: &'a str, range: TextRange) {
         let name = self.names.number(text, self.at.class);
-        self.uses.push(Read {
+        self.uses.push(NameRead {
             scope: self.at.scope,
             name,
             text,
@@ -193,7 +229,7 @@ impl<'a> Collector<'a> {
             if self.at.scope != MODULE {
                 self.declared.insert((self.at.scope, id), declared);
                 if declared == Declared::Nonlocal {
-                    self.nonlocals.push(Read {
+                    self.nonlocals.push(NameRead {
                         scope: self.at.scope,
                         name: id,
                         text: name.as_str(),
@@ -208,7 +244,10 @@ impl<'a> Collector<'a> {
     /// `target = value`, by which a name may be followed to what it is.
     fn assign(&mut self, target: &'a Expr, value: &'a Expr) {
         match (target, value) {
-            (Expr::Name(name), _) => self.bind(name.id.as_str(), Kind::Value(value)),
+            (Expr::Name(name), _) => {
+                self.compile(target);
+                self.bind(name.id.as_str(), Kind::Value(value));
+            }
             (Expr::Tuple(ast::ExprTuple { elts, .. }) | Expr::List(ast::ExprList { elts, .. }), _) => {
                 let values: &[Expr] = match value {
                     Expr::Tuple(tuple) => &tuple.elts,
@@ -249,13 +288,19 @@ impl<'a> Collector<'a> {
         if let Some(returns) = &function.returns {
             self.annotation(returns, Evaluated::Once);
         }
-        let outside = self.enter(ScopeKind::Function);
+        let place = BlockKind::Function {
+            is_async: function.is_async,
+        };
+        let outside = self.enter(ScopeKind::Function, Some(place));
+        if let Some(compiler) = &mut self.compiler {
+            compiler.in_function(&function.parameters, &function.body);
+        }
         self.parameters(&function.parameters);
         self.visit_body(&function.body);
-        self.at = around.unwrap_or(outside);
+        self.leave(around.unwrap_or(outside));
         let range = function.range();
         let sure = self.at.sure.map(|sure| match function.decorator_list.is_empty() {
-            // The body runs when it is called, and nobody can call it before it is bound.
+            // The body runs when it is called, and it cannot be called before it is bound.
             true => Sure {
                 inside: range.start().to_u32(),
                 ..sure
@@ -276,23 +321,18 @@ impl<'a> Collector<'a> {
         if let Some(arguments) = &class.arguments {
             self.visit_arguments(arguments);
         }
-        let outside = self.enter(ScopeKind::Class);
+        let outside = self.enter(ScopeKind::Class, Some(BlockKind::Class));
         self.at.class = Some(class.name.as_str());
         self.visit_body(&class.body);
-        self.at = around.unwrap_or(outside);
+        self.leave(around.unwrap_or(outside));
         self.bind(class.name.as_str(), Kind::Class);
     }
 
     /// Enters their scope; gives the place outside.
-    fn type_parameters(&mut self, params: &'a TypeParams) -> Place<'a> {
-        let around = self.enter(ScopeKind::TypeParameters);
+    fn type_parameters(&mut self, params: &'a TypeParams) -> Position<'a> {
+        let around = self.enter(ScopeKind::TypeParameters, None);
         for param in &params.type_params {
-            let name = match param {
-                TypeParam::TypeVar(param) => &param.name,
-                TypeParam::TypeVarTuple(param) => &param.name,
-                TypeParam::ParamSpec(param) => &param.name,
-            };
-            self.bind(name.as_str(), Kind::Other);
+            self.bind(name_of_type_param(param).as_str(), Kind::Other);
         }
         self.visit_type_params(params);
         around
@@ -321,11 +361,20 @@ impl<'a> Collector<'a> {
     }
 
     /// The first iterator is evaluated outside.
-    fn comprehension(&mut self, generators: &'a [Comprehension], elements: [Option<&'a Expr>; 2]) {
+    fn comprehension(
+        &mut self,
+        generators: &'a [Comprehension],
+        elements: [Option<&'a Expr>; 2],
+        runs: Runs,
+    ) {
         if let Some(first) = generators.first() {
             self.visit_expr(&first.iter);
         }
-        let around = self.enter(ScopeKind::Comprehension);
+        let place = BlockKind::Comprehension {
+            is_async: generators.iter().any(|generator| generator.is_async),
+            is_generator: runs == Runs::Later,
+        };
+        let around = self.enter(ScopeKind::Comprehension, Some(place));
         for (at, generator) in generators.iter().enumerate() {
             self.visit_expr(&generator.target);
             if at > 0 {
@@ -338,8 +387,16 @@ impl<'a> Collector<'a> {
         for element in elements.into_iter().flatten() {
             self.visit_expr(element);
         }
-        self.at = around;
+        self.leave(around);
     }
+}
+
+/// When a comprehension runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    Now,
+    /// It is a generator.
+    Later,
 }
 
 /// When an annotation is evaluated, unless the module puts all of them off.
@@ -362,6 +419,9 @@ impl<'a> Visitor<'a> for Collector<'a> {
             here: end,
             inside: end,
         });
+        self.compiler
+            .iter_mut()
+            .for_each(|compiler| compiler.statement(stmt));
         self.statement(stmt);
         self.at = around;
     }
@@ -371,14 +431,22 @@ impl<'a> Visitor<'a> for Collector<'a> {
             Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) => {
                 for part in spine_of(expr).iter().copied() {
                     match part {
-                        Expr::BinOp(_) | Expr::Call(_) | Expr::Subscript(_) => walk_right(self, part),
+                        Expr::BinOp(_) | Expr::Call(_) | Expr::Subscript(_) => {
+                            self.compile(part);
+                            walk_right(self, part);
+                        }
                         Expr::Attribute(attribute) => {
+                            self.compile(part);
                             self.binds_by_text |= NAMESPACES.contains(&attribute.attr.as_str());
                         }
                         innermost => self.visit_expr(innermost),
                     }
                 }
+                return;
             }
+            _ => self.compile(expr),
+        }
+        match expr {
             Expr::Name(name) => match name.ctx {
                 ExprContext::Load => self.read(name.id.as_str(), name.range),
                 ExprContext::Store => self.bind(name.id.as_str(), Kind::Other),
@@ -390,17 +458,22 @@ impl<'a> Visitor<'a> for Collector<'a> {
                 if let Some(parameters) = &lambda.parameters {
                     self.defaults(parameters);
                 }
-                let around = self.enter(ScopeKind::Function);
+                let around = self.enter(ScopeKind::Function, Some(BlockKind::Lambda));
                 if let Some(parameters) = &lambda.parameters {
+                    if let Some(compiler) = &mut self.compiler {
+                        compiler.in_function(parameters, &[]);
+                    }
                     self.parameters(parameters);
                 }
                 self.visit_expr(&lambda.body);
-                self.at = around;
+                self.leave(around);
             }
-            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None]),
-            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None]),
-            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None]),
-            Expr::DictComp(of) => self.comprehension(&of.generators, [of.key.as_deref(), Some(&of.value)]),
+            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
+            Expr::DictComp(of) => {
+                self.comprehension(&of.generators, [of.key.as_deref(), Some(&of.value)], Runs::Now)
+            }
             _ => visitor::walk_expr(self, expr),
         }
     }
@@ -417,25 +490,17 @@ impl<'a> Visitor<'a> for Collector<'a> {
     }
 
     fn visit_pattern(&mut self, pattern: &'a Pattern) {
-        match pattern {
-            Pattern::MatchAs(pattern) => self.bind_identifier(pattern.name.as_ref()),
-            Pattern::MatchStar(pattern) => self.bind_identifier(pattern.name.as_ref()),
-            Pattern::MatchMapping(pattern) => self.bind_identifier(pattern.rest.as_ref()),
-            _ => {}
+        if let Some(name) = name_of_pattern(pattern) {
+            self.bind(name.as_str(), Kind::Other);
         }
         visitor::walk_pattern(self, pattern);
     }
 }
 
 /// Attributes that are the names of a module or the modules of a process.
+#[rustfmt::skip]
 const NAMESPACES: &[&str] = &[
-    "__dict__",
-    "__globals__",
-    "__builtins__",
-    "f_globals",
-    "f_locals",
-    "f_builtins",
-    "modules",
+    "__dict__", "__globals__", "__builtins__", "f_globals", "f_locals", "f_builtins", "modules",
 ];
 
 impl<'a> Collector<'a> {
@@ -450,13 +515,26 @@ impl<'a> Collector<'a> {
                 }
             }
             Stmt::AnnAssign(assign) => self.annotated(assign),
+            Stmt::For(each) => {
+                let (body, orelse) = (&each.body, &each.orelse);
+                self.visit_expr(&each.iter);
+                self.visit_expr(&each.target);
+                self.in_loop(body);
+                self.visit_body(orelse);
+            }
+            Stmt::While(repeat) => {
+                let (body, orelse) = (&repeat.body, &repeat.orelse);
+                self.visit_expr(&repeat.test);
+                self.in_loop(body);
+                self.visit_body(orelse);
+            }
             Stmt::TypeAlias(alias) => {
                 let around = match alias.type_params.as_deref() {
                     Some(params) => self.type_parameters(params),
-                    None => self.enter(ScopeKind::TypeParameters),
+                    None => self.enter(ScopeKind::TypeParameters, None),
                 };
                 self.visit_expr(&alias.value);
-                self.at = around;
+                self.leave(around);
                 self.visit_expr(&alias.name);
             }
             Stmt::Import(import) => {
@@ -534,6 +612,7 @@ impl<'a> Collector<'a> {
             let parent = self.scopes.get(scope.0 as usize).and_then(|scope| scope.parent);
             scope = parent.unwrap_or(MODULE);
         }
+        self.compile(&named.target);
         self.bind_in(scope, target.id.as_str(), Kind::Value(&named.value), None);
     }
 }

@@ -6,11 +6,7 @@ use ruff_python_parser::parse_module;
 fn unresolved(code: &str) -> Vec<String> {
     let parsed = parse_module(code).unwrap();
     let scopes = Scopes::of(parsed.syntax());
-    let mut names: Vec<String> = scopes
-        .unresolved()
-        .iter()
-        .map(|name| name.name.to_owned())
-        .collect();
+    let mut names: Vec<String> = scopes.unresolved().map(|name| name.name.to_owned()).collect();
     names.dedup();
     names
 }

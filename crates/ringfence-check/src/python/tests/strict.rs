@@ -385,8 +385,8 @@ fn ordinary_types_pass() {
     pass(&[
         "class Node:\n    def f(self, other: 'Node') -> 'list[Node] | None':\n        return [other]",
         "from typing import Optional\nclass A:\n    left: Optional['A'] = None\n    right: \"Optional['A']\" = None",
-        "from typing import Literal\ndef f(m: Literal['a b', 'f()', \"x's\"]) -> \"Literal['g()']\": return 'g()'",
-        "import typing as t\ndef f(m: t.Literal['f()'], n: \"t.Literal['f()']\"): pass",
+        "from typing import Literal\ndef f(m: Literal['a b', 'f()', \"x's\"]) -> \"Literal['g']\": return 'g'",
+        "import typing as t\ndef f(m: t.Literal['f()'], n: \"t.Literal['f']\"): pass",
         "from typing import Annotated\ndef f(x: Annotated[int, 'at least 1 (or 2)', len('a')]): pass",
         "from typing import Callable\ndef f(g: 'Callable[[int, ...], str]', h: Callable[['int'], 'str']): pass",
         "import collections.abc\ndef f(x: 'collections.abc.Iterable[int]', y: 'dict[str, tuple[int, ...]]'): pass",
@@ -531,4 +531,65 @@ fn formatting_is_not_handed_on() {
         "print(format(1.5, '.1f'))\nprint(list(map(format, [1])))",
         "match x:\n    case Image(format=f): print(f)",
     ]);
+}
+
+#[test]
+fn what_is_computed_from_constants_is_refused_where_the_plain_text_would_be() {
+    const NAMES: &[&str] = &[
+        "'so'[::-1]",
+        "'%s' % 'os'",
+        "'{}{}'.format('o', 's')",
+        "''.join(['o', 's'])",
+        "''.join(map(chr, [111, 115]))",
+        "''.join(chr(c ^ 42) for c in [69, 89])",
+        "chr(111) + chr(115)",
+        "b'os'.decode()",
+        "bytes([111, 115]).decode()",
+        "f\"{'o'}s\"",
+        "first[::-1]",
+        "base64.b64decode('b3M=').decode()",
+    ];
+    for name in NAMES {
+        for (profile, code) in [
+            (Profile::Basic, "__import__(NAME)"),
+            (Profile::Basic, "import importlib\nimportlib.import_module(NAME)"),
+            (Profile::Basic, "getattr(uuid, NAME)"),
+            (Profile::Basic, "uuid.__dict__[NAME]"),
+            (Profile::Basic, "uuid.__dict__.get(NAME)"),
+            (Profile::Basic, "vars(uuid)[NAME]"),
+            (Profile::Basic, "operator.attrgetter(NAME)(uuid)"),
+            (Profile::Basic, "operator.itemgetter(NAME)(vars(uuid))"),
+            (Profile::Strict, "getattr(uuid, NAME)"),
+            (Profile::Strict, "open(NAME)"),
+            (Profile::Strict, "(NAME).format(1)"),
+            (Profile::Strict, "def f(x: NAME): pass"),
+            (Profile::Strict, "T = NAME\ndef f(x: T): pass"),
+        ] {
+            let code = format!(
+                "import base64, operator, uuid\nfirst = 'so'\n{}",
+                code.replace("NAME", name)
+            );
+            assert!(
+                !errors(&code, profile).is_empty(),
+                "{code}\n{:#?}",
+                told(&code, profile)
+            );
+        }
+    }
+    for code in [
+        "getattr(math, name)",
+        "getattr(math, names[0])",
+        "open(f'{name}.txt')",
+        "(prefix + '{}').format(1)",
+        "T = list['Node']\ndef f(x: T, y: dict['a', 'b']): pass",
+        "vars(math)[name]",
+    ] {
+        let code = format!(
+            "import math\ndef g(name, names, prefix):\n    return {}",
+            code.replace('\n', "\n    ")
+        );
+        let code = code.replace("return T", "T").replace("return vars", "x = vars");
+        let errors: Vec<String> = errors(&code, Profile::Basic);
+        assert!(errors.is_empty(), "{code}\n{errors:#?}");
+    }
 }

@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn attributes(chain: &'static str) -> Use<'static> {
-    Use::Attributes(chain.split('.').collect())
+fn attributes(chain: &'static str) -> Usage<'static> {
+    Usage::Attributes(chain.split('.').collect())
 }
 
-fn check(name: &str, uses: &[Use<'_>], expected: Option<&str>) {
+fn check(name: &str, uses: &[Usage<'_>], expected: Option<&str>) {
     let found = statement(name, uses, &BTreeMap::new());
     assert_eq!(found.as_deref(), expected, "{name} as {uses:?}");
 }
@@ -14,12 +14,12 @@ fn check(name: &str, uses: &[Use<'_>], expected: Option<&str>) {
 #[test]
 fn a_name_means_what_all_its_uses_say() {
     check("json", &[attributes("dumps")], Some("import json"));
-    check("json", &[attributes("dumps"), Use::Bare], Some("import json"));
-    check("json", &[Use::Called], None);
-    check("json", &[Use::Bare], None);
+    check("json", &[attributes("dumps"), Usage::Bare], Some("import json"));
+    check("json", &[Usage::Called], None);
+    check("json", &[Usage::Bare], None);
     check("np", &[attributes("zeros")], Some("import numpy as np"));
-    check("Path", &[Use::Called], Some("from pathlib import Path"));
-    check("Optional", &[Use::Bare], Some("from typing import Optional"));
+    check("Path", &[Usage::Called], Some("from pathlib import Path"));
+    check("Optional", &[Usage::Bare], Some("from typing import Optional"));
     check(
         "ET",
         &[attributes("parse")],
@@ -30,9 +30,9 @@ fn a_name_means_what_all_its_uses_say() {
         &[attributes("plot")],
         Some("import matplotlib.pyplot as plt"),
     );
-    check("partial", &[Use::Called], Some("from functools import partial"));
-    check("partial", &[Use::Bare], None);
-    check("nothing_known", &[Use::Called], None);
+    check("partial", &[Usage::Called], Some("from functools import partial"));
+    check("partial", &[Usage::Bare], None);
+    check("nothing_known", &[Usage::Called], None);
 }
 
 #[test]
@@ -42,10 +42,14 @@ fn the_class_datetime_is_told_from_its_module() {
         &[attributes("now")],
         Some("from datetime import datetime"),
     );
-    check("datetime", &[Use::Called], Some("from datetime import datetime"));
     check(
         "datetime",
-        &[attributes("strptime"), Use::Bare],
+        &[Usage::Called],
+        Some("from datetime import datetime"),
+    );
+    check(
+        "datetime",
+        &[attributes("strptime"), Usage::Bare],
         Some("from datetime import datetime"),
     );
     check("datetime", &[attributes("datetime.now")], Some("import datetime"));
@@ -60,14 +64,14 @@ fn the_short_name_of_datetime_is_the_class_or_the_module() {
     let class = Some("from datetime import datetime as dt");
     let module = Some("import datetime as dt");
     check("dt", &[attributes("now")], class);
-    check("dt", &[attributes("strptime"), Use::Bare], class);
+    check("dt", &[attributes("strptime"), Usage::Bare], class);
     check("dt", &[attributes("datetime.now")], module);
     check("dt", &[attributes("timedelta"), attributes("date.today")], module);
     check("dt", &[attributes("now"), attributes("timedelta")], None);
     check("dt", &[attributes("somewhere")], None);
     check("dt", &[attributes("now"), attributes("somewhere")], None);
-    check("dt", &[Use::Bare], None);
-    check("dt", &[Use::Called], None);
+    check("dt", &[Usage::Bare], None);
+    check("dt", &[Usage::Called], None);
 }
 
 #[test]
@@ -77,11 +81,11 @@ fn ordinary_words_are_modules_only_with_what_modules_have() {
     check("string", &[attributes("ascii_letters")], Some("import string"));
     check("string", &[attributes("upper")], None);
     check("copy", &[attributes("deepcopy")], Some("import copy"));
-    check("copy", &[Use::Called], Some("from copy import copy"));
-    check("copy", &[Use::Called, attributes("copy")], None);
-    check("glob", &[Use::Called], Some("from glob import glob"));
+    check("copy", &[Usage::Called], Some("from copy import copy"));
+    check("copy", &[Usage::Called, attributes("copy")], None);
+    check("glob", &[Usage::Called], Some("from glob import glob"));
     check("time", &[attributes("sleep")], Some("import time"));
-    check("time", &[Use::Called], None);
+    check("time", &[Usage::Called], None);
 }
 
 #[test]
@@ -124,17 +128,17 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
     for (name, meanings) in TABLE.iter() {
         for meaning in meanings {
             let uses = match meaning {
-                Meaning::Module(_, Some(known)) => vec![Use::Attributes(known.to_vec())],
-                Meaning::Module(_, None) | Meaning::Alias(_) => vec![attributes("x")],
+                Meaning::Word(module) => vec![Usage::Attributes(ATTRIBUTES[module].clone())],
+                Meaning::Module(_) | Meaning::Alias(_) => vec![attributes("x")],
                 Meaning::Package(_, Plain::Only(known), _) if !known.is_empty() => {
-                    vec![Use::Attributes(known.to_vec())]
+                    vec![Usage::Attributes(known.to_vec())]
                 }
                 Meaning::Package(_, Plain::Only(_), parts) => {
-                    vec![Use::Attributes(parts.first().unwrap().split('.').collect())]
+                    vec![Usage::Attributes(parts.first().unwrap().split('.').collect())]
                 }
                 Meaning::Package(_, Plain::All, _) => vec![attributes("x")],
                 Meaning::ShortDatetime => vec![attributes("now")],
-                Meaning::Name(..) | Meaning::Called(..) | Meaning::DatetimeClass => vec![Use::Called],
+                Meaning::Name(..) | Meaning::Called(..) | Meaning::DatetimeClass => vec![Usage::Called],
             };
             let statement = meaning
                 .statement(&uses)
@@ -142,7 +146,7 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
             assert_eq!(check_known_import(name, &statement), Ok(()), "{statement}");
         }
         // Two meanings never fit a use of one kind.
-        for uses in [vec![Use::Called], vec![Use::Bare], vec![attributes("x")]] {
+        for uses in [vec![Usage::Called], vec![Usage::Bare], vec![attributes("x")]] {
             let fitting = meanings
                 .iter()
                 .filter(|meaning| meaning.statement(&uses).is_some())
@@ -164,7 +168,7 @@ fn the_operators_own_names_win() {
         statement("np", &[attributes("zeros")], &own).as_deref(),
         Some("import autograd.numpy as np")
     );
-    assert_eq!(statement("bad", &[Use::Called], &own), None);
+    assert_eq!(statement("bad", &[Usage::Called], &own), None);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A caller's own JSON, as the drivers would give it. They read tags, so what only looks like one gets a tag that says so; and
-//! an integer that a language of floating numbers would round has to come as what it is.
+//! A caller's own JSON, as the drivers would give it. They read tags, so what only looks like one gets a tag that says
+//! so; and an integer that a language of floating numbers would round has to come as what it is.
 
 use super::{DEPTH_MAX, Unsendable};
 use serde_json::{Map, Value, json};

@@ -1,16 +1,18 @@
-//! A shell's builtins cannot read records, so a call is lines of bash: an interactive bash abandons the rest of a line on
-//! an interrupt and goes on with the next one. The first line takes the code from a here-document and tells the end of the
-//! call; the last lines tell it where the first one was abandoned. An end that is told twice counts once.
+//! A shell's builtins cannot read records, so a call is lines of bash: an interactive bash abandons the rest of a line
+//! on an interrupt and goes on with the next one. The first line takes the code from a here-document and tells the end
+//! of the call; the last lines tell it where the first one was abandoned. An end that is told twice counts once.
 
 use super::{Call, REQUEST_BYTES_MAX, Unsendable};
 use ringfence_types::Argument;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// What bash does before its first prompt. Between calls an interrupt is nothing; during a call it is what it always is.
-/// Reports move to a number that programs do not use.
+/// What bash does before its first prompt. Between calls an interrupt is nothing; during a call it is what it always
+/// is. Pid 1 tells of one by `SIGPWR`, whose trap runs between two commands and abandons the line from there: an
+/// interrupt of bash itself is lost where a program ends by itself. Reports move to a number that programs do not use.
 pub(super) const BEGINNING: &str = "set +o histexpand +o history +m; unset HISTFILE MAILCHECK PROMPT_COMMAND; \
-    declare +x PS1 PS2; trap '' INT; exec 250>&3 3>&-; printf 'C\\0\\0\\0\\037{\"call\":0,\"status\":0,\"ok\":true}' >&250";
+    declare +x PS1 PS2; trap '' INT; trap '\\builtin kill -INT $$' PWR; \
+    exec 250>&3 3>&-; printf 'C\\0\\0\\0\\037{\"call\":0,\"status\":0,\"ok\":true}' >&250";
 
 /// The lines of a call.
 pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
@@ -68,10 +70,10 @@ fn tag(code: &str) -> String {
 /// How often the end is told behind the code.
 const ENDS: usize = 3;
 
-/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced. Interrupts are nothing again
-/// before the end is told, since whoever repeats one stops when he hears of the end. It matters too that another command
-/// comes before the one that tells: where bash was interrupted between starting a program and waiting for it, it waits after
-/// the next command, and the program may have missed the interrupt and need the one that is repeated.
+/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced. Interrupts are nothing
+/// again before the end is told, since whoever repeats one stops when he hears of the end. It matters too that another
+/// command comes before the one that tells: where bash was interrupted between starting a program and waiting for it,
+/// it waits after the next command, and the program may have missed the interrupt and need the one that is repeated.
 fn end(number: u64) -> String {
     let told = format!("{{\"call\":{number},\"status\":%3d}}");
     // What is written for the status is as long as its directive.

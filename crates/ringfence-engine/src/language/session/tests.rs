@@ -25,7 +25,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A session in a directory of its own. Its output is in files.
-struct Live {
+struct Driver {
     language: Language,
     child: Child,
     requests: Option<ChildStdin>,
@@ -40,12 +40,12 @@ struct Live {
 /// A call's end, and what it has printed.
 #[derive(Debug)]
 struct Said {
-    answer: Answer,
+    answer: DriverAnswer,
     stdout: String,
     stderr: String,
 }
 
-impl Live {
+impl Driver {
     fn begin(language: Language) -> Self {
         Self::begin_with(language, interpreter(language))
     }
@@ -57,7 +57,9 @@ impl Live {
             std::env::temp_dir().join(format!("ringfence-session-{}-{number}", std::process::id()));
         fs::create_dir_all(directory.join("output")).unwrap();
         let Launch { argv, env, .. } = launch(language, interpreter);
-        let mut child = Command::new("setsid")
+        // A test run in the background ignores SIGINT, and a shell keeps to what it was started with.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", "setsid"])
             .args(["sh", "-c", "exec 3>&1 1>>out 2>>err; exec \"$@\"", "sh"])
             .args(argv)
             .envs(env)
@@ -97,7 +99,7 @@ impl Live {
     }
 
     /// Until the call has ended, or else the session.
-    fn wait(&mut self) -> Result<Said, Box<Answer>> {
+    fn wait(&mut self) -> Result<Said, Box<DriverAnswer>> {
         let end = Instant::now() + PATIENCE;
         loop {
             let Ok(bytes) = self
@@ -107,7 +109,7 @@ impl Live {
                 assert!(
                     Instant::now() < end,
                     "no answer: {:?}",
-                    self.said(Answer::default())
+                    self.said(DriverAnswer::default())
                 );
                 return Err(Box::new(self.reports.unfinished()));
             };
@@ -117,7 +119,7 @@ impl Live {
         }
     }
 
-    fn said(&mut self, answer: Answer) -> Said {
+    fn said(&mut self, answer: DriverAnswer) -> Said {
         let [stdout, stderr] = [("out", 0), ("err", 1)].map(|(name, at)| {
             let bytes = fs::read(self.directory.join(name)).unwrap();
             let new = String::from_utf8_lossy(&bytes[self.told[at]..]).into_owned();
@@ -154,7 +156,7 @@ impl Live {
             .unwrap_or_else(|said| panic!("{code}: ended: {said:?}"))
     }
 
-    fn exchange(&mut self, encode: impl FnOnce(u64) -> Result<Vec<u8>, Unsendable>) -> Answer {
+    fn exchange(&mut self, encode: impl FnOnce(u64) -> Result<Vec<u8>, Unsendable>) -> DriverAnswer {
         self.number += 1;
         self.reports.expect(self.number);
         let bytes = encode(self.number).unwrap();
@@ -162,12 +164,12 @@ impl Live {
         self.wait().unwrap().answer
     }
 
-    fn get(&mut self, name: &str) -> Answer {
+    fn get(&mut self, name: &str) -> DriverAnswer {
         let language = self.language;
         self.exchange(|number| encode_get(language, number, name))
     }
 
-    fn set(&mut self, name: &str, bridge: &str) -> Answer {
+    fn set(&mut self, name: &str, bridge: &str) -> DriverAnswer {
         let language = self.language;
         self.exchange(|number| encode_set(language, number, name, bridge))
     }
@@ -211,16 +213,26 @@ impl Live {
         }
     }
 
-    /// As a terminal does: to the interpreter and to what it runs.
+    /// As pid 1 of a sandbox does: to the interpreter and to what it runs.
     fn signal(&self) {
-        let status = Command::new("bash")
-            .args(["-c", &format!("kill -INT -{}", self.child.id())])
-            .status();
+        let pid = self.child.id();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let mut orders = Vec::new();
+        if self.language == Language::Shell {
+            orders.push(format!("kill -PWR {pid}"));
+        }
+        if self.language == Language::Node {
+            orders.push(format!("kill -STKFLT {pid}"));
+        }
+        if self.language != Language::Shell || status.contains("State:\tS") {
+            orders.push(format!("kill -INT -{pid}"));
+        }
+        let status = Command::new("bash").args(["-c", &orders.join(";")]).status();
         assert!(status.unwrap().success());
     }
 }
 
-impl Drop for Live {
+impl Drop for Driver {
     fn drop(&mut self) {
         drop(self.requests.take());
         // With all that it has left running.
@@ -259,7 +271,7 @@ fn a_calls_end_is_found_however_the_bytes_come() {
     for size in 1..stream.len() {
         let mut reports = Reports::default();
         reports.expect(7);
-        let answers: Vec<Answer> = stream
+        let answers: Vec<DriverAnswer> = stream
             .chunks(size)
             .filter_map(|part| reports.feed(part))
             .collect();
@@ -294,16 +306,6 @@ fn what_a_call_reports_is_bounded_and_the_end_is_found_behind_it() {
     let answer = reports.feed(&rec(b'C', b"{\"call\":1,\"ok\":true}")).unwrap();
     assert!(answer.is_cut && answer.bridge.is_none());
     assert_eq!(reports.unfinished().report, ProgramReport::default());
-}
-
-#[test]
-fn an_interpreter_that_was_started_ahead_is_told_to_serve() {
-    let env = [("A".to_owned(), "ä".to_owned())];
-    let word: serde_json::Value = serde_json::from_slice(&go(Language::Typescript, &env)).unwrap();
-    assert_eq!(
-        word,
-        serde_json::json!({"script": "", "source_maps": true, "module": null, "args": [], "session": true, "env": {"A": "ä"}})
-    );
 }
 
 #[test]

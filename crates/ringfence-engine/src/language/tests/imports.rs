@@ -1,7 +1,7 @@
 //! What a program of a profile may import: programs that get around a weaker hook, and ordinary ones that must not see
 //! that there is one. Without any other check, and outside of any sandbox.
 
-use super::super::{Blocked, Checks, PYTHON_APART, PYTHON_DRIVER, go, literal};
+use super::super::{Blocked, Checks, Go, PYTHON_APART, PYTHON_DRIVER, by_name, literal};
 use super::*;
 use ringfence_check::profile::{self, DATA_SCIENCE, FILESYSTEM, NETWORK};
 
@@ -46,7 +46,7 @@ fn forked_program() -> String {
         "{}{PYTHON_APART}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
          exec(compile({imports}, '<ringfence>', 'exec'), guard)\n\
          for name in '{modules}'.split(): __import__(name)\n\
-         guard['prepare']('{modules}'.split())\n_ringfence(sys, True, None, guard)\n",
+         guard['prepare']('{modules}'.split())\n_ringfence(sys, len, None, guard)\n",
         *PYTHON_DRIVER
     )
 }
@@ -80,7 +80,16 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
     let mut word = Vec::new();
     if form == Form::Forked {
         argv = vec![python.to_owned(), "-c".to_owned(), forked_program()];
-        word = go(Language::Python, &script, None, &[], &environment, checks);
+        word = super::super::word(&Go {
+            script: &script,
+            source_maps: false,
+            module: None,
+            args: Vec::new(),
+            session: false,
+            checks,
+            workspace: Some(&directory),
+            env: by_name(&environment),
+        });
     }
     fs::write(directory.join("go"), word).unwrap();
     let output = Command::new("bash")

@@ -1,14 +1,13 @@
 //! The decided part of a restore: moves, then modes and times. Every step may be done again.
 
 use super::{
-    compare::{Plan, mtime},
-    mtime_only,
-    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, look, make_writable, of_descriptor},
+    compare::Plan,
+    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, make_writable, of_descriptor},
     step, together,
 };
 use crate::{
     snapshots::{Snapshot, SnapshotEntry, SnapshotError, SnapshotKind},
-    tree::{self, AsOwner},
+    tree::{self, AsOwner, Timestamp},
 };
 use rustix::{
     fs::{AtFlags, CWD, FileType},
@@ -105,7 +104,7 @@ fn move_away(
     staging: &mut Staging<'_>,
 ) -> Result<(), SnapshotError> {
     let failed = || SnapshotError::io("move away", path);
-    match look(parent, Path::new(name)) {
+    match tree::open_handle(parent, Path::new(name)) {
         // To give a directory another parent is to write to it.
         Ok(held) => make_writable(held.as_fd()).map_err(failed())?,
         Err(Errno::NOENT) => return Ok(()),
@@ -146,7 +145,7 @@ fn touch(parent: BorrowedFd<'_>, name: &OsStr, entry: &SnapshotEntry) -> Result<
     let path = &entry.path;
     let failed = || SnapshotError::io("set mode and time of", path);
     if matches!(entry.kind, SnapshotKind::File(_)) {
-        let held = look(parent, Path::new(name)).map_err(failed())?;
+        let held = tree::open_handle(parent, Path::new(name)).map_err(failed())?;
         let stat = rustix::fs::fstat(&held).map_err(failed())?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         // By a second name the mode of a file elsewhere would be set.
@@ -157,15 +156,15 @@ fn touch(parent: BorrowedFd<'_>, name: &OsStr, entry: &SnapshotEntry) -> Result<
             chmod(held.as_fd(), entry.mode).map_err(failed())?;
         }
         let own = of_descriptor(held.as_fd());
-        return rustix::fs::utimensat(CWD, own, &mtime_only(entry.mtime), AtFlags::empty()).map_err(failed());
+        return rustix::fs::utimensat(CWD, own, &entry.mtime.to_set(), AtFlags::empty()).map_err(failed());
     }
-    rustix::fs::utimensat(parent, name, &mtime_only(entry.mtime), AtFlags::SYMLINK_NOFOLLOW).map_err(failed())
+    rustix::fs::utimensat(parent, name, &entry.mtime.to_set(), AtFlags::SYMLINK_NOFOLLOW).map_err(failed())
 }
 
 fn directory(root: BorrowedFd<'_>, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
     let path = &entry.path;
     let failed = || SnapshotError::io("set mode and time of", path);
-    let held = look(root, path).map_err(failed())?;
+    let held = tree::open_handle(root, path).map_err(failed())?;
     let stat = rustix::fs::fstat(&held).map_err(failed())?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(SnapshotError::Changed { path: path.clone() });
@@ -173,9 +172,9 @@ fn directory(root: BorrowedFd<'_>, entry: &SnapshotEntry) -> Result<(), Snapshot
     if stat.st_mode & 0o7777 != entry.mode {
         chmod(held.as_fd(), entry.mode).map_err(failed())?;
     }
-    if mtime(&stat) != entry.mtime {
+    if Timestamp::of_content(&stat) != entry.mtime {
         let own = of_descriptor(held.as_fd());
-        rustix::fs::utimensat(CWD, own, &mtime_only(entry.mtime), AtFlags::empty()).map_err(failed())?;
+        rustix::fs::utimensat(CWD, own, &entry.mtime.to_set(), AtFlags::empty()).map_err(failed())?;
     }
     Ok(())
 }

@@ -2,9 +2,12 @@
 //! entered, so that nothing else a program left there costs more than its name.
 
 use crate::{
-    artifacts::layout::hex_digest,
-    snapshots::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content, manifest::Seen},
-    tree::{self, TreeError},
+    digest::from_hex,
+    snapshots::{
+        FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content, manifest::FileStamp,
+    },
+    tree::{self, Timestamp, TreeError},
+    whole_file::FileError,
 };
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat},
@@ -145,7 +148,7 @@ impl<'s> Comparing<'s> {
                 let points = points.map_err(SnapshotError::io("read the link", path))?;
                 if points.as_bytes() != target.as_os_str().as_bytes() {
                     Found::Different
-                } else if mtime(&stat) == wanted.mtime {
+                } else if Timestamp::of_content(&stat) == wanted.mtime {
                     Found::Same
                 } else {
                     Found::Touched
@@ -198,34 +201,25 @@ fn file(
     if stat.st_nlink > 1 || u64::try_from(stat.st_size) != Ok(content.size) {
         return Ok(Found::Different);
     }
-    let attributes = if mtime(stat) == wanted.mtime && stat.st_mode & 0o7777 == wanted.mode {
+    let attributes = if Timestamp::of_content(stat) == wanted.mtime && stat.st_mode & 0o7777 == wanted.mode {
         Found::Same
     } else {
         Found::Touched
     };
-    let seen = Seen {
-        ctime: (stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0)),
-        inode: stat.st_ino,
-        device: stat.st_dev,
-    };
-    if content.seen == Some(seen) && mtime(stat) == wanted.mtime {
+    if content.seen == Some(FileStamp::of(stat)) && Timestamp::of_content(stat) == wanted.mtime {
         return Ok(attributes);
     }
     let (file, stat) = match tree::open_regular(directory, Path::new(name)) {
         Ok(opened) => opened,
-        Err(TreeError::Io { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+        Err(TreeError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Ok(Found::Different);
         }
         Err(error) => return Err(error.into()),
     };
     let sha256 = content::hash(&file, &stat, &wanted.path)?;
-    if sha256.is_some() && sha256 == hex_digest(&content.sha256) {
+    if sha256.is_some() && sha256 == from_hex(&content.sha256) {
         Ok(attributes)
     } else {
         Ok(Found::Different)
     }
-}
-
-pub(super) fn mtime(stat: &Stat) -> (i64, u32) {
-    (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0))
 }

@@ -1,24 +1,20 @@
-//! The journal of a restore: which snapshot goes into which workspace, and how far it is. It lies in the store, where no
-//! program reaches it. Whoever works on a workspace has its journal locked.
+//! The journal of a restore: which snapshot goes into which workspace, and how far it is. It lies in the store, where
+//! no program reaches it. A restore at work holds the lock of its journal.
 //!
 //! The file is one byte, the stage, and a record in JSON. The stage is written over in place: one byte is whole or not
 //! there.
 
-use crate::artifacts::layout::{open_plain, plain_files, unlink};
-use crate::snapshots::{Snapshot, SnapshotError, SnapshotId, layout::Layout};
-use ringfence_types::Namespace;
-use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags},
-    io::Errno,
+use crate::{
+    snapshots::{Snapshot, SnapshotError, SnapshotId},
+    tree::Timestamp,
+    whole_file::{Directory, FileError, FileLock, random_name},
 };
+use ringfence_types::Namespace;
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::File,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::fs::FileExt,
-    },
+    os::{fd::BorrowedFd, unix::fs::FileExt},
 };
 
 const JOURNAL_BYTES_MAX: u64 = 4096;
@@ -26,7 +22,7 @@ const STAGING: &str = ".ringfence-restore-";
 
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum RestoreStage {
     /// Nothing of the workspace is changed but for the staging in it.
     Staging,
     /// It will be what the snapshot says.
@@ -37,13 +33,13 @@ pub(super) enum Stage {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Record {
+pub(super) struct JournalRecord {
     pub(super) snapshot: SnapshotId,
     pub(super) namespace: Namespace,
     /// The name of the staging.
     pub(super) staging: String,
     /// Of the workspace before.
-    pub(super) root_mtime: (i64, u32),
+    pub(super) root_mtime: Timestamp,
     root: Identity,
     /// With whose end the workspace is gone. None: it stays.
     #[serde(default)]
@@ -61,11 +57,11 @@ struct Process {
 
 /// How long a workspace is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::snapshots) enum Stay {
-    /// Whatever becomes of this process.
-    Kept,
-    /// No longer than this process: it is a session's.
-    Session,
+pub(in crate::snapshots) enum Lifetime {
+    /// It outlives this process.
+    Permanent,
+    /// It ends with this process: it is a session's.
+    Process,
 }
 
 /// By what a workspace is known again, also after a boot.
@@ -75,20 +71,20 @@ struct Identity {
     inode: u64,
     device: u64,
     /// When it was made, where the file system knows: an inode's number is given out again.
-    born: Option<(i64, u32)>,
+    born: Option<Timestamp>,
 }
 
 /// Locked until it is dropped or removed.
 #[derive(Debug)]
 pub(super) struct Journal<'a> {
-    layout: &'a Layout,
+    journals: &'a Directory,
     name: String,
-    file: File,
-    pub(super) stage: Stage,
-    pub(super) record: Record,
+    lock: FileLock,
+    pub(super) stage: RestoreStage,
+    pub(super) record: JournalRecord,
 }
 
-impl Stage {
+impl RestoreStage {
     fn byte(self) -> u8 {
         match self {
             Self::Staging => b'S',
@@ -106,132 +102,98 @@ impl Stage {
 impl<'a> Journal<'a> {
     /// A new one, on the disk. Errors: `Busy`, and `InUse` when there is one to be resumed.
     pub(super) fn begin(
-        layout: &'a Layout,
+        journals: &'a Directory,
         root: BorrowedFd<'_>,
         snapshot: &Snapshot,
-        stay: Stay,
+        lifetime: Lifetime,
     ) -> Result<Self, SnapshotError> {
         let identity = Identity::of(root)?;
         let name = format!("{:x}-{:x}", identity.inode, identity.device);
-        let failed = |step| SnapshotError::std(step, layout.path().join("journals"));
-        let random = crate::snapshots::layout::random_name().map_err(failed("name a staging in"))?;
+        let random = random_name().map_err(journals.failed("name a staging in", ""))?;
         let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
-        let record = Record {
+        let record = JournalRecord {
             snapshot: snapshot.id,
             namespace: snapshot.namespace.clone(),
             staging: format!("{STAGING}{random}"),
-            root_mtime: (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+            root_mtime: Timestamp::of_content(&stat),
             root: identity,
-            dies_with: match stay {
-                Stay::Kept => None,
-                Stay::Session => Process::of(std::process::id()),
+            dies_with: match lifetime {
+                Lifetime::Permanent => None,
+                Lifetime::Process => Process::of(std::process::id()),
             },
         };
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&layout.journals, &name, flags, Mode::from_raw_mode(0o600));
-        let file = File::from(file.map_err(SnapshotError::io("open", layout.path().join("journals")))?);
-        lock(&file)?;
-        if let Some((_, found)) = parse(&file).map_err(failed("read"))?
+        let lock = lock(journals, &name)?;
+        if let Some((_, found)) = read(journals, &name)?
             && found.is_of(identity, root)
         {
             return Err(SnapshotError::InUse(found.snapshot));
         }
         let journal = Self {
-            layout,
+            journals,
             name,
-            file,
-            stage: Stage::Staging,
+            lock,
+            stage: RestoreStage::Staging,
             record,
         };
-        journal.write().map_err(failed("write"))?;
-        if !journal.is_in_place() {
-            // Whoever had it before removed it at this moment.
-            return Err(SnapshotError::Busy);
-        }
+        journal.write().map_err(journals.failed("write", &journal.name))?;
+        journals.sync()?;
         Ok(journal)
     }
 
     /// The one that was left for this workspace. Errors: `Busy` when a restore is at work.
-    pub(super) fn find(layout: &'a Layout, root: BorrowedFd<'_>) -> Result<Option<Self>, SnapshotError> {
+    pub(super) fn find(journals: &'a Directory, root: BorrowedFd<'_>) -> Result<Option<Self>, SnapshotError> {
         let identity = Identity::of(root)?;
-        let failed = |step| SnapshotError::std(step, layout.path().join("journals"));
         let inode = format!("{:x}-", identity.inode);
-        for (name, _) in plain_files(layout.journals.as_fd()).map_err(failed("list"))? {
-            if !name.starts_with(&inode) {
-                continue;
-            }
-            let file = match open_plain(layout.journals.as_fd(), &name, OFlags::RDWR) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("open")(error)),
-            };
-            let of_this_root = |(_, record): &(Stage, Record)| record.is_of(identity, root);
-            if parse(&file)
-                .map_err(failed("read"))?
-                .filter(of_this_root)
-                .is_none()
+        for name in journals.names()? {
+            let is_ours = |record: &JournalRecord| record.is_of(identity, root);
+            if !name.starts_with(&inode)
+                || !read(journals, &name)?.is_some_and(|(_, record)| is_ours(&record))
             {
                 continue;
             }
-            lock(&file)?;
-            let Some((stage, record)) = parse(&file).map_err(failed("read"))? else {
-                continue;
-            };
-            let journal = Self {
-                layout,
-                name,
-                file,
-                stage,
-                record,
-            };
-            if journal.is_in_place() {
-                return Ok(Some(journal));
+            let found = Self::left(journals, name)?;
+            if let Some(found) = found.filter(|found| is_ours(&found.record)) {
+                return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
+    /// Locks the journal of this name. One that was never written to its end is removed: nothing was begun.
+    fn left(journals: &'a Directory, name: String) -> Result<Option<Self>, SnapshotError> {
+        let lock = lock(journals, &name)?;
+        let Some((stage, record)) = read(journals, &name)? else {
+            journals.remove(&name)?;
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            journals,
+            name,
+            lock,
+            stage,
+            record,
+        }))
+    }
+
     fn write(&self) -> io::Result<()> {
         let mut bytes = vec![self.stage.byte()];
         serde_json::to_writer(&mut bytes, &self.record)?;
-        self.file.set_len(0)?;
-        self.file.write_all_at(&bytes, 0)?;
-        self.file.sync_all()?;
-        Ok(rustix::fs::fsync(&self.layout.journals)?)
+        self.lock.0.set_len(0)?;
+        self.lock.0.write_all_at(&bytes, 0)?;
+        self.lock.0.sync_all()
     }
 
     /// On the disk when this returns.
-    pub(super) fn advance(&mut self, stage: Stage) -> Result<(), SnapshotError> {
-        let written = self.file.write_all_at(&[stage.byte()], 0);
-        let synced = written.and_then(|()| self.file.sync_all());
-        synced.map_err(SnapshotError::std("write", self.layout.path().join("journals")))?;
+    pub(super) fn advance(&mut self, stage: RestoreStage) -> Result<(), SnapshotError> {
+        let written = self.lock.0.write_all_at(&[stage.byte()], 0);
+        let synced = written.and_then(|()| self.lock.0.sync_all());
+        synced.map_err(self.journals.failed("write", &self.name))?;
         self.stage = stage;
         Ok(())
     }
 
-    pub(super) fn remove(self) -> Result<(), SnapshotError> {
-        unlink(self.layout.journals.as_fd(), &self.name).map_err(SnapshotError::std(
-            "remove from",
-            self.layout.path().join("journals"),
-        ))
-    }
-
-    /// Its name is still this file's.
-    fn is_in_place(&self) -> bool {
-        let named = rustix::fs::statat(&self.layout.journals, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        let (Ok(named), Ok(open)) = (named, rustix::fs::fstat(&self.file)) else {
-            return false;
-        };
-        named.st_ino == open.st_ino
-    }
-}
-
-impl Drop for Journal<'_> {
-    /// Not by closing alone: a process that is being started holds a copy until it is another program.
-    fn drop(&mut self) {
-        if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
-            tracing::warn!(%error, "the lock of a restore's journal was not given back");
-        }
+    pub(super) fn remove(self) -> Result<(), FileError> {
+        self.journals.remove(&self.name)
     }
 }
 
@@ -245,7 +207,7 @@ impl Identity {
         Ok(Self {
             inode: stat.st_ino,
             device: stat.st_dev,
-            born: known.map(|statx| (statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)),
+            born: known.map(|statx| Timestamp(statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)),
         })
     }
 }
@@ -268,7 +230,7 @@ impl Process {
     }
 }
 
-impl Record {
+impl JournalRecord {
     /// Numbers of devices change with a boot. Where no time of birth is known, the staging in it must prove it.
     fn is_of(&self, now: Identity, root: BorrowedFd<'_>) -> bool {
         if self.root.inode != now.inode {
@@ -282,72 +244,46 @@ impl Record {
     }
 }
 
-fn lock(file: &File) -> Result<(), SnapshotError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(SnapshotError::Busy),
-        Err(error) => Err(SnapshotError::io("lock", "a journal")(error)),
-    }
+fn lock(journals: &Directory, name: &str) -> Result<FileLock, SnapshotError> {
+    let lock = journals.lock(name, FlockOperation::NonBlockingLockExclusive)?;
+    lock.ok_or(SnapshotError::Busy)
 }
 
-/// None when it was never written to its end: then nothing was begun.
-fn parse(file: &File) -> io::Result<Option<(Stage, Record)>> {
-    let mut bytes = vec![0; JOURNAL_BYTES_MAX as usize];
-    let read = file.read_at(&mut bytes, 0)?;
-    let Some((first, rest)) = bytes[..read].split_first() else {
-        return Ok(None);
-    };
-    let (Some(stage), Ok(record)) = (Stage::of(*first), serde_json::from_slice::<Record>(rest)) else {
-        return Ok(None);
-    };
-    let random = record.staging.strip_prefix(STAGING);
-    let plain = random.is_some_and(|random| random.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    Ok(plain.then_some((stage, record)))
+/// None: there is none, or it was never written to its end.
+fn read(journals: &Directory, name: &str) -> Result<Option<(RestoreStage, JournalRecord)>, FileError> {
+    let bytes = journals.read(name, JOURNAL_BYTES_MAX)?;
+    Ok(bytes.and_then(|bytes| parse(&bytes)))
 }
 
-/// Removes the journals of workspaces that died with their server: nobody can resume those.
-pub(super) fn drop_of_the_dead(layout: &Layout) -> Result<(), SnapshotError> {
-    let failed = |step| SnapshotError::std(step, layout.path().join("journals"));
-    for (name, _) in plain_files(layout.journals.as_fd()).map_err(failed("list"))? {
-        let file = match open_plain(layout.journals.as_fd(), &name, OFlags::RDWR) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(failed("open")(error)),
-        };
-        match lock(&file) {
-            Err(SnapshotError::Busy) => continue,
-            locked => locked?,
-        }
-        let Some((stage, record)) = parse(&file).map_err(failed("read"))? else {
-            continue;
-        };
-        let journal = Journal {
-            layout,
-            name,
-            file,
-            stage,
-            record,
-        };
-        if journal.record.dies_with.is_some_and(Process::is_gone) && journal.is_in_place() {
-            journal.remove()?;
+fn parse(bytes: &[u8]) -> Option<(RestoreStage, JournalRecord)> {
+    let (first, rest) = bytes.split_first()?;
+    let record: JournalRecord = serde_json::from_slice(rest).ok()?;
+    let random = record.staging.strip_prefix(STAGING)?;
+    let is_plain = random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Some((RestoreStage::of(*first)?, record)).filter(|_| is_plain)
+}
+
+/// Removes the journals of workspaces that ended with their server.
+pub(super) fn drop_of_the_dead(journals: &Directory) -> Result<(), SnapshotError> {
+    for name in journals.names()? {
+        match Journal::left(journals, name) {
+            Ok(Some(journal)) if journal.record.dies_with.is_some_and(Process::is_gone) => {
+                journal.remove()?
+            }
+            Err(SnapshotError::Busy) => {}
+            left => drop(left?),
         }
     }
     Ok(())
 }
 
 /// No journal that is left needs this snapshot, and none at work.
-pub(super) fn expect_unused(layout: &Layout, id: SnapshotId) -> Result<(), SnapshotError> {
-    let failed = |step| SnapshotError::std(step, layout.path().join("journals"));
-    for (name, _) in plain_files(layout.journals.as_fd()).map_err(failed("list"))? {
-        let file = match open_plain(layout.journals.as_fd(), &name, OFlags::RDONLY) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(failed("open")(error)),
-        };
-        if let Some((stage, record)) = parse(&file).map_err(failed("read"))?
+pub(super) fn expect_unused(journals: &Directory, id: SnapshotId) -> Result<(), SnapshotError> {
+    for name in journals.names()? {
+        if let Some((stage, record)) = read(journals, &name)?
             && record.snapshot == id
             // One that was not decided, and whose restore is gone, will be undone.
-            && (stage != Stage::Staging || matches!(lock(&file), Err(SnapshotError::Busy)))
+            && (stage != RestoreStage::Staging || matches!(lock(journals, &name), Err(SnapshotError::Busy)))
         {
             return Err(SnapshotError::InUse(id));
         }

@@ -4,14 +4,15 @@
 //! 2. A journal outside the workspace says that a restore begins.
 //! 3. Everything new is staged beneath the workspace, in `.ringfence-restore-<random>`: when there is no room, it is
 //!    found here, the staging goes, and the workspace is as it was. What is staged is on the disk before
-//! 4. the journal says that the restore is decided. Then what is unwanted is moved into the staging, what is new is moved
-//!    to its place, times and modes are set, directories last; and all that is on the disk before
+//! 4. the journal says that the restore is decided. Then what is unwanted is moved into the staging, what is new is
+//!    moved to its place, times and modes are set, directories last; and all that is on the disk before
 //! 5. the journal says that only the staging is left to remove.
 //!
-//! Root does all of this as the owner of the workspace, as [`crate::tree`] does; the store's own files it opens as root.
+//! Root does all of this as the owner of the workspace, as [`crate::tree`] does; the store's own files it opens as
+//! root.
 //!
-//! After a crash, [`resume`] undoes what was not decided and does again what was: a restore of a half restored workspace
-//! is a restore like any other.
+//! After a crash, [`resume`] undoes what was not decided and does again what was: a restore of a half restored
+//! workspace is a restore like any other.
 
 mod apply;
 mod compare;
@@ -20,16 +21,15 @@ mod stage;
 mod step;
 mod together;
 
-use super::{
-    Snapshot, SnapshotError, SnapshotId, SnapshotStore,
-    layout::Layout,
-    manifest::MODE_MASK,
-    pack::{Index, Reader},
+use super::{Snapshot, SnapshotError, SnapshotId, SnapshotStore, layout::SnapshotsDir, manifest::MODE_MASK};
+use crate::{
+    blobs::pack::{Index, PackReader},
+    tree::Timestamp,
 };
-pub(super) use journal::Stay;
-use journal::{Journal, Stage};
+pub(super) use journal::Lifetime;
+use journal::{Journal, RestoreStage};
 use ringfence_types::Namespace;
-use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::AtFlags;
 use stage::Staging;
 use std::os::fd::BorrowedFd;
 
@@ -62,7 +62,8 @@ pub(super) fn restore(
     store: &SnapshotStore,
     id: SnapshotId,
     namespace: &Namespace,
-    (root, stay): (BorrowedFd<'_>, Stay),
+    root: BorrowedFd<'_>,
+    lifetime: Lifetime,
 ) -> Result<Restored, SnapshotError> {
     let place = store.place(id, namespace)?;
     match resume(store, root) {
@@ -72,18 +73,20 @@ pub(super) fn restore(
     }
     let _lock = place.lock_shared()?;
     let (snapshot, journal) = {
-        // Nobody deletes the snapshot between the look at the list and the journal that needs it.
+        // The snapshot must not be deleted between the look at the list and the journal that needs it.
         let _list_lock = place.lock_list()?;
-        let snapshot = store.find(&place, id, namespace)?;
-        let journal = Journal::begin(&store.layout, root, &snapshot, stay)?;
+        let snapshot = store.find(&place, id)?;
+        let journal = Journal::begin(&store.layout.journals, root, &snapshot, lifetime)?;
         (snapshot, journal)
     };
     step::reached();
     let staging = journal.record.staging.clone();
-    let staged = Index::read(&place).and_then(|index| {
-        let mut reader = Reader::new(&place, &index);
-        stage_all(root, &snapshot, &mut reader, &staging)
-    });
+    let staged = Index::read(&place.packs)
+        .map_err(SnapshotError::from)
+        .and_then(|index| {
+            let mut reader = PackReader::new(&place.packs, &index);
+            stage_all(root, &snapshot, &mut reader, &staging)
+        });
     match staged {
         Ok(staged) => decide(root, &snapshot, journal, staged),
         Err(error) => {
@@ -94,11 +97,11 @@ pub(super) fn restore(
 }
 
 pub(super) fn resume(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
-    let Some(journal) = Journal::find(&store.layout, root)? else {
+    let Some(journal) = Journal::find(&store.layout.journals, root)? else {
         return Ok(None);
     };
     let id = journal.record.snapshot;
-    if journal.stage == Stage::Staging {
+    if journal.stage == RestoreStage::Staging {
         undo(root, journal)?;
         return Ok(Some(Resumed::Undone(id)));
     }
@@ -123,8 +126,8 @@ fn complete(
     let namespace = journal.record.namespace.clone();
     let place = store.place(id, &namespace)?;
     let _lock = place.lock_shared()?;
-    let snapshot = store.find(&place, id, &namespace)?;
-    if journal.stage == Stage::Finishing {
+    let snapshot = store.find(&place, id)?;
+    if journal.stage == RestoreStage::Finishing {
         let deleted = finish(root, &snapshot, journal)?;
         let restored = Restored {
             deleted,
@@ -132,8 +135,8 @@ fn complete(
         };
         return Ok(Resumed::Done(id, restored));
     }
-    let index = Index::read(&place)?;
-    let mut reader = Reader::new(&place, &index);
+    let index = Index::read(&place.packs)?;
+    let mut reader = PackReader::new(&place.packs, &index);
     // What was staged and not yet moved gives its room back before it is staged again.
     let staging = journal.record.staging.clone();
     stage::clear(root, &staging)?;
@@ -146,28 +149,28 @@ pub(super) fn settle(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), 
         Err(SnapshotError::Unfinished { .. }) => {}
         resumed => return resumed.map(drop),
     }
-    let Some(journal) = Journal::find(&store.layout, root)? else {
+    let Some(journal) = Journal::find(&store.layout.journals, root)? else {
         return Ok(());
     };
     stage::clear(root, &journal.record.staging)?;
-    journal.remove()
+    Ok(journal.remove()?)
 }
 
 pub(super) fn forget(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
-    match Journal::find(&store.layout, root)? {
-        Some(journal) => journal.remove(),
+    match Journal::find(&store.layout.journals, root)? {
+        Some(journal) => Ok(journal.remove()?),
         None => Ok(()),
     }
 }
 
 /// Workspaces that died with their server need nothing any more.
-pub(super) fn forget_the_dead(layout: &Layout) -> Result<(), SnapshotError> {
-    journal::drop_of_the_dead(layout)
+pub(super) fn forget_the_dead(layout: &SnapshotsDir) -> Result<(), SnapshotError> {
+    journal::drop_of_the_dead(&layout.journals)
 }
 
 /// No journal needs this snapshot.
 pub(super) fn expect_unused(store: &SnapshotStore, id: SnapshotId) -> Result<(), SnapshotError> {
-    journal::expect_unused(&store.layout, id)
+    journal::expect_unused(&store.layout.journals, id)
 }
 
 /// What is ready to be moved.
@@ -180,7 +183,7 @@ struct Staged<'a> {
 fn stage_all<'a>(
     root: BorrowedFd<'a>,
     snapshot: &'a Snapshot,
-    reader: &mut Reader<'_>,
+    reader: &mut PackReader<'_>,
     staging: &'a str,
 ) -> Result<Staged<'a>, SnapshotError> {
     // A program may have closed its workspace to its own owner.
@@ -204,11 +207,11 @@ fn decide(
         plan,
         bytes,
     } = staged;
-    journal.advance(Stage::Decided)?;
+    journal.advance(RestoreStage::Decided)?;
     step::reached();
     apply::apply(root, snapshot, &plan, &mut staging)?;
     drop(staging);
-    journal.advance(Stage::Finishing)?;
+    journal.advance(RestoreStage::Finishing)?;
     step::reached();
     let deleted = finish(root, snapshot, journal)?;
     Ok(Restored {
@@ -233,7 +236,7 @@ fn finish(root: BorrowedFd<'_>, snapshot: &Snapshot, journal: Journal<'_>) -> Re
 fn undo(root: BorrowedFd<'_>, journal: Journal<'_>) -> Result<(), SnapshotError> {
     stage::clear(root, &journal.record.staging)?;
     set_root_mtime(root, journal.record.root_mtime)?;
-    journal.remove()
+    Ok(journal.remove()?)
 }
 
 /// Of the workspace's own directory, which stays open to its owner, whatever a program made of it.
@@ -245,20 +248,7 @@ fn set_root_mode(root: BorrowedFd<'_>, mode: u32) -> Result<(), SnapshotError> {
     stage::chmod(root, mode).map_err(SnapshotError::io("set the mode of", "."))
 }
 
-fn set_root_mtime(root: BorrowedFd<'_>, mtime: (i64, u32)) -> Result<(), SnapshotError> {
-    let set = rustix::fs::utimensat(root, ".", &mtime_only(mtime), AtFlags::SYMLINK_NOFOLLOW);
+fn set_root_mtime(root: BorrowedFd<'_>, mtime: Timestamp) -> Result<(), SnapshotError> {
+    let set = rustix::fs::utimensat(root, ".", &mtime.to_set(), AtFlags::SYMLINK_NOFOLLOW);
     set.map_err(SnapshotError::io("set the times of", "."))
-}
-
-fn mtime_only((seconds, nanoseconds): (i64, u32)) -> Timestamps {
-    Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: seconds,
-            tv_nsec: nanoseconds.into(),
-        },
-    }
 }

@@ -1,16 +1,16 @@
-//! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes two
-//! descriptors, however deep a tree lies in it.
+//! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes
+//! two descriptors, however deep a tree lies in it.
 
-use super::{compare::Plan, mtime_only, step, together};
+use super::{compare::Plan, step, together};
 use crate::{
+    blobs::pack::PackReader,
     snapshots::{
         FileContent, SnapshotEntry, SnapshotError, SnapshotKind, export::each_piece, manifest::MODE_MASK,
-        pack::Reader,
     },
     tree::{self, AsOwner},
 };
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -59,7 +59,7 @@ impl<'a> Staging<'a> {
     pub(super) fn fill(
         &mut self,
         make: &[&SnapshotEntry],
-        reader: &mut Reader<'_>,
+        reader: &mut PackReader<'_>,
     ) -> Result<u64, SnapshotError> {
         let one_by_one = make.len() <= SYNCED_ONE_BY_ONE_MAX;
         let mut bytes = 0;
@@ -93,7 +93,7 @@ impl<'a> Staging<'a> {
         name: &str,
         entry: &SnapshotEntry,
         content: &FileContent,
-        reader: &mut Reader<'_>,
+        reader: &mut PackReader<'_>,
     ) -> Result<File, SnapshotError> {
         let path = &entry.path;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -104,14 +104,14 @@ impl<'a> Staging<'a> {
         let file = File::from(file.map_err(SnapshotError::io("stage", path))?);
         each_piece(reader, content, path, |offset, piece| {
             file.write_all_at(piece, offset)
-                .map_err(SnapshotError::std("stage", path))
+                .map_err(SnapshotError::io("stage", path))
         })?;
         // What is behind the last piece is a hole.
         file.set_len(content.size)
-            .map_err(SnapshotError::std("stage", path))?;
+            .map_err(SnapshotError::io("stage", path))?;
         let mode = Mode::from_raw_mode(entry.mode & MODE_MASK);
         rustix::fs::fchmod(&file, mode).map_err(SnapshotError::io("set the mode of", path))?;
-        rustix::fs::futimens(&file, &mtime_only(entry.mtime))
+        rustix::fs::futimens(&file, &entry.mtime.to_set())
             .map_err(SnapshotError::io("set the times of", path))?;
         Ok(file)
     }
@@ -127,24 +127,9 @@ impl<'a> Staging<'a> {
         let path = &entry.path;
         let _acting = AsOwner::of(self.root)?;
         rustix::fs::symlinkat(target, &self.new, name).map_err(SnapshotError::io("stage", path))?;
-        rustix::fs::utimensat(
-            &self.new,
-            name,
-            &mtime_only(entry.mtime),
-            AtFlags::SYMLINK_NOFOLLOW,
-        )
-        .map_err(SnapshotError::io("set the times of", path))
+        rustix::fs::utimensat(&self.new, name, &entry.mtime.to_set(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(SnapshotError::io("set the times of", path))
     }
-}
-
-/// Not opened, only held: for what may have no permissions, below a directory and through no link.
-pub(super) fn look(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let inside = ResolveFlags::BENEATH
-        | ResolveFlags::NO_SYMLINKS
-        | ResolveFlags::NO_MAGICLINKS
-        | ResolveFlags::NO_XDEV;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(base, path, flags, Mode::empty(), inside)
 }
 
 /// Of exactly the thing that is held: fchmodat(2) would follow a name.
@@ -258,7 +243,7 @@ fn remove(staging: BorrowedFd<'_>, name: &CStr, emptied: &mut Emptied) -> rustix
 
 fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix::io::Result<()> {
     // To give a directory another parent is to write to it.
-    let held = look(directory.as_fd(), Path::new(OsStr::from_bytes(child.to_bytes())));
+    let held = tree::open_handle(directory.as_fd(), Path::new(OsStr::from_bytes(child.to_bytes())));
     match held {
         Ok(held) => make_writable(held.as_fd())?,
         Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
@@ -274,7 +259,7 @@ fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix
 fn open_whatever_its_mode(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     match tree::open_listing(base, path) {
         Err(Errno::ACCESS) => {
-            make_writable(look(base, path)?.as_fd())?;
+            make_writable(tree::open_handle(base, path)?.as_fd())?;
             tree::open_listing(base, path)
         }
         Ok(opened) => {
@@ -309,7 +294,7 @@ impl std::fmt::Debug for Staging<'_> {
     }
 }
 
-/// How many changes a plan has, for whoever brings them to the disk.
+/// The number of changes to bring to the disk.
 pub(super) fn changes(plan: &Plan<'_>) -> usize {
     plan.remove.len() + plan.make.len() + plan.touch.len()
 }

@@ -1,5 +1,5 @@
-//! Bringing a few files and directories to the disk at the same time: a file system that keeps a journal then writes it once
-//! or twice, and not once for each of them.
+//! Bringing a few files and directories to the disk at the same time: a file system that keeps a journal then writes
+//! it once or twice, and not once for each of them.
 
 use rustix::io::Errno;
 use std::{

@@ -1,13 +1,13 @@
-//! `ringfence approvals watch`: every request as it comes, and on a terminal the question to whoever sits there. One question
-//! is put at a time, and only an answer that was typed after it counts.
+//! `ringfence approvals watch`: shows each request as it comes and, on a terminal, asks for the answer. One
+//! question is put at a time, and only an answer that was typed after it counts.
 
-use super::{decide, state_dir};
+use super::decide;
 use crate::{
-    cli::{Context, fault, run::has_answers},
+    cli::{Context, fault, outcome::has_answers},
     control::{self, Heard, News},
-    moment,
-    shown::{self, Shown},
+    render::{self, Rendered},
     terminal::{Terminal, neutral},
+    time,
 };
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeWish};
 use ringfence_types::RequestError;
@@ -30,9 +30,9 @@ use tokio::{
 const LOOK: Duration = Duration::from_secs(1);
 /// News and lines that wait to be dealt with.
 const WAITING_MAX: usize = 256;
-/// Nobody reads a question in less: such an answer was meant for something else.
+/// An answer that comes sooner was meant for something else: a question cannot be read so fast.
 const TOO_SOON: Duration = Duration::from_millis(400);
-/// Of an answer; what comes after it on the line is none.
+/// Of an answer; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
 /// Who is there to read it.
@@ -40,7 +40,6 @@ const ANSWER_BYTES_MAX: usize = 64;
 pub(super) enum Reader {
     Program,
     Person,
-    /// A person who can answer.
     Keyboard,
 }
 
@@ -59,7 +58,7 @@ pub(super) fn watch(
     server: Option<u32>,
     reader: Reader,
 ) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
+    let state_dir = context.state_dir()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
     let watched = runtime.block_on(follow(context.terminal, state_dir, server, reader));
@@ -83,7 +82,7 @@ async fn follow(
     if reader != Reader::Program {
         terminal.dim("waiting for requests; Ctrl-C ends this");
     }
-    let mut desk = Desk {
+    let mut desk = Prompter {
         terminal,
         state_dir,
         reader,
@@ -169,8 +168,7 @@ async fn next(lines: &mut Option<mpsc::Receiver<String>>) -> Option<String> {
     }
 }
 
-/// What lies before whoever watches.
-struct Desk {
+struct Prompter {
     terminal: Terminal,
     state_dir: PathBuf,
     reader: Reader,
@@ -184,13 +182,13 @@ struct Question {
     since: Instant,
 }
 
-impl Desk {
+impl Prompter {
     fn hear(&mut self, pid: u32, news: News) -> Result<(), RequestError> {
         let printed = match (self.reader, &news) {
             (Reader::Program, _) => self.terminal.print_json(&json!({"pid": pid, "news": news})),
             (Reader::Person, News::Asked(request)) => self.terminal.print(&neutral::text(&format!(
                 "{}\n",
-                shown::approval(request, moment::now_milliseconds())
+                render::approval(request, time::now_milliseconds())
             ))),
             (Reader::Person, News::Decided { .. }) => self.terminal.print(&format!("{}\n", words(&news))),
             (Reader::Keyboard, _) => Ok(()),
@@ -223,7 +221,7 @@ impl Desk {
         let Some((pid, request)) = self.waiting.pop_front() else {
             return;
         };
-        let shown = shown::approval(&request, moment::now_milliseconds());
+        let shown = render::approval(&request, time::now_milliseconds());
         self.terminal
             .note(&format!("\n{}", neutral::text(&shown).trim_end()));
         if let Err(error) = tcflush(io::stdin(), QueueSelector::IFlush) {
@@ -258,7 +256,7 @@ impl Desk {
 }
 
 async fn send(state_dir: &Path, question: &Question, answer: Answer) -> Result<String, RequestError> {
-    let Shown { text, .. } = decide(state_dir, question.pid, &question.request, answer).await?;
+    let Rendered { text, .. } = decide(state_dir, question.pid, &question.request, answer).await?;
     Ok(text)
 }
 

@@ -9,9 +9,7 @@ pub(super) struct Document {
     /// Processor and kernel.
     #[serde(default)]
     pub(super) machine: String,
-    /// What was measured in turn.
     pub(super) lines: Vec<Line>,
-    /// Calls per second.
     #[serde(default)]
     pub(super) throughput: Vec<Throughput>,
     /// Where the time of a Python call goes, one for each.

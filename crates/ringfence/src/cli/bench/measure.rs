@@ -4,11 +4,9 @@ use super::{
     super::fault,
     figures::{Document, Line, Throughput},
 };
-use ringfence_engine::{
-    Caller, CodeWish, Engine, EngineSettings, Fixing, Runtime, Stdin, Submission, WarmSettings,
-};
+use ringfence_engine::{Caller, CodeWish, Engine, EngineSettings, Fixing, Runtime, Submission, WarmSettings};
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate,
+    ErrorCode, ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate, WorkspaceSource,
 };
 use std::{
     fs,
@@ -125,6 +123,8 @@ enum What {
     Warm(Language, &'static str),
     /// The same, and its code is looked at meanwhile.
     Warned(Language, &'static str),
+    /// In one that stands ready, with the workspace that is kept for the namespace.
+    Kept(Language, &'static str),
     /// A look at code that does not run.
     Look(Language, String),
 }
@@ -166,25 +166,24 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             words,
         };
         let bare = add(format!("bare {language}: {code}"), None, bare, false);
-        add(
-            format!("ringfence, cold: {code}"),
-            Some(&bare),
-            What::Cold(language, code),
-            false,
-        );
-        add(
-            format!("ringfence, warm, code looked at: {code}"),
-            Some(&bare),
-            What::Warned(language, code),
-            false,
-        );
-        let tells = language == Language::Python;
-        add(
-            format!("ringfence, warm: {code}"),
-            Some(&bare),
-            What::Warm(language, code),
-            tells,
-        );
+        let is_python = language == Language::Python;
+        for (how, what, tells_phases) in [
+            ("cold", What::Cold(language, code), false),
+            ("warm, code looked at", What::Warned(language, code), false),
+            ("warm", What::Warm(language, code), is_python),
+            (
+                "warm, the namespace's workspace",
+                What::Kept(language, code),
+                false,
+            ),
+        ] {
+            add(
+                format!("ringfence, {how}: {code}"),
+                Some(&bare),
+                what,
+                tells_phases,
+            );
+        }
         if runtime.preloaded.iter().any(|module| module == "pandas") {
             let bare = What::Bare {
                 interpreter,
@@ -219,13 +218,22 @@ fn looks() -> impl Iterator<Item = Subject> {
 
 impl What {
     async fn run(&self, warm: &Engine, cold: &Engine) -> Result<Option<ExecutionResult>, RequestError> {
-        match self {
-            Self::Bare { interpreter, words } => process(interpreter, words).map(|()| None),
-            Self::Cold(language, code) => run(cold, *language, code, Validate::Off).await.map(Some),
-            Self::Warm(language, code) => run(warm, *language, code, Validate::Off).await.map(Some),
-            Self::Warned(language, code) => run(warm, *language, code, Validate::Warn).await.map(Some),
-            Self::Look(language, code) => look(warm, *language, code).await.map(|()| None),
+        let (engine, mut request) = match self {
+            Self::Bare { interpreter, words } => return process(interpreter, words).map(|()| None),
+            Self::Look(language, code) => return look(warm, *language, code).await.map(|()| None),
+            Self::Cold(language, code) => (cold, ExecuteRequest::new(*language, *code)),
+            Self::Warm(language, code) | Self::Warned(language, code) | Self::Kept(language, code) => {
+                (warm, ExecuteRequest::new(*language, *code))
+            }
+        };
+        request.validate = match self {
+            Self::Warned(..) => Validate::Warn,
+            _ => Validate::Off,
+        };
+        if matches!(self, Self::Kept(..)) {
+            request.workspace = WorkspaceSource::Namespace;
         }
+        run(engine, request).await.map(Some)
     }
 }
 
@@ -248,22 +256,9 @@ fn process(interpreter: &PathBuf, words: &[&str; 2]) -> Result<(), RequestError>
 }
 
 /// A run that fails is not a measurement.
-async fn run(
-    engine: &Engine,
-    language: Language,
-    code: &str,
-    validate: Validate,
-) -> Result<ExecutionResult, RequestError> {
-    let mut request = ExecuteRequest::new(language, code);
-    request.validate = validate;
-    let submission = Submission {
-        request,
-        stdin: Stdin::FromRequest,
-        live: false,
-        holds_changes: false,
-        artifacts_to: None,
-        caller: Caller::new("cli bench"),
-    };
+async fn run(engine: &Engine, request: ExecuteRequest) -> Result<ExecutionResult, RequestError> {
+    let language = request.language;
+    let submission = Submission::new(Caller::new("cli bench"), request);
     let done = engine.submit(submission).finish().await?;
     if done.success {
         Ok(done)
@@ -307,7 +302,9 @@ async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result
         );
         callers.spawn(async move {
             for _ in 0..share {
-                run(&engine, Language::Python, "print(1)", Validate::Off).await?;
+                let mut request = ExecuteRequest::new(Language::Python, "print(1)");
+                request.validate = Validate::Off;
+                run(&engine, request).await?;
             }
             Ok::<(), RequestError>(())
         });

@@ -1,5 +1,5 @@
-//! `ringfence session create`: its id alone on standard output, so that a script can take it; what else there is to say on
-//! standard error.
+//! `ringfence session create`: its id alone on standard output, so that a script can take it; what else there is to say
+//! on standard error.
 
 use crate::{
     cli::{
@@ -7,8 +7,8 @@ use crate::{
         live::{self, Ask, namespace},
         request,
     },
-    control::{self, Piece, Request, Wish},
-    shown::Shown,
+    control::{self, Piece, Request, SessionOptions},
+    render::Rendered,
     terminal::neutral,
 };
 use clap::Args;
@@ -26,19 +26,19 @@ pub(super) struct Create {
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
     namespace: Namespace,
     /// Wall-clock limit of a call, in seconds [default: 60]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
     timeout: Option<f64>,
     /// The session ends when it was not used for so many seconds [default: 900]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
     idle: Option<f64>,
     /// Memory limit, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES")]
+    #[arg(long, value_name = "CORES", value_parser = request::number)]
     cpus: Option<f64>,
     /// Processes and threads
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
     processes: Option<u32>,
     /// Private disk, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
@@ -49,13 +49,18 @@ pub(super) struct Create {
     /// A secret of the vault that the session gets as a variable of this name
     #[arg(long, value_name = "NAME")]
     secret: Vec<String>,
-    /// Directory of the host to work in; or `private`, empty and gone with the session, which is the default; or `namespace`, the
-    /// one that is kept for the namespace; or a name of `workspaces` in the configuration
+    /// Directory of the host to work in; or `private`, empty and gone with the session, which is the default; or
+    /// `namespace`, the one that is kept for the namespace; or a name of `workspaces` in the configuration
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     workspace: Option<String>,
-    /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the next
+    /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the
+    /// next
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
+    /// A host that the session may reach, as example.com, *.example.com, example.com:8443 or "GET example.com/path";
+    /// with any, only these, and not those of egress.allow
+    #[arg(long, value_name = "HOST")]
+    allow: Vec<String>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -68,8 +73,8 @@ fn language(name: &str) -> Result<Language, String> {
 pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let (server, json, workspace) = (create.ask.server, create.ask.json, create.workspace.clone());
-    let wish = wish(create)?;
-    let state_dir = super::state_dir(context)?;
+    let request = request_of(create)?;
+    let state_dir = context.state_dir()?;
     let made = live::wait(async {
         let mut interrupted =
             signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))?;
@@ -80,14 +85,14 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
             lines.for_each(|line| terminal.dim(line));
             true
         };
-        let following = control::follow_one(&state_dir, pid, &wish, tell, std::future::pending());
+        let following = control::follow_one(&state_dir, pid, &request, tell, std::future::pending());
         tokio::select! {
             made = following => made.map(|shown| Some((pid, shown))),
             _ = interrupted.recv() => Ok(None),
         }
     });
     let made = made.map_err(|error| request::explain_unlisted(error, workspace.as_deref()))?;
-    let Some((pid, Shown { text, mut facts })) = made else {
+    let Some((pid, Rendered { text, mut facts })) = made else {
         terminal.dim("interrupted; no session was made");
         return Ok(ExitCode::from(super::INTERRUPTED));
     };
@@ -100,24 +105,19 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
         text.lines().skip(1).for_each(|line| terminal.dim(line));
         terminal.print(&format!("{}\n", neutral::line(id)))
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    crate::cli::printed(printed)
 }
 
-fn wish(create: Create) -> Result<Request, RequestError> {
+fn request_of(create: Create) -> Result<Request, RequestError> {
     let size = |flag: &str, text: &Option<String>| {
         let text = text.as_deref();
         text.map(|text| request::mebibytes(flag, text)).transpose()
     };
-    let env = request::variables(&create.env)?;
-    let wish = Wish {
+    let options = SessionOptions {
         namespace: create.namespace,
         language: create.language,
-        env: env
-            .into_iter()
-            .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
-            .collect(),
-        secrets: create.secret,
+        env: request::variables(&create.env)?,
+        secrets: request::secrets(&create.secret)?,
         limits: LimitsRequest {
             max_ram_mb: size("--memory", &create.memory)?,
             max_cpu_cores: create.cpus,
@@ -132,6 +132,9 @@ fn wish(create: Create) -> Result<Request, RequestError> {
             None => WorkspaceSource::Private,
         },
         packages: create.package,
+        allow: create.allow,
     };
-    Ok(Request::SessionCreate { wish: Box::new(wish) })
+    Ok(Request::SessionCreate {
+        options: Box::new(options),
+    })
 }

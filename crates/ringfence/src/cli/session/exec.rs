@@ -1,20 +1,19 @@
 //! `ringfence session exec` and `run --session`: one call, its output as it comes, its exit code.
 
-use super::{INTERRUPTED, its_server, state_dir};
+use super::INTERRUPTED;
 use crate::{
     cli::{
         Context, FAILED, fault, hints,
-        live::{self, Ask},
+        live::{self, Ask, Subject, server_of},
+        outcome::{READER_LEFT, explain_end, ignore_lost, other_denials, some_of, unwritten},
         request::{self, STDIN},
-        run::{READER_LEFT, Where, explain_end, ignore_lost, some_of, unwritten},
+        run::RunArguments,
     },
-    control::{self, Bytes, Call, Piece, Request},
+    control::{self, Bytes, Piece, Request, SessionCall},
     terminal::{Raw, Terminal, neutral},
 };
 use clap::Args;
-use ringfence_types::{
-    ErrorCode, ExecutionResult, ExitKind, Language, RequestError, STDIN_BYTES_MAX, ScriptName, SessionId,
-};
+use ringfence_types::{ExecutionResult, ExitKind, Language, RequestError, STDIN_BYTES_MAX, SessionId};
 use serde_json::{Value, json};
 use std::{
     cell::Cell,
@@ -32,7 +31,7 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Signals that come closer together are one: timeout(1) sends two.
 const APART: Duration = Duration::from_millis(200);
-/// Of a value, on a terminal.
+/// Printed bytes of a value.
 const SHOWN_BYTES_MAX: usize = 32 << 10;
 
 #[derive(Debug, Args)]
@@ -49,7 +48,7 @@ pub(super) struct Exec {
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
     /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
     timeout: Option<f64>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
@@ -83,32 +82,26 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
         .stdin
         .as_deref()
         .map(|file| request::read_input(file, STDIN_BYTES_MAX, "the code's standard input"));
-    let call = Call {
+    let call = SessionCall {
         session: exec.session,
         code,
         language,
         name,
-        args: exec.args,
+        args: request::arguments(&exec.args)?,
         stdin: Bytes(stdin.transpose()?.unwrap_or_default()),
         timeout_ms: exec.timeout.map(request::milliseconds).transpose()?,
     };
-    let raw = if exec.raw {
-        Raw::AsWritten
-    } else {
-        Raw::Neutralised
-    };
-    perform(context, call, exec.ask.server, (!exec.ask.json).then_some(raw))
+    let shown = (!exec.ask.json).then_some(Raw::of(exec.raw));
+    perform(context, call, exec.ask.server, shown)
 }
 
 /// `run --session`: the same, with what `run` knows of a script.
 pub(in crate::cli) fn run_script(
     context: &Context,
     session: SessionId,
-    script: &Path,
-    args: Vec<String>,
-    timeout_ms: Option<u64>,
-    shown: Option<Raw>,
+    arguments: &RunArguments,
 ) -> Result<ExitCode, RequestError> {
+    let script = arguments.script.as_path();
     let code = request::read_script(script)?;
     let is_taken = script == Path::new(STDIN) || io::stdin().is_terminal();
     let stdin = if is_taken {
@@ -116,29 +109,27 @@ pub(in crate::cli) fn run_script(
     } else {
         request::read_input(Path::new(STDIN), STDIN_BYTES_MAX, "the script's standard input")?
     };
-    let name: Option<ScriptName> = request::script_name(script);
-    let language: Option<Language> = request::language_of(script, &code);
-    let call = Call {
+    let call = SessionCall {
         session,
+        language: request::language_of(script, &code),
         code,
-        language,
-        name,
-        args,
+        name: request::script_name(script),
+        args: request::arguments(&arguments.args)?,
         stdin: Bytes(stdin),
-        timeout_ms,
+        timeout_ms: arguments.timeout.map(request::milliseconds).transpose()?,
     };
-    perform(context, call, None, shown)
+    perform(context, call, None, arguments.streams())
 }
 
 /// `shown`: how its output is printed as it comes; none: one document is printed instead.
 fn perform(
     context: &Context,
-    call: Call,
+    call: SessionCall,
     server: Option<u32>,
     shown: Option<Raw>,
 ) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
-    let state_dir = state_dir(context)?;
+    let state_dir = context.state_dir()?;
     let (by, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
         Followed::ReaderLeft => return Ok(ExitCode::from(READER_LEFT)),
         Followed::Abandoned => {
@@ -156,7 +147,8 @@ fn perform(
         Followed::Interrupted(Ok(facts)) => (EndedBy::CtrlC, facts),
         Followed::Ended(facts) => (EndedBy::Itself, facts),
     };
-    let result = understood(&facts)?;
+    let result: ExecutionResult =
+        serde_json::from_value(facts.clone()).map_err(|_| live::not_understood())?;
     match shown {
         None => terminal
             .print_json(&facts)
@@ -170,17 +162,6 @@ fn perform(
     }))
 }
 
-fn understood(facts: &Value) -> Result<ExecutionResult, RequestError> {
-    serde_json::from_value(facts.clone()).map_err(|_| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            "the server's answer is not understood.",
-            "Use the `ringfence` command of the server's version.",
-        )
-    })
-}
-
-/// What its output has not said.
 fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result<(), RequestError> {
     // The value of a shell's call is its status.
     let value = result.result_repr.as_deref();
@@ -190,12 +171,10 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
         } else {
             "\n"
         };
-        terminal
-            .print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX)
-            .map_err(|error| fault("print", &error))?;
+        crate::cli::printed(terminal.print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX))?;
     }
-    explain_end(terminal, result, Where::InSession);
-    for denial in &result.denials {
+    explain_end(terminal, result);
+    for denial in other_denials(result) {
         terminal.dim(&format!("{} ({})", denial.what, hints::words(&denial.hint)));
     }
     if !result.artifacts.is_empty() {
@@ -226,7 +205,6 @@ enum EndedBy {
     CtrlC,
 }
 
-/// How following a call ended.
 enum Followed {
     Ended(Value),
     /// By Ctrl-C, and this is what became of it.
@@ -239,11 +217,11 @@ enum Followed {
 async fn follow(
     terminal: Terminal,
     state_dir: &Path,
-    call: Call,
+    call: SessionCall,
     server: Option<u32>,
     shown: Option<Raw>,
 ) -> Result<Followed, RequestError> {
-    let pid = its_server(state_dir, server, &call.session).await?;
+    let pid = server_of(state_dir, server, Subject::Session, call.session.as_str()).await?;
     let listen = || signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error));
     let (mut once, twice) = (listen()?, listen()?);
     let (mut out, mut err) = terminal.guest(shown.unwrap_or(Raw::Neutralised));

@@ -1,10 +1,10 @@
 //! `ringfence session cp` and `session ls`: the files of a session, without a program that runs in it.
 
-use super::{its_server, state_dir};
 use crate::{
     cli::{
-        Context, fault,
-        live::{self, Ask},
+        Context,
+        live::{self, Ask, Subject, server_of},
+        printed,
         request::{self, STDIN},
     },
     control::{self, Bytes, Request},
@@ -13,7 +13,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Args;
 use ringfence_engine::FILE_BYTES_MAX;
-use ringfence_types::{ErrorCode, RequestError, SessionId, WorkspacePath};
+use ringfence_types::{RequestError, SessionId, WorkspacePath};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -31,7 +31,7 @@ pub(super) struct Copy {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct Ls {
     /// What `session create` printed
     session: SessionId,
     /// Only what is below this directory
@@ -40,7 +40,6 @@ pub(super) struct List {
     ask: Ask,
 }
 
-/// One end of a copy.
 enum End {
     Host(PathBuf),
     /// The path as it was typed, below the workspace.
@@ -107,21 +106,15 @@ fn get(
     file: &Path,
 ) -> Result<ExitCode, RequestError> {
     let path = workspace_path(path.to_owned())?;
-    let state_dir = state_dir(context)?;
+    let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let shown = live::wait(async {
-        let pid = its_server(&state_dir, ask.server, &session).await?;
+        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
         let request = Request::SessionGet { session, path };
-        control::ask_one(&state_dir, Some(pid), &request).await?.answer
+        control::ask_pid(&state_dir, pid, &request).await
     })?;
     let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
-    let bytes = bytes.and_then(Result::ok).ok_or_else(|| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            "the server's answer is not understood.",
-            "Use the `ringfence` command of the server's version.",
-        )
-    })?;
+    let bytes = bytes.and_then(Result::ok).ok_or_else(live::not_understood)?;
     let is_stdout = file == Path::new(STDIN);
     let written = if is_stdout {
         context.terminal.print_bytes(&bytes)
@@ -137,14 +130,13 @@ fn get(
         )
     })?;
     if ask.json && !is_stdout {
-        let printed = context.terminal.print_json(&shown.facts["file"]);
-        printed.map_err(|error| fault("print", &error))?;
+        return printed(context.terminal.print_json(&shown.facts["file"]));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn list(context: &Context, list: List) -> Result<ExitCode, RequestError> {
-    let List { session, path, ask } = list;
+pub(super) fn list(context: &Context, ls: Ls) -> Result<ExitCode, RequestError> {
+    let Ls { session, path, ask } = ls;
     let below = path.as_deref().map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;

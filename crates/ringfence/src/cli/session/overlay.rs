@@ -1,44 +1,39 @@
-//! `ringfence session diff` and `session commit`: what a session has done to a directory that it sees through an overlay, and
-//! its way to the host. What is accepted is what was shown: the server commits by the token of what it has told us.
+//! `ringfence session diff` and `session commit`: what a session has done to a directory that it sees through an
+//! overlay, and its way to the host. What is accepted is what was shown: the server commits by the token of what it has
+//! told us.
 
-use super::{its_server, state_dir};
 use crate::{
     cli::{
         Context, FAILED,
         commit::{Keyboard, is_accepted},
-        fault,
-        live::{self, Ask},
-        run::has_answers,
+        live::{self, Ask, Subject, server_of},
+        outcome::has_answers,
+        printed,
     },
     control::{self, Request},
-    shown::Shown,
+    render::Rendered,
     terminal::neutral,
 };
 use ringfence_engine::Conflicts;
-use ringfence_types::{ErrorCode, RequestError, SessionId};
+use ringfence_types::{RequestError, SessionId};
 use serde_json::Value;
-use std::{io, path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
+    let state_dir = context.state_dir()?;
     let shown = live::wait(async {
-        let pid = its_server(&state_dir, ask.server, &session).await?;
-        asked(&state_dir, pid, &Request::SessionDiff { session }).await
+        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
+        control::ask_pid(&state_dir, pid, &Request::SessionDiff { session }).await
     })?;
-    let printed = if ask.json {
-        context.terminal.print_json(&shown.facts)
-    } else {
-        context.terminal.print_difference(&shown.text)
-    };
-    printed_or_fault(printed)
+    printed(match ask.json {
+        true => context.terminal.print_json(&shown.facts),
+        false => context.terminal.print_difference(&shown.text),
+    })
 }
 
-/// Whose yes it needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Consent {
-    /// Of whoever sits there.
     Asked,
-    /// It was given with the command.
     Given(Conflicts),
 }
 
@@ -48,13 +43,13 @@ pub(super) fn commit(
     consent: Consent,
     ask: &Ask,
 ) -> Result<ExitCode, RequestError> {
-    let state_dir = state_dir(context)?;
+    let state_dir = context.state_dir()?;
     live::wait(async {
-        let pid = its_server(&state_dir, ask.server, &session).await?;
+        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
         let request = Request::SessionDiff {
             session: session.clone(),
         };
-        let Shown { text, mut facts } = asked(&state_dir, pid, &request).await?;
+        let Rendered { text, mut facts } = control::ask_pid(&state_dir, pid, &request).await?;
         let terminal = context.terminal;
         terminal.difference(&text);
         let is_empty = ["added", "changed", "deleted"]
@@ -62,18 +57,18 @@ pub(super) fn commit(
             .all(|group| facts[group].as_array().is_some_and(Vec::is_empty));
         facts["committed"] = Value::Null;
         if is_empty {
-            return printed_or_fault(if ask.json {
+            return printed(if ask.json {
                 terminal.print_json(&facts)
             } else {
                 Ok(())
             });
         }
         let (Some(token), Some(directory)) = (facts["token"].as_str(), facts["directory"].as_str()) else {
-            return Err(not_understood());
+            return Err(live::not_understood());
         };
         if consent == Consent::Asked && !has_answers(terminal) {
             return Err(RequestError::invalid(
-                "nobody is there who could accept these changes; nothing was written.",
+                "there is no terminal to accept these changes on; nothing was written.",
                 "Accept them with --yes.",
             ));
         }
@@ -92,29 +87,12 @@ pub(super) fn commit(
                 Consent::Given(conflicts) => conflicts == Conflicts::Overwrite,
             },
         };
-        let committed = asked(&state_dir, pid, &request).await?;
+        let committed = control::ask_pid(&state_dir, pid, &request).await?;
         facts["committed"] = committed.facts;
-        printed_or_fault(if ask.json {
+        printed(if ask.json {
             terminal.print_json(&facts)
         } else {
             terminal.print(&neutral::text(&committed.text))
         })
     })
-}
-
-async fn asked(state_dir: &Path, pid: u32, request: &Request) -> Result<Shown, RequestError> {
-    control::ask_one(state_dir, Some(pid), request).await?.answer
-}
-
-fn printed_or_fault(printed: io::Result<()>) -> Result<ExitCode, RequestError> {
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn not_understood() -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
-        "the server's answer is not understood.",
-        "Use the `ringfence` command of the server's version.",
-    )
 }

@@ -14,7 +14,6 @@ const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// What any JSON is held against.
 const ANY: &str = "any";
 
-/// A document and its schema.
 pub(super) struct JsonJob {
     text: String,
     /// Of the schema, as it was typed.
@@ -26,7 +25,7 @@ impl JsonJob {
     pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
         let (name, schema) = match arguments.schema.as_deref() {
             None => (ANY.to_owned(), SchemaWish::Inline(Value::Bool(true))),
-            // A file is meant by whoever writes a path.
+            // A path means a file.
             Some(name) if is_path(name) => {
                 let schema = read_json(Path::new(name), "the schema")?;
                 (name.to_owned(), SchemaWish::Inline(schema))

@@ -1,14 +1,14 @@
-//! `ringfence validate`: code, JSON and tables are looked at and not run. The parsers read a stranger's text and are therefore behind
-//! the same walls as a program; the answer is shown as a compiler would.
+//! `ringfence validate`: code, JSON and tables are looked at and not run. The parsers read a stranger's text and are
+//! therefore behind the same walls as a program; the answer is shown as a compiler would.
 
 mod data;
 mod sarif;
 mod write;
 
-use super::{Context, FAILED, fault, hints, request};
+use super::{Context, MISUSED, fault, hints, request};
 use crate::{
-    frames::{self, Bounds, Painting},
     log::{self, Log},
+    render::diagnostics::{self, Bounds, StyledText},
     settings::{Layer, LogLevel},
     terminal::Terminal,
 };
@@ -20,7 +20,6 @@ use ringfence_types::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -36,14 +35,14 @@ pub(super) struct ValidateArguments {
     /// What the files are [default: by each file's ending]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Only tell which imports are missing, instead of adding them
+    /// Only tell which imports are missing, instead of adding them (Python's; nothing is added in other languages)
     #[arg(long)]
     no_auto_fix: bool,
     /// Write the files that were fixed, each at once or not at all
     #[arg(long, conflicts_with = "no_auto_fix")]
     write: bool,
     /// By which profile Python is read: unrestricted, basic, data_science, network, filesystem or strict
-    #[arg(long, value_name = "NAME", value_parser = profile)]
+    #[arg(long, value_name = "NAME", value_parser = request::profile)]
     profile: Option<Profile>,
     /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
     #[arg(long, value_name = "MODULE")]
@@ -51,13 +50,15 @@ pub(super) struct ValidateArguments {
     /// Reject what has warnings, too
     #[arg(long)]
     strict: bool,
-    /// For JSON: the name of a registered schema (config, user, dataset or your own), or the file of one [default: any JSON]
+    /// For JSON: the name of a registered schema (config, user, dataset or your own), or the file of one [default: any
+    /// JSON]
     #[arg(long, value_name = "NAME|FILE")]
     schema: Option<String>,
     /// For tables: a column that has to be there
     #[arg(long, value_name = "COLUMN")]
     require: Vec<String>,
-    /// For tables: a JSON file that says what each column is, as {"age": "integer", "id": {"type": "uuid", "unique": true}}
+    /// For tables: a JSON file that says what each column is, as {"age": "integer", "id": {"type": "uuid", "unique":
+    /// true}}
     #[arg(long, value_name = "FILE")]
     constraints: Option<PathBuf>,
     /// For tables: what is between two fields [default: found out]
@@ -82,20 +83,7 @@ enum Kind {
     Csv,
 }
 
-/// Exit code of what was rejected.
 const REJECTED: u8 = 1;
-/// Of a command line, or of a file, that does not make sense.
-pub(super) const MISUSED: u8 = 2;
-
-pub(super) fn profile(word: &str) -> Result<Profile, String> {
-    word.parse()
-        .map_err(|_| format!("it is one of {}", Profile::WORDS.join(", ")))
-}
-
-/// Modules as they are wished for; none is no wish.
-pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
-    (!named.is_empty()).then(|| named.iter().cloned().collect())
-}
 
 pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
     perform(context, arguments).or_else(|error| {
@@ -109,18 +97,15 @@ pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Resu
     })
 }
 
+/// A schema that is not there is one that the command line names.
 fn code_of(error: &RequestError) -> u8 {
     match error.code {
-        ErrorCode::InvalidArgument
-        | ErrorCode::UnknownArgument
-        | ErrorCode::UnsupportedArgument
-        | ErrorCode::NotFound => MISUSED,
-        _ => FAILED,
+        ErrorCode::NotFound => MISUSED,
+        _ => super::status_of(error),
     }
 }
 
-/// What was found of one file.
-struct Looked {
+struct Checked {
     /// As it was typed.
     name: String,
     report: Report,
@@ -138,7 +123,7 @@ enum Report {
     Unread(RequestError),
 }
 
-impl Looked {
+impl Checked {
     fn code(&self) -> u8 {
         let passes = match &self.report {
             Report::Code { found, .. } => found.valid,
@@ -164,28 +149,28 @@ impl Looked {
         facts
     }
 
-    fn painting(&self) -> Painting {
+    fn painting(&self) -> StyledText {
         let name = &self.name;
         match &self.report {
             Report::Code { code, found, .. } => {
-                let mut painting = frames::of_code(name, code, found, Bounds::TERMINAL);
+                let mut painting = diagnostics::of_code(name, code, found, Bounds::TERMINAL);
                 if let Some(fixed) = &found.fixed_code {
-                    painting.append(frames::difference(name, code, fixed));
+                    painting.append(diagnostics::difference(name, code, fixed));
                 }
-                painting.append(frames::summary(name, found));
+                painting.append(diagnostics::summary(name, found));
                 painting
             }
             Report::Json(report) => {
-                let mut painting = frames::of_json(name, report, Bounds::TERMINAL);
-                painting.append(frames::json_summary(name, report));
+                let mut painting = diagnostics::of_json(name, report, Bounds::TERMINAL);
+                painting.append(diagnostics::json_summary(name, report));
                 painting
             }
             Report::Csv(report) => {
-                let mut painting = frames::of_csv(name, report, Bounds::TERMINAL);
-                painting.append(frames::csv_summary(name, report));
+                let mut painting = diagnostics::of_csv(name, report, Bounds::TERMINAL);
+                painting.append(diagnostics::csv_summary(name, report));
                 painting
             }
-            Report::Unread(_) => Painting::default(),
+            Report::Unread(_) => StyledText::default(),
         }
     }
 }
@@ -218,7 +203,7 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
 fn conclude(
     terminal: Terminal,
     arguments: &ValidateArguments,
-    looked: &[Looked],
+    looked: &[Checked],
 ) -> Result<ExitCode, RequestError> {
     let unprinted = |error: std::io::Error| fault("print", &error);
     if let Some(to) = &arguments.sarif {
@@ -245,11 +230,11 @@ fn conclude(
         }
     }
     // The gravest of them.
-    let code = looked.iter().map(Looked::code).max();
+    let code = looked.iter().map(Checked::code).max();
     Ok(ExitCode::from(code.unwrap_or_default()))
 }
 
-fn write_fixed(terminal: Terminal, looked: &Looked) -> Result<(), RequestError> {
+fn write_fixed(terminal: Terminal, looked: &Checked) -> Result<(), RequestError> {
     let Report::Code { code, found, .. } = &looked.report else {
         return Ok(());
     };
@@ -297,13 +282,12 @@ fn check_python(arguments: &ValidateArguments, jobs: &[Job]) -> Result<(), Reque
     let is_python = |job: &Job| match &job.content {
         Ok(Content::Code { language, .. }) => *language == Language::Python,
         Ok(_) => false,
-        // Nobody knows.
+        // Unknown.
         Err(_) => true,
     };
     for (flag, is_given) in [
         ("--profile", arguments.profile.is_some()),
         ("--allow-import", !arguments.allow_import.is_empty()),
-        ("--no-auto-fix", arguments.no_auto_fix),
         ("--write", arguments.write),
     ] {
         if is_given && !jobs.iter().any(is_python) {
@@ -372,12 +356,12 @@ impl Job {
         }
     }
 
-    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Looked {
+    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Checked {
         let looked = match self.content {
             Ok(content) => content.look(engine, arguments).await,
             Err(error) => Err(error),
         };
-        Looked {
+        Checked {
             name: self.name,
             report: looked.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
         }
@@ -404,7 +388,7 @@ impl Content {
                         Fixing::Apply
                     },
                     profile: arguments.profile.filter(|_| is_python),
-                    allowed_imports: modules(&arguments.allow_import).filter(|_| is_python),
+                    allowed_imports: request::modules(&arguments.allow_import).filter(|_| is_python),
                     beside,
                 };
                 let found = hints::found_in_commands(engine.validate_code(caller, wish).await?);
@@ -472,7 +456,7 @@ fn python_files(directory: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// A warning is enough to reject.
+/// Warnings reject, too.
 fn strictly(found: Validation) -> Validation {
     let mut severities = found.issues.iter().map(|issue| issue.severity);
     if severities.any(|severity| severity >= Severity::Warning) {
@@ -485,7 +469,7 @@ fn strictly(found: Validation) -> Validation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::tests::{issue, validation};
+    use crate::render::diagnostics::tests::{issue, validation};
     use clap::Parser;
 
     fn parse(words: &[&str]) -> Result<ValidateArguments, clap::Error> {
@@ -519,8 +503,8 @@ mod tests {
         let arguments = arguments.unwrap();
         assert_eq!(arguments.profile, Some(Profile::Strict));
         assert_eq!(arguments.kind, Some(Kind::Csv));
-        assert_eq!(modules(&arguments.allow_import).unwrap().len(), 1);
-        assert!(modules(&[]).is_none());
+        assert_eq!(request::modules(&arguments.allow_import).unwrap().len(), 1);
+        assert!(request::modules(&[]).is_none());
         for bad in [
             &[][..],
             &["a.py", "--profile", "basik"],

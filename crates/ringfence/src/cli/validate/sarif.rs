@@ -1,7 +1,7 @@
 //! The same as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format): what code hosts and editors read.
 
-use super::{Looked, Report};
-use crate::frames;
+use super::{Checked, Report};
+use crate::render::diagnostics;
 use ringfence_engine::check_rules;
 use ringfence_types::{CsvReport, Issue, JsonReport, Language, Severity, Validation};
 use serde_json::{Map, Value, json};
@@ -12,8 +12,7 @@ const SCHEMA: &str =
 /// Of a fix that was not asked for by any finding that is left.
 const MISSING_IMPORT: &str = "python.missing_import";
 
-/// One run over all files.
-pub(super) fn of(looked: &[Looked]) -> Value {
+pub(super) fn of(looked: &[Checked]) -> Value {
     let mut rules = Rules::new();
     let mut results = Vec::new();
     let mut artifacts = Vec::new();
@@ -180,7 +179,7 @@ impl Change {
             old.split_inclusive('\n').collect(),
             new.split_inclusive('\n').collect(),
         );
-        let (head, tail) = frames::common(&old, &new);
+        let (head, tail) = diagnostics::common(&old, &new);
         Self {
             start: position(&old, head),
             end: position(&old, old.len() - tail),
@@ -267,7 +266,7 @@ fn uri(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::tests::{issue, validation};
+    use crate::render::diagnostics::tests::{issue, validation};
 
     #[test]
     fn a_change_is_whole_lines_in_one_place() {
@@ -295,7 +294,7 @@ mod tests {
     #[test]
     fn a_finding_names_its_rule_by_its_place() {
         let found = validation(vec![issue((3, 5), (3, 6), Severity::Warning)]);
-        let looked = [Looked {
+        let looked = [Checked {
             name: "a.py".to_owned(),
             report: Report::Code {
                 language: Language::Python,

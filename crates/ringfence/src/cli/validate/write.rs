@@ -1,4 +1,4 @@
-//! A file is written at once or not at all: whoever reads it meanwhile, or after a power cut, sees the old one or the new one.
+//! A file is written at once or not at all: a reader sees the old one or the new one, also after a power cut.
 
 use ringfence_types::RequestError;
 use std::{

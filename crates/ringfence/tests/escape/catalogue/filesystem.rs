@@ -2,7 +2,8 @@
 
 use super::{Attack, attack, fact, with};
 
-const RW: &[&str] = &["--workspace", "{home}:rw"];
+/// A home may not be shared to be written: it is where pip and npm are configured.
+const RW: &[&str] = &["--workspace", "{home}/shared:rw"];
 const RO: &[&str] = &["--workspace", "{home}:ro"];
 const OVERLAY: &[&str] = &["--workspace", "{home}:overlay"];
 
@@ -14,6 +15,12 @@ for path in ('.ssh/id_ed25519', '.aws/credentials', '.netrc', '.docker/config.js
     try: got.append(open(HOME + '/' + path).read())
     except OSError as error: assert error.errno == errno.ENOENT, error
 reached(got) if got else blocked('ENOENT')"),
+    attack("C01", "FS-1", "secrets in a home directory cannot be read", "
+got = []
+for path in ('.ssh/id_ed25519', '.aws/credentials', '.netrc', '.docker/config.json', '.kube/config', '.config/secret'):
+    try: got.append(open(HOME + '/' + path).read())
+    except (FileNotFoundError, PermissionError): pass
+reached(got) if got else blocked('all')"),
     attack("C01", "FS-1", "the host's /etc, /root, /var and /home are not there", "
 got = []
 for path in ('/etc/shadow', '/etc/hostid', '/etc/fstab', '/etc/ssh', '/etc/sudoers', '/etc/machine-id', '/etc/crontab', '/var/log', '/var/lib', '/var/run', '/boot', '/mnt', '/srv', '/media', '/run/systemd', '/run/lock', '/lost+found'):
@@ -22,7 +29,7 @@ reached(got) if got else blocked('absent')"),
     fact("C01", "FS-1", "the root holds nothing but what was put there", "
 known = {'bin','code','dev','etc','home','lib','lib32','lib64','libx32','node_modules','output','packages','proc','root','run','sbin','tmp','usr','var','workspace','opt','nix'}
 bad = [name for name in os.listdir('/') if name not in known]
-bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','fonts','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
+bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','fonts','gitconfig','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
 bad += os.listdir('/run')
 bad += [name for _, _, files in os.walk('/packages') for name in files]
 if os.path.isdir('/root'): bad += [n for n in os.listdir('/root') if n != '.pyenv']
@@ -40,6 +47,10 @@ for path in ('../' * 20 + HOME.lstrip('/') + '/.netrc', '/proc/self/root' + HOME
     try: got.append(open(path).read())
     except OSError: pass
 reached(got) if got else blocked('all')"),
+    with(attack("C16", "FS-5", "a file of a read-only workspace cannot be locked against the host", "
+import fcntl
+path = ('/workspace' if os.getcwd() == '/workspace' else HOME) + '/.netrc'
+attempt(lambda: fcntl.flock(open(path), fcntl.LOCK_EX | fcntl.LOCK_NB) or 'locked')"), RO),
     with(attack("C18", "FS-7", "no set-user-id program can be left in a shared workspace", "
 import shutil
 got = []
@@ -60,7 +71,7 @@ for mode in (0o4755, 0o2755, 0o6755):
 for name in os.listdir(WORK):
     if os.stat(WORK + '/' + name).st_mode & 0o6000: got.append(name)
 reached(got) if got else blocked('none')"), RW),
-    with(attack("C18", "FS-5", "a file of a shared workspace cannot be leased", "
+    with(attack("C19", "FS-5", "a file of a shared workspace cannot be leased", "
 import fcntl
 fd = os.open(('/workspace' if os.getcwd() == '/workspace' else HOME) + '/.netrc', os.O_RDONLY)
 attempt(lambda: fcntl.fcntl(fd, 1024, fcntl.F_RDLCK))"), RO),

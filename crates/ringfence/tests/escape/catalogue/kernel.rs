@@ -32,6 +32,10 @@ reached(result) if result > 0 else blocked(error)")),
 result, error = call(56, 0x10000000 | 17, 0, 0, 0, 0)
 if result == 0: os._exit(0)
 reached(result) if result > 0 else blocked(error)"),
+    attack("A11", "PROC-5", "clone cannot make a child of the sandbox's parent", "
+result, error = call(56, 0x8000 | 17, 0, 0, 0, 0)
+if result == 0: os._exit(0)
+reached(result) if result > 0 else blocked(error)"),
     attack("A11", "KERN-4", "clone3 cannot make a user namespace", "
 arguments = (ctypes.c_uint64 * 11)(0x10000000, 0, 0, 0, 17)
 result, error = call(435, arguments, ctypes.sizeof(arguments))

@@ -30,7 +30,7 @@ bad = {fd: to for fd, to in got.items() if fd > 3 and not to.startswith('/proc/'
 bad.update({fd: to for fd, to in got.items() if fd <= 3 and not to.startswith('pipe:')})
 reached(bad) if bad else blocked(sorted(got))"),
     fact("B04", "ENV-2", "no variable of the server is inherited", "
-known = {'PATH','HOME','USER','LOGNAME','SHELL','PWD','TMPDIR','LANG','TERM','RINGFENCE_OUTPUT_DIR','PYTHONDONTWRITEBYTECODE','LC_CTYPE','OLDPWD','SHLVL','_'}
+known = {'PATH','HOME','USER','LOGNAME','SHELL','PWD','TMPDIR','LANG','TERM','RINGFENCE_OUTPUT_DIR','PYTHONDONTWRITEBYTECODE','LC_CTYPE','OLDPWD','SHLVL','_','PIP_RETRIES','PIP_DISABLE_PIP_VERSION_CHECK','PIP_BREAK_SYSTEM_PACKAGES','npm_config_fetch_retries','npm_config_update_notifier'}
 bad = [name for name in os.environ if name not in known and not (name.startswith('CANARY_') and name != 'CANARY_IN_ENVIRONMENT')]
 reached(bad) if bad else blocked('none')"),
     fact("B07", "FS-1", "device files are what they claim", "
@@ -62,6 +62,21 @@ for name in ('environ', 'mem', 'maps', 'root', 'cwd', 'exe', 'fd', 'fdinfo', 'ns
         got.append(name)
     except OSError: pass
 reached(got) if got else blocked('all')"),
+    attack("B10", "PROC-2", "limits and priorities of pid 1 cannot be changed", "
+import resource
+pid = 1 if os.getcwd() == '/workspace' else os.fork()
+if pid == 0: time.sleep(60); os._exit(0)
+got = []
+for name, act in (('prlimit', lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (64, 64))),
+                  ('setpriority', lambda: os.setpriority(os.PRIO_PROCESS, pid, 19)),
+                  ('setpriority of a user', lambda: os.setpriority(os.PRIO_USER, 0, 19)),
+                  ('scheduler', lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))),
+                  ('affinity', lambda: os.sched_setaffinity(pid, {0})),
+                  ('ioprio', lambda: call(251, 1, pid, 3 << 13)[0] == 0 or os.close(-1))):
+    try: act(); got.append(name)
+    except OSError: pass
+if pid > 1: os.kill(pid, 9)
+reached(got) if got else blocked('all')"),
     fact("B11", "FS-2", "the runtime cannot be overwritten", "
 got = []
 for path in ('/proc/self/exe', '/proc/1/exe', sys.executable, os.__file__):
@@ -85,6 +100,12 @@ reached(got) if got else blocked('all')"),
     attack("B13", "PROC-3", "/sys and the debug file systems are absent", "
 got = [path for path in ('/sys/kernel', '/sys/fs', '/sys/class', '/sys/devices', '/sys/kernel/debug') if os.path.exists(path)]
 reached(got) if got else blocked('absent')"),
+    attack("B13", "PROC-3", "the host's counts of files are not told", "
+got = []
+for name in ('file-nr', 'inode-nr', 'inode-state', 'dentry-state', 'aio-nr'):
+    try: got.append(open('/proc/sys/fs/' + name).read())
+    except OSError: pass
+reached(got) if got else blocked('all')"),
     fact("B13", "PROC-3", "settings of the kernel cannot be written", "
 got = []
 for base, _, names in os.walk('/proc/sys'):
@@ -100,11 +121,9 @@ for kind, device in ((stat.S_IFCHR, os.makedev(1, 1)), (stat.S_IFBLK, os.makedev
     except OSError: pass
 reached(got) if got else blocked('EPERM')"),
     attack("B16", "NET-1", "abstract sockets of the host cannot be reached", "
-s = socket.socket(socket.AF_UNIX)
-attempt(lambda: s.connect('\\0' + os.environ['CANARY_ABSTRACT']) or 'connected')"),
+attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['CANARY_ABSTRACT']) or 'connected')"),
     attack("D01", "NET-2", "unix sockets of the host cannot be reached", "
-s = socket.socket(socket.AF_UNIX)
-attempt(lambda: s.connect(HOME + '/host.sock') or 'connected')"),
+attempt(lambda: socket.socket(socket.AF_UNIX).connect(HOME + '/host.sock') or 'connected')"),
     with_workspace("D01", "a unix socket in the host's workspace cannot be reached", "
 attempt(lambda: socket.socket(socket.AF_UNIX).connect('host.sock') or 'connected')"),
     with_workspace("D03", "a datagram of a pair cannot be addressed to a socket in the host's workspace", "
@@ -113,8 +132,7 @@ def send():
     return a.sendto(b'x', 'host.dgram')
 attempt(send)"),
     attack("D03", "NET-2", "datagrams to unix sockets of the host do not arrive", "
-s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-attempt(lambda: s.sendto(b'x', HOME + '/host.dgram'))"),
+attempt(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', HOME + '/host.dgram'))"),
     attack("D07", "NET-3", "the host's loopback cannot be reached by TCP", "
 attempt(lambda: socket.create_connection(('127.0.0.1', int(os.environ['CANARY_TCP'])), 2) and 'connected')"),
     fact("D07", "NET-3", "the host's loopback cannot be reached by UDP", "
@@ -128,7 +146,7 @@ got = [] if names == ['lo'] else [names]
 for address in ('198.51.100.7', '8.8.8.8', '169.254.169.254', '10.0.0.1'):
     try: socket.create_connection((address, 80), 1); got.append(address)
     except OSError: pass
-try: socket.getaddrinfo('example.com', 80); got.append('dns')
+try: socket.create_connection(('example.com', 25), 1); got.append('name')
 except OSError: pass
 try: s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); got.append('raw')
 except OSError: pass

@@ -272,14 +272,14 @@ fn a_script_of_another_language_is_refused_by_its_name() {
         ] {
             let refused = said(&words);
             let err = String::from_utf8_lossy(&refused.stderr).into_owned();
-            assert_eq!(refused.status.code(), Some(125), "{err}");
+            assert_eq!(refused.status.code(), Some(2), "{err}");
             assert!(err.contains(&format!("the script is {language}")), "{err}");
         }
     }
     let script = place.file("x.mjs", "console.log(6 * 7)");
     assert_eq!(done(&["run", &script, "--session", id]).0, "42\n");
     let refused = said(&["run", &script, "--session", id, "--allow", "example.com"]);
-    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
     let missing = said(&["session", "cp", &format!("{id}:more"), "-"]);
     assert_eq!(missing.status.code(), Some(125), "{missing:?}");
     let climbing = said(&["session", "cp", &own, &format!("{id}:../in.bin")]);
-    assert_eq!(climbing.status.code(), Some(125), "{climbing:?}");
+    assert_eq!(climbing.status.code(), Some(2), "{climbing:?}");
     done(&[
         "session",
         "exec",
@@ -423,7 +423,7 @@ fn a_mistyped_command_line_is_json_where_json_is_wanted() {
         &["run", "x.py", "--json", "--no-such-flag"],
     ] {
         let refused = said(words);
-        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         let document: Value =
             serde_json::from_slice(&refused.stdout).unwrap_or_else(|error| panic!("{error}: {refused:?}"));
         assert_eq!(document["error"]["code"], "invalid_argument", "{document}");
@@ -448,7 +448,7 @@ fn the_text_of_a_call_says_what_became_of_its_session() {
     let kept = "the session and its state are kept";
     let exited = text("import os; os._exit(1)", "python", json!({}));
     assert!(
-        exited.contains("the session has ended: exited; make another with create_session"),
+        exited.contains("the session has ended: exited\nnext: create_session"),
         "{exited}"
     );
     let strict = text("set -e; false", "shell", json!({}));

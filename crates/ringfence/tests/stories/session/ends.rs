@@ -1,7 +1,7 @@
 //! How sessions end: each for a reason that is told, and with nothing left.
 
 use super::{Nobody, PATIENCE, gives, of, on_each_kind, serve, serving};
-use crate::client::{Server, processes_with, state_dir, within};
+use crate::client::{Server, descendants, processes_with, state_dir, within};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 };
 
 /// A language, a call that is its session's last, why the session has ended then, and how the call.
-const LAST_CALLS: [(&str, &str, &str, &str, i32); 10] = [
+const LAST_CALLS: [(&str, &str, &str, &str, i32); 11] = [
     (
         "python",
         "print('last'); raise SystemExit(3)",
@@ -63,6 +63,14 @@ const LAST_CALLS: [(&str, &str, &str, &str, i32); 10] = [
     ("shell", "echo last; exit 6", "exited", "code", 6),
     ("shell", "echo last; exec true", "exited", "code", 0),
     ("shell", "echo last; kill -9 $$", "crashed", "signal", 137),
+    // Not the shell's own memory: it could answer.
+    (
+        "shell",
+        "echo last; cat /dev/zero | tail -c 200000000",
+        "out_of_memory",
+        "out_of_memory",
+        137,
+    ),
 ];
 
 /// claim: [SES-3]
@@ -421,27 +429,6 @@ fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
         assert!(within(PATIENCE, || descendants(server.child.id()).len()
             <= before.1.len()));
     }
-}
-
-/// Every process below this one.
-fn descendants(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<u32> = lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|word| word.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect();
-    children
-        .iter()
-        .flat_map(|child| descendants(*child))
-        .chain(children.iter().copied())
-        .collect()
 }
 
 /// The names of all groups of control.

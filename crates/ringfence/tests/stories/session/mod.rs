@@ -19,7 +19,7 @@ use std::{
 
 /// How long anything may take that is not a limit's own time.
 const PATIENCE: Duration = Duration::from_secs(20);
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 impl Server {
     /// Makes a session; its id.
@@ -92,7 +92,10 @@ impl Server {
     }
 
     fn records(&mut self, action: &str) -> Vec<Value> {
-        let found = self.facts("audit_execution", json!({"action": action}));
+        let found = self.facts(
+            "audit_execution",
+            json!({"action": action, "detail": true, "limit": 50}),
+        );
         found["records"].as_array().unwrap().clone()
     }
 }
@@ -121,7 +124,7 @@ fn gives(said: &Value, value: &Value) {
 }
 
 /// A server of this configuration, YAML.
-fn serving(config: &str) -> Server {
+pub fn serving(config: &str) -> Server {
     Server::of(serve(config))
 }
 
@@ -146,11 +149,11 @@ fn on_each_kind(mut story: impl FnMut(&mut Server, &str)) {
 }
 
 /// A place where uid 65534 runs a server: it cannot look into the directory of the build.
-struct Nobody(PathBuf);
+pub struct Nobody(pub PathBuf);
 
 impl Nobody {
     /// None, and says so, where whoever tests is not root.
-    fn new(config: &str) -> Option<Self> {
+    pub fn new(config: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
             assert!(!required.contains("root"), "RINGFENCE_REQUIRE asks for root");
@@ -168,7 +171,7 @@ impl Nobody {
         Some(Self(place))
     }
 
-    fn serve(&self) -> Server {
+    pub fn serve(&self) -> Server {
         let user = NOBODY.to_string();
         let mut command = Command::new("setpriv");
         command

@@ -46,6 +46,7 @@ fn pass(server: &mut Server, from: &str, to: &str, name: &str) -> Value {
 fn a_thousand_doubles_stay_what_they_are_on_every_way() {
     let mut command = serve("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-of-numbers");
+    command.env("RINGFENCE_TEXT_MAX", "1048576");
     let mut server = Server::of(command);
     let numbers = doubles();
     let expect: Vec<u64> = numbers.iter().map(|number| number.to_bits()).collect();

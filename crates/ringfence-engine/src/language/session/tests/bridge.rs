@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn given(live: &mut Live, name: &str) -> String {
+fn given(live: &mut Driver, name: &str) -> String {
     let answer = live.get(name);
     assert!(answer.ok, "{name}: {answer:?}");
     answer.bridge.unwrap()
@@ -10,8 +10,8 @@ fn given(live: &mut Live, name: &str) -> String {
 
 #[test]
 fn values_come_back_as_they_went() {
-    let mut python = Live::begin(Language::Python);
-    let mut node = Live::begin(Language::Node);
+    let mut python = Driver::begin(Language::Python);
+    let mut node = Driver::begin(Language::Node);
     python.call(
         "import datetime as d\nv = {'z': 1, 'a': [True, None, 1.5, 'é'], 'big': 10**30, 'nan': float('nan'), \
          'bytes': b'\\0\\xff', 'at': d.datetime(2024, 5, 6, 7, 8, 9, tzinfo=d.timezone.utc), 't': (1, 2), '$type': 'x'}",
@@ -47,8 +47,8 @@ fn values_come_back_as_they_went() {
 
 #[test]
 fn a_time_without_a_zone_stays_without_one_and_is_a_text_for_node() {
-    let mut python = Live::begin(Language::Python);
-    let mut node = Live::begin(Language::Node);
+    let mut python = Driver::begin(Language::Python);
+    let mut node = Driver::begin(Language::Node);
     // As pandas and numpy give them: a class of its own, and an array whose `tolist` would give nanoseconds.
     python.call(
         "import datetime as d\nclass Timestamp(d.datetime): pass\nTimestamp.__module__ = 'pandas._libs'\n\
@@ -80,8 +80,8 @@ fn a_time_without_a_zone_stays_without_one_and_is_a_text_for_node() {
 
 #[test]
 fn numbers_cross_as_they_are() {
-    let mut python = Live::begin(Language::Python);
-    let mut node = Live::begin(Language::Node);
+    let mut python = Driver::begin(Language::Python);
+    let mut node = Driver::begin(Language::Node);
     node.call("var v = [2 ** 53, 2 ** 60, -(2 ** 60), 1e30, 0.1 + 0.2, 5e-324]");
     assert!(python.set("v", &given(&mut node, "v")).ok);
     let said = python.call("v == [2 ** 53, 2.0 ** 60, -2.0 ** 60, 1e30, 0.1 + 0.2, 5e-324]");
@@ -110,8 +110,8 @@ fn numbers_cross_as_they_are() {
 
 #[test]
 fn what_cannot_cross_is_refused_by_its_path() {
-    let mut python = Live::begin(Language::Python);
-    let mut node = Live::begin(Language::Node);
+    let mut python = Driver::begin(Language::Python);
+    let mut node = Driver::begin(Language::Node);
     python.call("import socket\na = {'items': [1, socket.socket()]}\nb = []; b.append(b)\nc = {1: 2}\nd = 'x' * (17 << 20)");
     node.call("var a = { items: [1, () => 1] }, b = []; b.push(b); var c = new Map([[1, 2]]), d = 'x'.repeat(17 << 20)");
     for live in [&mut python, &mut node] {
@@ -171,8 +171,37 @@ fn what_cannot_cross_is_refused_by_its_path() {
 }
 
 #[test]
+fn a_name_of_the_language_itself_is_refused_and_the_session_lives() {
+    for (language, names) in [
+        (
+            Language::Node,
+            &[
+                "globalThis",
+                "Object",
+                "JSON",
+                "process",
+                "undefined",
+                "Buffer",
+                "let",
+            ][..],
+        ),
+        (Language::Python, &["__builtins__", "__name__", "__x__"]),
+    ] {
+        let mut live = Driver::begin(language);
+        for name in names {
+            let answer = live.set(name, "1");
+            let error = answer.report.error.clone().unwrap();
+            assert!(!answer.ok && error.kind == "SyntaxError", "{name}: {error:?}");
+        }
+        // A name that the caller's own code has taken is the caller's.
+        assert!(live.set("x", "[1]").ok && live.set("x", "2").ok);
+        assert_eq!(live.call("x").answer.report.result, Some(serde_json::json!(2)));
+    }
+}
+
+#[test]
 fn a_shell_gives_and_takes_texts_lists_and_objects() {
-    let mut live = Live::begin(Language::Shell);
+    let mut live = Driver::begin(Language::Shell);
     live.call(
         "s=$'it\\'s \"é\"\\n$x'; declare -a l=(1 '' 'a b'); declare -A m=([k]='v w'); declare -i n=5; e=",
     );

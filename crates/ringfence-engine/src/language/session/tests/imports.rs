@@ -16,7 +16,7 @@ fn basic(patches: &[(&str, &str)]) -> Option<Checks> {
 }
 
 /// That nobody stands between the session and its imports.
-fn is_free(live: &mut Live) {
+fn is_free(live: &mut Driver) {
     live.checks = None;
     let said = live.call("import os\n__import__.__class__.__name__, os.getpid() > 0");
     assert_eq!(
@@ -28,7 +28,7 @@ fn is_free(live: &mut Live) {
 
 #[test]
 fn a_call_is_held_to_its_own_modules_and_the_next_to_its_own() {
-    let mut live = Live::begin(Language::Python);
+    let mut live = Driver::begin(Language::Python);
     for _ in 0..2 {
         is_free(&mut live);
         live.checks = basic(&[]);
@@ -62,7 +62,7 @@ fn a_call_is_held_to_its_own_modules_and_the_next_to_its_own() {
 
 #[test]
 fn a_call_that_is_interrupted_gives_the_imports_back() {
-    let mut live = Live::begin(Language::Python);
+    let mut live = Driver::begin(Language::Python);
     for code in [
         "open('begun', 'w').close()\nwhile True: pass",
         "import time\nopen('begun', 'w').close()\ntime.sleep(60)",
@@ -97,7 +97,7 @@ fn a_call_that_is_interrupted_gives_the_imports_back() {
 
 #[test]
 fn a_call_has_the_imports_that_it_forgot() {
-    let mut live = Live::begin(Language::Python);
+    let mut live = Driver::begin(Language::Python);
     live.checks = basic(&[("json", "import json"), ("UUID", "from uuid import UUID")]);
     let said = live.call("a = json.dumps(UUID(int=1).int)\na");
     assert_eq!(said.answer.report.result, Some(json!("1")), "{said:?}");
@@ -110,7 +110,7 @@ fn a_call_has_the_imports_that_it_forgot() {
 
 #[test]
 fn the_callers_own_files_are_held_to_the_same_and_keep_their_state() {
-    let mut live = Live::begin(Language::Python);
+    let mut live = Driver::begin(Language::Python);
     fs::write(
         live.directory.join("helper.py"),
         "n = 0\ndef count():\n    global n\n    n += 1\ndef fails():\n    import os\n",

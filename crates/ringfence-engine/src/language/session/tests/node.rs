@@ -3,11 +3,11 @@
 use super::*;
 use serde_json::json;
 
-fn node() -> Live {
-    Live::begin(Language::Node)
+fn node() -> Driver {
+    Driver::begin(Language::Node)
 }
 
-fn check(live: &mut Live, code: &str, result: Option<serde_json::Value>) {
+fn check(live: &mut Driver, code: &str, result: Option<serde_json::Value>) {
     let said = live.call(code);
     assert_eq!(
         (&said.answer.report.result, said.answer.ok),
@@ -141,6 +141,10 @@ fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
         "await new Promise(() => {})",
         "await 1; await new Promise((done) => setTimeout(done, 1e6))",
         "for (;;) { try { for (;;) {} } catch {} }",
+        // From here on the program listens for SIGINT itself.
+        "process.on('SIGINT', () => {}); await new Promise(() => {})",
+        "while (true) {}",
+        "await new Promise(() => {})",
     ] {
         let said = live.interrupted(&format!("{begun}{code}"));
         assert_eq!(
@@ -163,4 +167,24 @@ fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
             "{said:?}"
         );
     }
+}
+
+#[test]
+fn node_survives_interrupts_at_any_moment() {
+    let mut live = node();
+    live.call("let x = 5");
+    let pid = live.child.id();
+    let storm =
+        format!("for i in {{1..3000}}; do kill -INT {pid}; [ $((i % 3)) -gt 0 ] || kill -STKFLT {pid}; done");
+    let mut storm = Command::new("bash").args(["-c", &storm]).spawn().unwrap();
+    let mut ran = 0;
+    while storm.try_wait().unwrap().is_none() {
+        let said = live.call("{ const end = Date.now() + 1; while (Date.now() < end); }");
+        let kind = said.answer.report.error.map(|error| error.kind);
+        assert!(matches!(kind.as_deref(), None | Some("Interrupted")), "{kind:?}");
+        ran += 1;
+    }
+    assert!(storm.wait().unwrap().success() && ran > 0);
+    while !live.call("x").answer.ok {}
+    assert_eq!(live.call("x").answer.report.result, Some(json!(5)));
 }

@@ -3,14 +3,14 @@
 use super::*;
 use serde_json::json;
 
-fn python() -> Live {
-    Live::begin(Language::Python)
+fn python() -> Driver {
+    Driver::begin(Language::Python)
 }
 
 #[test]
 fn python_keeps_its_state() {
     let mut live = python();
-    let check = |live: &mut Live, code: &str, result: Option<serde_json::Value>, stdout: &str| {
+    let check = |live: &mut Driver, code: &str, result: Option<serde_json::Value>, stdout: &str| {
         let said = live.call(code);
         assert_eq!(
             (&said.answer.report.result, said.stdout.as_str(), said.answer.ok),
@@ -47,6 +47,8 @@ fn python_keeps_its_state() {
     check(&mut live, "result = 3", Some(json!(3)), "");
     check(&mut live, "pass", None, "");
     check(&mut live, "print(result)", None, "3\n");
+    check(&mut live, "if not result: result = 4", None, "");
+    check(&mut live, "for result in [3]: pass", None, "");
     check(&mut live, "result = 3", Some(json!(3)), "");
     check(&mut live, "from __future__ import annotations", None, "");
     check(&mut live, "def g(a: Nowhere): return a\ng(1)", Some(json!(1)), "");
@@ -75,7 +77,7 @@ fn python_keeps_its_state() {
 #[test]
 fn python_tells_the_names_of_each_call() {
     let mut live = python();
-    let names = |live: &mut Live, code: &str| live.call(code).answer.report.variables;
+    let names = |live: &mut Driver, code: &str| live.call(code).answer.report.variables;
     assert_eq!(
         names(
             &mut live,
@@ -92,7 +94,7 @@ fn python_tells_the_names_of_each_call() {
 #[test]
 fn python_awaits_on_one_loop_that_goes_on_between_calls() {
     let mut live = python();
-    let check = |live: &mut Live, code: &str, result: serde_json::Value| {
+    let check = |live: &mut Driver, code: &str, result: serde_json::Value| {
         let said = live.call(code);
         assert_eq!(said.answer.report.result, Some(result), "{code}: {said:?}");
     };
@@ -142,7 +144,7 @@ fn commands_of_ipython_come_with_their_cure() {
 fn python_errors_are_of_the_call_and_leave_the_state() {
     let mut live = python();
     live.call("x = 5\ndef f():\n    return {}['k']");
-    let check = |live: &mut Live, code: &str, kind: &str, line: Option<u32>, shown: &str| {
+    let check = |live: &mut Driver, code: &str, kind: &str, line: Option<u32>, shown: &str| {
         let said = live.call(code);
         let error = said
             .answer
@@ -315,10 +317,21 @@ fn python_gets_the_words_the_environment_and_the_input_of_each_call() {
 }
 
 #[test]
+fn a_script_that_ends_with_0_leaves_its_session() {
+    let mut live = python();
+    for code in ["x = 1; exit()", "import sys; x += 1; sys.exit(0)"] {
+        let said = live.call(code);
+        assert!(said.answer.ok && said.answer.report.error.is_none(), "{said:?}");
+    }
+    assert_eq!(live.call("x").answer.report.result, Some(json!(2)));
+    let child = live.call("import os\npid = os.fork()\nif not pid: sys.exit(0)\nos.waitpid(pid, 0)[1]");
+    assert_eq!(child.answer.report.result, Some(json!(0)), "{child:?}");
+}
+
+#[test]
 fn python_leaves_when_it_is_told_to() {
     for (code, status, stdout) in [
         ("import sys; sys.exit(3)", Some(3), ""),
-        ("exit()", Some(0), ""),
         ("import os; os._exit(7)", Some(7), ""),
         (
             "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
@@ -354,7 +367,7 @@ fn python_leaves_when_it_is_told_to() {
     live.call("import atexit; atexit.register(print, 'last')");
     drop(live.requests.take());
     assert_eq!(live.child.wait().unwrap().code(), Some(0));
-    assert_eq!(live.said(Answer::default()).stdout, "last\n");
+    assert_eq!(live.said(DriverAnswer::default()).stdout, "last\n");
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn shell() -> Live {
-    Live::begin(Language::Shell)
+fn shell() -> Driver {
+    Driver::begin(Language::Shell)
 }
 
 #[test]
 fn a_shell_keeps_its_state() {
     let mut live = shell();
-    let check = |live: &mut Live, code: &str, status: i32, stdout: &str| {
+    let check = |live: &mut Driver, code: &str, status: i32, stdout: &str| {
         let said = live.call(code);
         assert_eq!(
             (
@@ -141,18 +141,23 @@ fn a_shells_errors_are_of_the_call() {
 #[test]
 fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
     let mut live = shell();
-    live.call("x=5");
-    // Begun is what bash waits for already: as it begins to wait, an interrupt may take it up for good (docs/adr/0004).
-    let waits = "{ until read -r at < /proc/$$/wchan; [ \"$at\" = do_wait ]; do :; done; touch begun; } &";
+    live.call("x=5; mkfifo fifo");
+    let sleep = "sh -c ': >begun; exec sleep 1000'";
     for code in [
-        "touch begun; while :; do :; done; echo never",
-        &format!("{waits} sleep 1000; echo never"),
-        &format!("{waits} cat /dev/zero > /dev/null; echo never"),
-        &format!("f() {{ while :; do sleep 0.1; done; }}; {waits} f; echo never"),
-        &format!("{waits} (while :; do :; done); echo never"),
-        &format!("sleep 1000 & {waits} wait; echo never"),
-        "touch begun; eval 'while :; do :; done'; echo never",
-        &format!("trap 'echo heard' INT; {waits} sleep 1000; trap - INT; while :; do :; done"),
+        ": >begun; while :; do :; done; echo never",
+        ": >begun; eval 'while :; do :; done'; echo never",
+        &format!("{sleep}; echo never"),
+        &format!("{sleep} | cat; echo never"),
+        &format!("y=$({sleep}); echo never"),
+        &format!("f() {{ while :; do {sleep}; done; }}; f; echo never"),
+        "(: >begun; while :; do :; done); echo never",
+        "sleep 1000 & : >begun; wait; echo never",
+        ": >begun; read -r line <>fifo; echo never",
+        // What ends by itself, again and again.
+        ": >begun; while :; do /bin/true; done; echo never",
+        ": >begun; while :; do (:); done; echo never",
+        ": >begun; while :; do : | :; done; echo never",
+        &format!("trap 'echo heard' INT; {sleep}; trap - INT; while :; do :; done; echo never"),
     ] {
         let said = live.interrupted(code);
         assert!(
@@ -210,7 +215,7 @@ fn a_shell_goes_on_or_ends_whatever_a_program_breaks() {
         "ulimit -n 20",
         "readonly PS1 PS2 PROMPT_COMMAND",
         "trap 'echo debug' DEBUG ERR RETURN CHLD",
-        "f() { f; }; f",
+        "ulimit -s 512; f() { f; }; f",
         "IFS=0123456789",
         "disown -a; kill -STOP $BASHPID & kill -CONT $!",
     ] {

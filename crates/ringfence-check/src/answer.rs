@@ -1,0 +1,75 @@
+//! Answers a question in the language that it is about.
+
+use crate::{Answer, CodeQuestion, Question, javascript, python, shell, table, value, verdict};
+use ringfence_types::{Language, Rules};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The answer to a question.
+pub fn answer(question: &Question, body: &[u8]) -> Answer {
+    match question {
+        Question::Code(asked) => match std::str::from_utf8(body) {
+            Ok(code) => code_answer(asked, code),
+            Err(_) => Answer::Refused {
+                message: "the code is not UTF-8.".to_owned(),
+                hint: "Send text.".to_owned(),
+            },
+        },
+        Question::Json(asked) => value::check(asked, body),
+        Question::Csv(asked) => table::check(asked, body),
+    }
+}
+
+fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
+    let setting = match asked.is_fragment {
+        true => javascript::Setting::Call,
+        false => javascript::Setting::Program,
+    };
+    let checked = match asked.language {
+        Language::Python => python::check(code, asked),
+        Language::Node => javascript::check(code, javascript::Dialect::JavaScript, setting),
+        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript, setting),
+        Language::Shell => shell::check(code),
+    };
+    Answer::Code(Box::new(verdict::conclude(code, checked)))
+}
+
+/// The worker: a head and a body in, an answer in JSON out.
+pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
+    let answer = match serde_json::from_slice(head) {
+        Ok(question) => answer(&question, body),
+        Err(error) => Answer::Refused {
+            message: format!("the question cannot be read: {error}."),
+            hint: "Report this.".to_owned(),
+        },
+    };
+    serde_json::to_vec(&answer).unwrap_or_default()
+}
+
+/// Makes once what every question needs, in the process whose forks answer them.
+pub fn warm_up() {
+    for language in [
+        Language::Python,
+        Language::Node,
+        Language::Typescript,
+        Language::Shell,
+    ] {
+        let question = Question::Code(CodeQuestion {
+            language,
+            rules: Rules::unrestricted(),
+            auto_fix: true,
+            is_fragment: false,
+            has_workspace: false,
+            known_imports: BTreeMap::new(),
+            local_modules: BTreeSet::new(),
+            python: None,
+        });
+        // Nested so deep that the parser asks how much stack there is, which a fork may not.
+        let told = answer(
+            &question,
+            ["(".repeat(64), "x".to_owned(), ")".repeat(64)]
+                .concat()
+                .as_bytes(),
+        );
+        drop(serde_json::to_vec(&told));
+    }
+}

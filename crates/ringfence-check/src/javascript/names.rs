@@ -1,0 +1,77 @@
+//! How things of the language and of Node.js are called, whatever way leads to them:
+//! `globalThis.process.mainModule.require` is `require`.
+
+use crate::unknown::UNKNOWN;
+use std::rc::Rc;
+
+/// Functions and classes of the language: their `constructor` is `Function`.
+const FUNCTIONS: &str = "eval require Object Array String Number Boolean Symbol RegExp Date Promise Map Set WeakMap Error \
+    TypeError Proxy Buffer setTimeout setInterval setImmediate queueMicrotask parseInt parseFloat isNaN fetch URL BigInt Function \
+    structuredClone atob btoa alert Uint8Array";
+/// Of the modules that come with Node.js those that rules know.
+const MODULES: &str = "buffer child_process cluster dgram dns dns/promises fs fs/promises http http2 https inspector \
+    inspector/promises module net os path path/posix process repl tls util v8 vm wasi worker_threads";
+/// Classes whose prototype every program's own values have.
+const CLASSES: &str = "Object Function AsyncFunction GeneratorFunction Array String Number Boolean BigInt Symbol RegExp Date \
+    Promise Map Set WeakMap WeakSet WeakRef Proxy Iterator ArrayBuffer SharedArrayBuffer DataView Buffer URL";
+const PATH_BYTES_MAX: usize = 256;
+
+fn lists(list: &str, name: &str) -> bool {
+    list.split_ascii_whitespace().any(|one| one == name)
+}
+
+/// `global` is `globalThis`.
+pub(super) fn global(name: &str) -> &str {
+    match name {
+        "global" | "window" | "self" | "root" | "GLOBAL" => "globalThis",
+        name => name,
+    }
+}
+
+/// A global name that says nothing: `window`.
+pub(super) fn is_plain(path: &str) -> bool {
+    !path.contains([':', '.']) && !lists(FUNCTIONS, path)
+}
+
+/// What `require(name)` is.
+pub(super) fn module(name: &str) -> String {
+    let bare = name.strip_prefix("node:").unwrap_or(name);
+    match lists(MODULES, bare) {
+        true if bare == "process" => bare.to_owned(),
+        true => format!("node:{bare}"),
+        false => format!("npm:{name}"),
+    }
+}
+
+pub(super) fn is_shared_class(path: &str) -> bool {
+    lists(CLASSES, path)
+        || path.ends_with("Error") && path.starts_with(char::is_uppercase) && !path.contains('.')
+        || path.ends_with("Array") && matches!(path.as_bytes(), [b'I' | b'U' | b'F' | b'B', ..])
+}
+
+/// A path with one more name, by its shortest form.
+pub(super) fn joined(path: &str, name: &str) -> Rc<str> {
+    let short = match (path, name) {
+        ("globalThis", name) => global(name),
+        ("module" | "process.mainModule" | "require.main" | "module.parent", "require") => "require",
+        ("module" | "process.mainModule" | "require.main", "constructor")
+        | ("node:module", "Module")
+        | ("node:module.prototype", "constructor") => "node:module",
+        ("node:module.prototype", "require") => "require",
+        ("node:fs", "promises") => "node:fs/promises",
+        ("node:path", "posix" | "win32") => "node:path",
+        ("globalThis.constructor", "constructor") => "Function",
+        (path, "default") if path.starts_with("node:") && !path.contains('.') => path,
+        (path, "constructor") if path.ends_with(".prototype") => path.trim_end_matches(".prototype"),
+        (path, "constructor") if is_function(path) => "Function",
+        _ if path.len() > PATH_BYTES_MAX => return Rc::from(UNKNOWN.to_string()),
+        _ => return Rc::from(format!("{path}.{name}")),
+    };
+    Rc::from(short)
+}
+
+fn is_function(path: &str) -> bool {
+    lists(FUNCTIONS, path)
+        || path.contains('.') && path.starts_with("node:")
+        || path.ends_with(".constructor")
+}

@@ -1,0 +1,138 @@
+//! Approval of connections that no rule allows. How it is decided is not known here: a connection is held until there
+//! is an answer, and goes on only if the rules allow it then.
+
+use crate::{Destination, HostName, dialer::Dialer};
+use std::{fmt, pin::Pin, sync::Arc};
+use tokio::sync::Semaphore;
+
+/// Of one sandbox's connections so many are held at once, and never more than half of those that it may have.
+const HELD_MAX: usize = 16;
+/// Below these nothing is the Internet's (RFC 6761, 6762, 7686, 8375, and what ICANN keeps for networks of one's own),
+/// so an answer would change nothing: what they lead to is refused after it was resolved.
+const NOT_PUBLIC: [&str; 7] = [
+    "internal",
+    "local",
+    "localdomain",
+    "lan",
+    "home.arpa",
+    "onion",
+    "invalid",
+];
+/// Services of a cloud that hand out credentials, under names that look like any other.
+const METADATA: [&str; 1] = ["metadata.goog"];
+
+/// Asks whether a connection that no rule allows may be made.
+pub trait ApprovalHook: Send + Sync {
+    /// Whether it can ask now. It must not block.
+    fn are_open(&self) -> bool;
+
+    /// What the caller can do about a connection that no rule allows, instead of what the rules say. It must not block.
+    fn hint(&self, _to: &Destination) -> Option<String> {
+        None
+    }
+
+    /// Asks, and ends when that is decided. After a yes the rules allow it.
+    fn ask(&self, to: Destination) -> ApprovalFuture;
+}
+
+/// Ends when it is decided.
+pub type ApprovalFuture = Pin<Box<dyn Future<Output = Result<(), NotApproved>> + Send>>;
+
+/// Why a connection was not approved: follows what was refused, after a semicolon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotApproved(pub String);
+
+impl fmt::Display for NotApproved {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+/// What becomes of connections to a name that no rule allows. It gets an address in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlisted {
+    /// They are refused.
+    Refused,
+    /// They wait for approval.
+    Asked,
+}
+
+/// The hook of one sandbox, with a limit of the connections that it holds.
+pub(crate) struct Approver {
+    pub(crate) hook: Arc<dyn ApprovalHook>,
+    pub(crate) held: Semaphore,
+}
+
+impl Approver {
+    pub(crate) fn new(hook: Arc<dyn ApprovalHook>, connections_max: usize) -> Self {
+        Self {
+            hook,
+            held: Semaphore::new(HELD_MAX.min(connections_max.div_ceil(2))),
+        }
+    }
+}
+
+/// Whether there can be an address behind it that is dialled.
+pub(crate) fn can_be_reached(dialer: &Dialer, name: &HostName) -> bool {
+    if dialer.names_private(name) {
+        return true;
+    }
+    let is_below = |ending: &&str| {
+        let rest = name.as_str().strip_suffix(*ending);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    !name.is_local()
+        && name.labels().count() > 1
+        && !NOT_PUBLIC.iter().any(is_below)
+        && !METADATA.iter().any(is_below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DialerSettings, Limits};
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_is_asked_about_names_that_no_answer_would_make_reachable() {
+        let time = Duration::from_secs(1);
+        let dialer = Dialer::new(DialerSettings {
+            resolvers: vec!["127.0.0.1:53".parse().unwrap()],
+            private: vec!["db.internal:5432".parse().unwrap()],
+            limits: Limits {
+                connections: 1,
+                connections_per_namespace: 1,
+                bytes_out: 1,
+                bytes_in: 1,
+                connection_time: time,
+                idle: time,
+                connect: time,
+                hello: time,
+            },
+        })
+        .unwrap();
+        let check = |name: &str, expect: bool| {
+            assert_eq!(can_be_reached(&dialer, &name.parse().unwrap()), expect, "{name}");
+        };
+        check("example.com", true);
+        check("internal.example.com", true);
+        check("notinternal.test", true);
+        check("db.internal", true);
+        for name in [
+            "metadata.google.internal",
+            "instance-data.ec2.internal",
+            "metadata",
+            "metadata.goog",
+            "x.metadata.goog",
+            "printer.local",
+            "router.lan",
+            "nas.home.arpa",
+            "localhost",
+            "x.localhost",
+            "host.docker.internal",
+            "abc.onion",
+        ] {
+            check(name, false);
+        }
+    }
+}

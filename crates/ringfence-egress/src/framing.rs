@@ -1,0 +1,546 @@
+//! Finds where in a stream of HTTP/1.1 requests heads, bodies and trailers begin and end, by the strictest reading:
+//! whatever two parsers could read in two ways (RFC 9112, section 11.2) is refused. It changes nothing and keeps
+//! nothing; the library's parser behind it gets only what passes. So a smuggled request would have to pass both.
+
+use std::fmt;
+
+/// A request line and its headers, all together; so much is one head.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// A chunk's length has so many digits at most.
+const CHUNK_DIGITS_MAX: usize = 15;
+/// Before a request line so many empty lines are put up with (RFC 9112, section 2.2).
+const EMPTY_LINES_MAX: usize = 2;
+
+/// Reads a stream of requests, in pieces of any size.
+#[derive(Debug, Default)]
+pub struct HttpFraming {
+    state: State,
+    /// The line that has begun.
+    line: Vec<u8>,
+    head_bytes: usize,
+    head: Head,
+}
+
+/// What is wrong with a stream of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramingError {
+    /// A carriage return or a line feed without the other.
+    LineEnd,
+    /// A byte that has no place in a head.
+    Character,
+    /// The request line is not method, target and version with one space between.
+    RequestLine,
+    /// A header has no colon, no name, or white space in or after its name; a folded line is one of these.
+    HeaderName,
+    /// A header that a request has once is there twice, or not at all.
+    HostCount,
+    /// The length of the body is given twice, in two ways, or not as a number.
+    Length,
+    /// The body is coded otherwise than in chunks, or in chunks in a version that has none.
+    Coding,
+    /// A chunk's length is no number, has an extension, or is not followed by that many bytes.
+    Chunk,
+    /// A trailer that would change what was read before it.
+    Trailer,
+    /// The head is too large.
+    Size,
+}
+
+impl fmt::Display for FramingError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::LineEnd => "a line does not end with CR and LF",
+            Self::Character => "there is a control character in its head",
+            Self::RequestLine => "its first line is not a method, a target and a version",
+            Self::HeaderName => "a header has no proper name, or is folded",
+            Self::HostCount => "it does not have exactly one Host",
+            Self::Length => "the length of its body is not given exactly once",
+            Self::Coding => "its body is coded in another way than plain chunks",
+            Self::Chunk => "a chunk of its body has not exactly a length and its bytes",
+            Self::Trailer => "a trailer of it belongs into the head",
+            Self::Size => "its head is too large",
+        })
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Before or in a request line; so many empty lines came before.
+    #[default]
+    Begin,
+    /// A blank line was there instead of a request.
+    Blank(usize),
+    Headers,
+    /// So many bytes of a body are still to come.
+    Body(u64),
+    ChunkSize,
+    ChunkData(u64),
+    /// What ends a chunk's bytes; so much of it was there.
+    ChunkEnd(usize),
+    Trailers,
+    /// What follows is not HTTP, or not ours to read.
+    Through,
+}
+
+/// What a head has said so far about how it goes on.
+#[derive(Debug, Default)]
+struct Head {
+    version: Version,
+    connect: Purpose,
+    hosts: usize,
+    length: Option<u64>,
+    chunked: Coding,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Version {
+    #[default]
+    Http11,
+    Http10,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    #[default]
+    Request,
+    Connect,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    Plain,
+    Chunked,
+}
+
+impl HttpFraming {
+    /// Reads on.
+    ///
+    /// # Errors
+    /// How many of these bytes were well, and what is wrong with the next. Nothing may be read after that.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(), (usize, FramingError)> {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            let left = (bytes.len() - at) as u64;
+            match &mut self.state {
+                State::Through => return Ok(()),
+                State::Body(more) | State::ChunkData(more) => {
+                    let taken = left.min(*more);
+                    *more -= taken;
+                    at += usize::try_from(taken).unwrap_or(usize::MAX);
+                    self.after_bytes();
+                }
+                State::ChunkEnd(seen) => {
+                    let expected = b"\r\n"[*seen];
+                    if *byte != expected {
+                        return Err((at, FramingError::Chunk));
+                    }
+                    at += 1;
+                    self.state = if expected == b'\r' {
+                        State::ChunkEnd(1)
+                    } else {
+                        State::ChunkSize
+                    };
+                }
+                _ => {
+                    self.byte(*byte).map_err(|wrong| (at, wrong))?;
+                    at += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows is not HTTP any more: both ends have agreed on something else.
+    pub fn pass_all(&mut self) {
+        self.state = State::Through;
+    }
+
+    /// Whether everything that was begun has ended: no head, no body is open.
+    pub fn is_between(&self) -> bool {
+        matches!(self.state, State::Begin | State::Blank(_)) && self.line.is_empty()
+    }
+
+    /// A body or a chunk may have ended.
+    fn after_bytes(&mut self) {
+        match self.state {
+            State::Body(0) => self.state = State::Begin,
+            State::ChunkData(0) => self.state = State::ChunkEnd(0),
+            _ => {}
+        }
+    }
+
+    fn byte(&mut self, byte: u8) -> Result<(), FramingError> {
+        let size_line = self.state == State::ChunkSize;
+        if byte == b'\n' {
+            if self.line.pop() != Some(b'\r') {
+                return Err(FramingError::LineEnd);
+            }
+            let line = std::mem::take(&mut self.line);
+            let read = self.line(&line);
+            // Its room is used again for the next.
+            self.line = line;
+            self.line.clear();
+            return read;
+        }
+        if self.line.last() == Some(&b'\r') {
+            return Err(FramingError::LineEnd);
+        }
+        let well = matches!(byte, b'\t' | b'\r' | b' '..=b'~' | 0x80..);
+        if !well {
+            return Err(FramingError::Character);
+        }
+        self.head_bytes += 1;
+        if size_line && self.line.len() > CHUNK_DIGITS_MAX {
+            return Err(FramingError::Chunk);
+        }
+        if self.head_bytes > HEAD_BYTES_MAX {
+            return Err(FramingError::Size);
+        }
+        self.line.push(byte);
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), FramingError> {
+        match &self.state {
+            State::Begin if line.is_empty() => self.state = State::Blank(1),
+            State::Blank(before) if line.is_empty() => {
+                if *before >= EMPTY_LINES_MAX {
+                    return Err(FramingError::RequestLine);
+                }
+                self.state = State::Blank(before + 1);
+            }
+            State::Begin | State::Blank(_) => {
+                self.head = Head::begin(line)?;
+                self.state = State::Headers;
+            }
+            State::Headers if line.is_empty() => {
+                self.state = self.head.end()?;
+                self.head_bytes = 0;
+            }
+            State::Headers => self.head.header(line)?,
+            State::ChunkSize => {
+                self.head_bytes = 0;
+                self.state = match chunk_size(line)? {
+                    0 => State::Trailers,
+                    size => State::ChunkData(size),
+                };
+            }
+            State::Trailers if line.is_empty() => {
+                self.state = State::Begin;
+                self.head_bytes = 0;
+            }
+            State::Trailers => trailer(line)?,
+            State::Body(_) | State::ChunkData(_) | State::ChunkEnd(_) | State::Through => {}
+        }
+        Ok(())
+    }
+}
+
+impl Head {
+    fn begin(line: &[u8]) -> Result<Self, FramingError> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(FramingError::RequestLine);
+        };
+        let version = match version {
+            b"HTTP/1.1" => Version::Http11,
+            b"HTTP/1.0" => Version::Http10,
+            _ => return Err(FramingError::RequestLine),
+        };
+        let plain = target.iter().all(|byte| byte.is_ascii_graphic());
+        if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) || target.is_empty() || !plain {
+            return Err(FramingError::RequestLine);
+        }
+        let connect = if method == b"CONNECT" {
+            Purpose::Connect
+        } else {
+            Purpose::Request
+        };
+        Ok(Self {
+            version,
+            connect,
+            ..Self::default()
+        })
+    }
+
+    fn header(&mut self, line: &[u8]) -> Result<(), FramingError> {
+        let (name, value) = header(line)?;
+        if name.eq_ignore_ascii_case(b"host") {
+            self.hosts += 1;
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            if self.length.is_some() {
+                return Err(FramingError::Length);
+            }
+            self.length = Some(number(value).ok_or(FramingError::Length)?);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let first = self.chunked == Coding::Plain;
+            if !first || !value.eq_ignore_ascii_case(b"chunked") || self.version == Version::Http10 {
+                return Err(FramingError::Coding);
+            }
+            self.chunked = Coding::Chunked;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<State, FramingError> {
+        // Before HTTP/1.1 there was no Host; who is meant is known here in another way, or the request is refused
+        // later.
+        let hosts_well = self.hosts == 1 || (self.hosts == 0 && self.version == Version::Http10);
+        if !hosts_well {
+            return Err(FramingError::HostCount);
+        }
+        match (self.connect, self.chunked, self.length) {
+            (_, Coding::Chunked, Some(_)) => Err(FramingError::Length),
+            (Purpose::Connect, Coding::Plain, None | Some(0)) => Ok(State::Through),
+            (Purpose::Connect, ..) => Err(FramingError::Length),
+            (Purpose::Request, Coding::Chunked, None) => Ok(State::ChunkSize),
+            (Purpose::Request, Coding::Plain, None | Some(0)) => Ok(State::Begin),
+            (Purpose::Request, Coding::Plain, Some(length)) => Ok(State::Body(length)),
+        }
+    }
+}
+
+/// Name and value, without the white space around the value.
+fn header(line: &[u8]) -> Result<(&[u8], &[u8]), FramingError> {
+    let colon = line
+        .iter()
+        .position(|byte| *byte == b':')
+        .ok_or(FramingError::HeaderName)?;
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if name.is_empty() || !name.iter().all(|byte| is_token(*byte)) {
+        return Err(FramingError::HeaderName);
+    }
+    Ok((name, value.trim_ascii()))
+}
+
+fn trailer(line: &[u8]) -> Result<(), FramingError> {
+    const OF_THE_HEAD: [&[u8]; 6] = [
+        b"host",
+        b"content-length",
+        b"transfer-encoding",
+        b"connection",
+        b"trailer",
+        b"authorization",
+    ];
+    let (name, _) = header(line)?;
+    if OF_THE_HEAD.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+        return Err(FramingError::Trailer);
+    }
+    Ok(())
+}
+
+fn chunk_size(line: &[u8]) -> Result<u64, FramingError> {
+    let digits = (1..=CHUNK_DIGITS_MAX).contains(&line.len()) && line.iter().all(u8::is_ascii_hexdigit);
+    let text = std::str::from_utf8(line)
+        .ok()
+        .filter(|_| digits)
+        .ok_or(FramingError::Chunk)?;
+    u64::from_str_radix(text, 16).map_err(|_| FramingError::Chunk)
+}
+
+/// A decimal number without sign that fits into 64 bits.
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What comes of it in one piece; the same has to come of it in pieces of any size.
+    fn read(text: &str) -> Result<(), FramingError> {
+        let whole = HttpFraming::default()
+            .read(text.as_bytes())
+            .map_err(|(_, wrong)| wrong);
+        for size in [1, 2, 3, 7, 64] {
+            let mut shape = HttpFraming::default();
+            let pieces = text
+                .as_bytes()
+                .chunks(size)
+                .try_for_each(|piece| shape.read(piece));
+            assert_eq!(
+                pieces.map_err(|(_, wrong)| wrong),
+                whole,
+                "{text:?} in pieces of {size}"
+            );
+        }
+        whole
+    }
+
+    #[test]
+    fn requests_as_programs_write_them_pass() {
+        for text in [
+            "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "GET /a?b=c HTTP/1.1\r\nhost:a.test\r\nAccept: */*\r\nX-Empty:\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "\r\nGET / HTTP/1.0\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab\n\0cGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\nA\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n",
+            "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n\x16\x03\x01\0",
+        ] {
+            assert_eq!(read(text), Ok(()), "{text:?}");
+        }
+    }
+
+    const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
+    const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\n";
+
+    fn refuses(expect: FramingError, texts: &[&str]) {
+        for text in texts {
+            assert_eq!(read(text), Err(expect), "{text:?}");
+        }
+    }
+
+    /// What follows a first line and a host that are well.
+    fn refuses_after_head(expect: FramingError, rests: &[&str]) {
+        for rest in rests {
+            refuses(expect, &[&format!("{HEAD}{rest}")]);
+        }
+    }
+
+    #[test]
+    fn lines_have_one_end_and_no_second_meaning() {
+        refuses(
+            FramingError::LineEnd,
+            &[
+                "GET / HTTP/1.1\nHost: a\n\n",
+                "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
+                "GET / HTTP/1.1\r\nHost: a\r\n\n",
+            ],
+        );
+        refuses(FramingError::Character, &["GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n"]);
+        refuses(
+            FramingError::RequestLine,
+            &[
+                "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+                "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+                "GET /\r\n",
+                "\r\n\r\n\r\n",
+            ],
+        );
+        refuses_after_head(
+            FramingError::HeaderName,
+            &[
+                " folded: b\r\n\r\n",
+                "X-A: b\r\n\tfolded\r\n\r\n",
+                "Content-Length : 5\r\n\r\n",
+                ": b\r\n\r\n",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_host_and_a_length_are_given_once_and_in_one_way() {
+        refuses(
+            FramingError::HostCount,
+            &[
+                "GET / HTTP/1.1\r\nAccept: a\r\n\r\n",
+                "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
+            ],
+        );
+        refuses_after_head(FramingError::HostCount, &["Host: b\r\n\r\n"]);
+        refuses_after_head(
+            FramingError::Length,
+            &[
+                "Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
+                "Content-Length: 5, 5\r\n\r\n",
+                "Content-Length: +5\r\n\r\n",
+                "Content-Length: 0x5\r\n\r\n",
+                "Content-Length:\r\n\r\n",
+                "Content-Length: 99999999999999999999\r\n\r\n",
+                "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ],
+        );
+        refuses(
+            FramingError::Length,
+            &["CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 5\r\n\r\n"],
+        );
+    }
+
+    #[test]
+    fn a_body_is_plain_or_in_chunks_and_nothing_else() {
+        refuses_after_head(
+            FramingError::Coding,
+            &[
+                "Transfer-Encoding: gzip, chunked\r\n\r\n",
+                "Transfer-Encoding: xchunked\r\n\r\n",
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ],
+        );
+        refuses_after_head(
+            FramingError::Character,
+            &["Transfer-Encoding: \x0bchunked\r\n\r\n"],
+        );
+        refuses(
+            FramingError::Coding,
+            &["POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"],
+        );
+        for chunk in [
+            "3;a=b\r\nabc\r\n",
+            "3 \r\nabc\r\n",
+            "+3\r\nabc\r\n",
+            "0x3\r\nabc\r\n",
+            "\r\nabc\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc\n",
+            "fffffffffffffffff\r\n",
+        ] {
+            refuses_after_head(FramingError::Chunk, &[&format!("{CHUNKED}{chunk}")]);
+        }
+        refuses_after_head(FramingError::LineEnd, &[&format!("{CHUNKED}3\nabc\r\n")]);
+        let trailer = format!("{CHUNKED}0\r\nContent-Length: 5\r\n\r\n");
+        refuses_after_head(FramingError::Trailer, &[&trailer]);
+    }
+
+    #[test]
+    fn a_head_and_its_trailers_are_only_so_large() {
+        let long = "a".repeat(HEAD_BYTES_MAX);
+        refuses(FramingError::Size, &[&format!("GET /{long} HTTP/1.1\r\n")]);
+        refuses_after_head(
+            FramingError::Size,
+            &[&format!("X: {long}\r\n\r\n"), &format!("{CHUNKED}0\r\nX: {long}")],
+        );
+    }
+
+    #[test]
+    fn it_is_known_whether_anything_is_open() {
+        let mut shape = HttpFraming::default();
+        assert!(shape.is_between());
+        shape
+            .read(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na")
+            .expect("well");
+        assert!(!shape.is_between());
+        shape.read(b"b").expect("well");
+        assert!(shape.is_between());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_of_any_size_come_to_the_same(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b' '), any::<u8>()], 0..300),
+            prefix in prop_oneof![
+                Just(""), Just("GET / HTTP/1.1\r\n"), Just("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")],
+            size in 1_usize..20,
+        ) {
+            let text = [prefix.as_bytes(), &bytes].concat();
+            let whole = HttpFraming::default().read(&text);
+            let mut shape = HttpFraming::default();
+            let mut before = 0;
+            let pieces = text.chunks(size).try_for_each(|piece| {
+                let read = shape.read(piece).map_err(|(at, wrong)| (before + at, wrong));
+                before += piece.len();
+                read
+            });
+            prop_assert_eq!(pieces, whole);
+        }
+    }
+}

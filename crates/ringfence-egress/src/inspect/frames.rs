@@ -1,0 +1,155 @@
+//! The frames of HTTP/2 that a program sends beside its requests (priorities, windows, settings, pings, resets). Each
+//! costs this process more than it costs the sandbox, so only so many a second are read.
+
+use crate::{RefusalRule, connection::Connection, refusal::Refusal, token_bucket::TokenBucket};
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// So many at once, and so many a second after that. A client that receives a gigabyte a second sends fewer.
+const BURST: u32 = 10_000;
+const PER_SECOND: u32 = 10_000;
+/// After too many nothing is read for so long.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a client says first (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+const HEADER_BYTES: usize = 9;
+/// The types of frames that requests are made of: DATA, HEADERS and CONTINUATION.
+const OF_REQUESTS: [u8; 3] = [0, 1, 9];
+
+/// Counts frames in a stream of bytes, in pieces of any size.
+#[derive(Debug)]
+struct Counter {
+    /// Bytes to come that are no header.
+    left: usize,
+    /// The header that has begun.
+    header: Vec<u8>,
+}
+
+impl Counter {
+    fn new() -> Self {
+        Self {
+            left: PREFACE_BYTES,
+            header: Vec::with_capacity(HEADER_BYTES),
+        }
+    }
+
+    /// How many frames begin in these bytes that are no part of a request.
+    fn read(&mut self, mut bytes: &[u8]) -> u32 {
+        let mut count = 0;
+        while !bytes.is_empty() {
+            let skipped = self.left.min(bytes.len());
+            self.left -= skipped;
+            bytes = &bytes[skipped..];
+            let taken = (HEADER_BYTES - self.header.len()).min(bytes.len());
+            self.header.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if let [high, middle, low, kind, ..] = *self.header
+                && self.header.len() == HEADER_BYTES
+            {
+                self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+                count += u32::from(!OF_REQUESTS.contains(&kind));
+                self.header.clear();
+            }
+        }
+        count
+    }
+}
+
+/// The sandbox's side of a connection of HTTP/2.
+pub(super) struct Frames<S> {
+    stream: S,
+    connection: Arc<Connection>,
+    counter: Counter,
+    pace: TokenBucket,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Frames<S> {
+    pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
+        Self {
+            stream,
+            connection,
+            counter: Counter::new(),
+            pace: TokenBucket::new(BURST, PER_SECOND),
+            pause: None,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(cx));
+            this.pause = None;
+        }
+        let begin = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        let count = this.counter.read(&buffer.filled()[begin..]);
+        let allowed = (0..count).filter(|_| this.pace.allows()).count();
+        if allowed < count as usize {
+            let what = format!("more than {PER_SECOND} frames of HTTP/2 a second that are no requests");
+            let refusal = Refusal::plain(RefusalRule::Limit, what, "Send fewer of them.");
+            this.connection.sandbox.refuse(&refusal);
+            this.pause = Some(Box::pin(sleep(PAUSE)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, bytes: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, bytes, kind, 0, 0, 0, 0, 0];
+        frame.resize(HEADER_BYTES + usize::from(bytes), 2);
+        frame
+    }
+
+    #[test]
+    fn frames_that_are_no_requests_are_counted_in_pieces_of_any_size() {
+        let stream = [
+            vec![2; PREFACE_BYTES],
+            frame(4, 6), // SETTINGS
+            frame(1, 40),
+            frame(0, 200),
+            frame(2, 5),  // PRIORITY
+            frame(8, 4),  // WINDOW_UPDATE
+            frame(99, 0), // one that nobody knows
+        ]
+        .concat();
+        for size in [1, 2, 7, 9, 10, 64, 1000] {
+            let mut counter = Counter::new();
+            let counts = stream.chunks(size).map(|piece| counter.read(piece));
+            assert_eq!(counts.sum::<u32>(), 4, "in pieces of {size}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What one sandbox's TLS is inspected with: its own certificate authority, the authorities that the host trusts, and
+//! the secrets that are put into requests. `docs/adr/0007-tls-that-is-read.md` says why each sandbox has an authority
+//! of its own.
+
+mod authority;
+mod secret;
+mod trust;
+
+pub use secret::{BoundSecret, PlaceError, SecretPlace};
+pub(crate) use secret::{Unwritable, fill};
+pub use trust::{Trust, TrustError};
+
+use crate::{Destination, HostName};
+use authority::Authority;
+use ringfence_redact::Redactor;
+use rustls::{ClientConfig, ServerConfig};
+use std::{fmt, sync::Arc};
+
+/// What one sandbox's TLS is read with. Its programs have to believe [`Inspection::authorities`].
+pub struct Inspection {
+    trust: Arc<Trust>,
+    authority: Authority,
+    secrets: Vec<BoundSecret>,
+    redactor: Redactor,
+}
+
+impl fmt::Debug for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspection")
+            .field("secrets", &self.secrets)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inspection {
+    /// With an authority of its own. `redactor` takes the secrets' values out of what their hosts answer.
+    ///
+    /// # Errors
+    /// No key could be made.
+    pub fn new(trust: Arc<Trust>, secrets: Vec<BoundSecret>, redactor: Redactor) -> Result<Self, String> {
+        Ok(Self {
+            trust,
+            authority: Authority::new().map_err(|error| error.to_string())?,
+            secrets,
+            redactor,
+        })
+    }
+
+    /// The secrets.
+    pub fn secrets(&self) -> &[BoundSecret] {
+        &self.secrets
+    }
+
+    /// A file of certificates (PEM): the host's authorities and the sandbox's own.
+    pub fn authorities(&self) -> String {
+        [self.authority.pem(), self.trust.pem()].concat()
+    }
+
+    /// Whether a secret belongs to `to`, so that what is said there is read.
+    pub(crate) fn concerns(&self, to: &Destination) -> bool {
+        self.secrets.iter().any(|secret| secret.belongs_to(to))
+    }
+
+    /// Takes the secrets out of what their hosts answer.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// For one connection to the outside, which speaks one of these protocols.
+    pub(crate) fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
+        self.trust.client(protocols)
+    }
+
+    /// For one connection from the sandbox, which is answered as `name`.
+    pub(crate) fn server(&self, name: &HostName, protocol: Option<Vec<u8>>) -> Result<ServerConfig, String> {
+        self.authority.server(self.trust.provider(), name, protocol)
+    }
+}

@@ -1,0 +1,412 @@
+//! Secrets bound to hosts. The program sees only a placeholder; Ringfence replaces it with the secret in requests to
+//! the secret's hosts, in the one header or parameter that it belongs in. Other values of that header or parameter are
+//! removed, so that a program cannot speak to those hosts with another identity either.
+
+use crate::{
+    Destination, Host, Pattern, Rule, RuleError,
+    destination::{HTTP_PORT, TLS_PORT},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderName, HeaderValue},
+};
+use std::{borrow::Cow, fmt, str::FromStr};
+use url::form_urlencoded;
+use zeroize::Zeroizing;
+
+/// Where a template has the value.
+const VALUE: &str = "{}";
+/// The longest name of a parameter.
+const NAME_BYTES_MAX: usize = 128;
+const TEMPLATE_BYTES_MAX: usize = 1024;
+/// What a word that stands for a value begins with.
+const WORD: &str = "ringfence_secret_";
+
+/// Headers that say where a message goes or ends, or that belong to one connection. No secret is in them.
+const NOT_FOR_SECRETS: [HeaderName; 10] = [
+    header::CONNECTION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Where a secret may leave: `HOST[:PORT] [header NAME[: TEMPLATE] | query NAME[=]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretPlace {
+    host: Rule,
+    slot: Slot,
+}
+
+/// Where in a request it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Slot {
+    /// In a header: in the place of the word that a program writes there, or always, within this text.
+    Header {
+        name: HeaderName,
+        template: Option<String>,
+    },
+    /// In a parameter of the query: in the place of the word, or always.
+    Query { name: String, when: When },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Asked,
+    Always,
+}
+
+/// Why a text does not name a place for a secret; [`PlaceError::hint`] says what to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceError {
+    /// The host is invalid.
+    Host(RuleError),
+    /// A host that is more than names: a network, every name, methods, or a path.
+    NotAName(String),
+    /// The port of plain HTTP.
+    Plain(String),
+    /// Neither a header nor a parameter, or one that cannot hold a secret.
+    Slot(String),
+    /// A template in which the value stands not exactly once, or that is no text of a header.
+    Template(String),
+}
+
+impl PlaceError {
+    /// What to write instead.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Host(error) => error.hint(),
+            Self::NotAName(_) => {
+                "write a host by name, as in `api.example.com` or `*.example.com:8443`".to_owned()
+            }
+            Self::Plain(_) => {
+                "a secret leaves through TLS: leave the port out, or write that of TLS".to_owned()
+            }
+            Self::Slot(_) => {
+                "write `header NAME`, `header NAME: TEXT {}`, `query NAME` or `query NAME=`".to_owned()
+            }
+            Self::Template(_) => {
+                "write the header's text with `{}` where the value belongs, as in `Bearer {}`".to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for PlaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(error) => error.fmt(f),
+            Self::NotAName(text) => write!(f, "`{}` is not the name of a host", text.escape_debug()),
+            Self::Plain(text) => write!(f, "`{}` is plain HTTP", text.escape_debug()),
+            Self::Slot(text) => write!(f, "`{}` is no place for a secret", text.escape_debug()),
+            Self::Template(text) => write!(f, "`{}` does not have the value once", text.escape_debug()),
+        }
+    }
+}
+
+impl std::error::Error for PlaceError {}
+
+impl FromStr for SecretPlace {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let (host, slot) = match text.trim().split_once(' ') {
+            Some((host, slot)) => (host, slot.trim()),
+            None => (text.trim(), "header authorization"),
+        };
+        let rule: Rule = host.parse().map_err(PlaceError::Host)?;
+        if rule.is_network() || *rule.host() == Pattern::Any || rule.needs_request() {
+            return Err(PlaceError::NotAName(host.to_owned()));
+        }
+        let host = match rule.ports() {
+            [HTTP_PORT] => return Err(PlaceError::Plain(host.to_owned())),
+            [_] => rule,
+            _ => rule.on_port(TLS_PORT),
+        };
+        Ok(Self {
+            host,
+            slot: slot_of(slot)?,
+        })
+    }
+}
+
+fn slot_of(text: &str) -> Result<Slot, PlaceError> {
+    let wrong = || PlaceError::Slot(text.to_owned());
+    let (kind, rest) = text.split_once(' ').ok_or_else(wrong)?;
+    let rest = rest.trim();
+    match kind {
+        "header" => {
+            let (name, template) = match rest.split_once(':') {
+                Some((name, template)) => (name, Some(template_of(template.trim())?)),
+                None => (rest, None),
+            };
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+            if NOT_FOR_SECRETS.contains(&name) {
+                return Err(wrong());
+            }
+            Ok(Slot::Header { name, template })
+        }
+        "query" => {
+            let (name, when) = match rest.strip_suffix('=') {
+                Some(name) => (name, When::Always),
+                None => (rest, When::Asked),
+            };
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+                return Err(wrong());
+            }
+            Ok(Slot::Query {
+                name: name.to_owned(),
+                when,
+            })
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn template_of(text: &str) -> Result<String, PlaceError> {
+    let is_text = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_text && text.len() <= TEMPLATE_BYTES_MAX && text.matches(VALUE).count() == 1 {
+        Ok(text.to_owned())
+    } else {
+        Err(PlaceError::Template(text.to_owned()))
+    }
+}
+
+/// The canonical form: it reads as an equal place.
+impl fmt::Display for SecretPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.host)?;
+        match &self.slot {
+            Slot::Header { name, template: None } => write!(f, "header {name}"),
+            Slot::Header {
+                name,
+                template: Some(template),
+            } => write!(f, "header {name}: {template}"),
+            Slot::Query {
+                name,
+                when: When::Asked,
+            } => write!(f, "query {name}"),
+            Slot::Query {
+                name,
+                when: When::Always,
+            } => write!(f, "query {name}="),
+        }
+    }
+}
+
+impl SecretPlace {
+    /// Whether requests to `to` are meant: by name and port, never by number.
+    fn is_at(&self, to: &Destination) -> bool {
+        match &to.host {
+            Host::Name(name) => self.host.reaches(name, to.port),
+            Host::Address(_) => false,
+        }
+    }
+}
+
+/// A secret, its placeholder, and the places where the placeholder is replaced.
+pub struct BoundSecret {
+    name: String,
+    word: String,
+    value: Zeroizing<String>,
+    places: Vec<SecretPlace>,
+}
+
+impl fmt::Debug for BoundSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundSecret")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BoundSecret {
+    /// With a new placeholder, which is unique.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn new(name: &str, value: &str, places: Vec<SecretPlace>) -> Result<Self, getrandom::Error> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)?;
+        Ok(Self {
+            name: name.to_owned(),
+            word: format!("{WORD}{:032x}", u128::from_be_bytes(random)),
+            value: Zeroizing::new(value.to_owned()),
+            places,
+        })
+    }
+
+    /// What the secret is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The placeholder that the sandbox sees.
+    pub fn word(&self) -> &str {
+        &self.word
+    }
+
+    /// The secret itself.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    pub(crate) fn belongs_to(&self, to: &Destination) -> bool {
+        self.places.iter().any(|place| place.is_at(to))
+    }
+
+    fn slots<'a>(&'a self, to: &'a Destination) -> impl Iterator<Item = &'a Slot> {
+        let places = self.places.iter();
+        places.filter(|place| place.is_at(to)).map(|place| &place.slot)
+    }
+}
+
+/// What came of a request's places for secrets.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// Names of the secrets that are in it now.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// A secret whose bytes no header may have.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unwritable(pub(crate) String);
+
+/// Writes secrets into a request for `to`, and takes out of their places whatever else is there. `target` is path and
+/// query.
+pub(crate) fn fill(
+    secrets: &[BoundSecret],
+    to: &Destination,
+    headers: &mut HeaderMap,
+    target: &mut String,
+) -> Result<Filled, Unwritable> {
+    let mut filled = Filled::default();
+    fill_headers(secrets, to, headers, &mut filled)?;
+    fill_query(secrets, to, target, &mut filled);
+    filled.secrets.sort();
+    filled.secrets.dedup();
+    Ok(filled)
+}
+
+fn fill_headers(
+    secrets: &[BoundSecret],
+    to: &Destination,
+    headers: &mut HeaderMap,
+    filled: &mut Filled,
+) -> Result<(), Unwritable> {
+    let mut slots: Vec<(&HeaderName, Option<&str>, &BoundSecret)> = Vec::new();
+    for secret in secrets {
+        slots.extend(secret.slots(to).filter_map(|slot| match slot {
+            Slot::Header { name, template } => Some((name, template.as_deref(), secret)),
+            Slot::Query { .. } => None,
+        }));
+    }
+    let mut written: Vec<(&HeaderName, HeaderValue)> = Vec::new();
+    for (name, template, secret) in &slots {
+        let texts: Vec<Zeroizing<String>> = match template {
+            Some(template) => vec![Zeroizing::new(template.replace(VALUE, secret.value()))],
+            None => {
+                let values = headers.get_all(*name).iter();
+                values.filter_map(|value| replaced(value, secret)).collect()
+            }
+        };
+        for text in texts {
+            let value = HeaderValue::from_bytes(text.as_bytes());
+            let mut value = value.map_err(|_| Unwritable(secret.name.clone()))?;
+            // HTTP/2 keeps it in no table.
+            value.set_sensitive(true);
+            written.push((name, value));
+            filled.secrets.push(secret.name.clone());
+        }
+    }
+    for (name, _, _) in &slots {
+        headers.remove(*name);
+    }
+    for (name, value) in written {
+        headers.append(name, value);
+    }
+    Ok(())
+}
+
+/// A header's value with the secret in the place of its word, also within the user and password of `Basic`; none: the
+/// word is not there.
+fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<String>> {
+    let text = value.to_str().ok()?;
+    if text.contains(&secret.word) {
+        return Some(Zeroizing::new(text.replace(&secret.word, secret.value())));
+    }
+    let (scheme, coded) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let plain = Zeroizing::new(String::from_utf8(STANDARD.decode(coded.trim()).ok()?).ok()?);
+    let plain = plain
+        .contains(&secret.word)
+        .then(|| plain.replace(&secret.word, secret.value()));
+    let plain = Zeroizing::new(plain?);
+    Some(Zeroizing::new(format!(
+        "{scheme} {}",
+        STANDARD.encode(plain.as_bytes())
+    )))
+}
+
+fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, filled: &mut Filled) {
+    let mut slots: Vec<(&str, When, &BoundSecret)> = Vec::new();
+    for secret in secrets {
+        slots.extend(secret.slots(to).filter_map(|slot| match slot {
+            Slot::Query { name, when } => Some((name.as_str(), *when, secret)),
+            Slot::Header { .. } => None,
+        }));
+    }
+    if slots.is_empty() {
+        return;
+    }
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, query),
+        None => (target.as_str(), ""),
+    };
+    let mut pairs: Vec<Cow<'_, str>> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        // As the server of the request will read it.
+        let read = form_urlencoded::parse(pair.as_bytes()).next();
+        let (name, value) = read.unwrap_or_default();
+        if !slots.iter().any(|(slot, _, _)| *slot == name) {
+            pairs.push(Cow::Borrowed(pair));
+            continue;
+        }
+        let asked = slots
+            .iter()
+            .find(|(slot, when, secret)| *slot == name && *when == When::Asked && secret.word == value);
+        if let Some((slot, _, secret)) = asked {
+            pairs.push(Cow::Owned(pair_of(slot, secret)));
+            filled.secrets.push(secret.name.clone());
+        }
+    }
+    for (slot, _, secret) in slots.iter().filter(|(_, when, _)| *when == When::Always) {
+        pairs.push(Cow::Owned(pair_of(slot, secret)));
+        filled.secrets.push(secret.name.clone());
+    }
+    let query = pairs.join("&");
+    *target = if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    };
+}
+
+fn pair_of(name: &str, secret: &BoundSecret) -> String {
+    form_urlencoded::Serializer::new(String::new())
+        .append_pair(name, secret.value())
+        .finish()
+}
+
+#[cfg(test)]
+#[path = "secret_tests.rs"]
+mod tests;

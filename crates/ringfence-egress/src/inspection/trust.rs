@@ -1,0 +1,139 @@
+//! The certificate authorities that TLS to the outside trusts: those of the host, and those that the operator adds.
+//! They are read once for a server.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rustls::{ClientConfig, RootCertStore, crypto::CryptoProvider, pki_types::CertificateDer};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A line of PEM (RFC 7468).
+const PEM_LINE: usize = 64;
+
+/// The trusted authorities.
+pub struct Trust {
+    roots: Arc<RootCertStore>,
+    /// The same as a file of them.
+    pem: String,
+    provider: Arc<CryptoProvider>,
+}
+
+/// Why no authority could be read.
+#[derive(Debug)]
+pub enum TrustError {
+    /// The host has none.
+    None(Option<String>),
+    /// The operator's file has none, or cannot be read.
+    File(PathBuf, String),
+    /// The library does not speak the versions that it is asked for.
+    Versions(rustls::Error),
+}
+
+impl fmt::Display for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None(None) => f.write_str("this host has no certificates of authorities"),
+            Self::None(Some(why)) => write!(
+                f,
+                "the certificates of this host's authorities cannot be read: {why}"
+            ),
+            Self::File(path, why) => {
+                write!(f, "{} has no certificates of authorities: {why}", path.display())
+            }
+            Self::Versions(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TrustError {}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust")
+            .field("roots", &self.roots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// Reads them; takes some milliseconds.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn read(added: Option<&Path>) -> Result<Arc<Self>, TrustError> {
+        let mut trust = Self {
+            roots: Arc::new(RootCertStore::empty()),
+            pem: String::new(),
+            provider: Arc::new(rustls::crypto::ring::default_provider()),
+        };
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = added {
+            let found = rustls_native_certs::load_certs_from_paths(Some(path), None);
+            let failed = |why: &str| TrustError::File(path.to_owned(), why.to_owned());
+            if let Some(error) = found.errors.first() {
+                return Err(failed(&error.to_string()));
+            }
+            if trust.add(&mut roots, found.certs) == 0 {
+                return Err(failed("none in it can be used"));
+            }
+        }
+        let own = rustls_native_certs::load_native_certs();
+        let why = own.errors.first().map(ToString::to_string);
+        if trust.add(&mut roots, own.certs) == 0 && added.is_none() {
+            return Err(TrustError::None(why));
+        }
+        trust.roots = Arc::new(roots);
+        // What every later configuration does, so that it cannot fail then.
+        trust.client(Vec::new()).map_err(TrustError::Versions)?;
+        Ok(Arc::new(trust))
+    }
+
+    /// Adds those that can be used, and says how many.
+    fn add(&mut self, roots: &mut RootCertStore, certificates: Vec<CertificateDer<'static>>) -> usize {
+        let mut added = 0;
+        for certificate in certificates {
+            // The host's store may hold what no library of today reads; it is not trusted.
+            if roots.add(certificate.clone()).is_ok() {
+                self.pem.push_str(&pem(&certificate));
+                added += 1;
+            }
+        }
+        added
+    }
+
+    pub(super) fn provider(&self) -> Arc<CryptoProvider> {
+        self.provider.clone()
+    }
+
+    /// The certificates, as programs read them.
+    pub(super) fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// For one connection to the outside, which speaks one of these protocols.
+    pub(super) fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
+        let mut config = ClientConfig::builder_with_provider(self.provider())
+            .with_protocol_versions(rustls::ALL_VERSIONS)?
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = protocols;
+        Ok(config)
+    }
+}
+
+fn pem(certificate: &CertificateDer<'_>) -> String {
+    let coded = STANDARD.encode(certificate);
+    let mut text = String::with_capacity(coded.len() + coded.len() / PEM_LINE + 64);
+    text.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = coded.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(PEM_LINE));
+        text.push_str(line);
+        text.push('\n');
+        rest = more;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}

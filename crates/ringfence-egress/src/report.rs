@@ -1,0 +1,261 @@
+//! The report of a sandbox's egress: which hosts were reached, with how many bytes, and what was refused. It is
+//! bounded, and can be taken at any time: a connection counts as it goes, so that a session's call sees what a
+//! connection of an earlier call did since.
+
+use crate::refusal::Refusal;
+use ringfence_types::Denial;
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// The most destinations, and the most different refusals, that have lines of their own.
+pub const TOLD_MAX: usize = 64;
+
+/// What happened since the last time somebody asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EgressReport {
+    /// Who was reached, by name, port and address.
+    pub reached: Vec<Reached>,
+    /// What was refused; the same thing many times is told once, with how often.
+    pub denials: Vec<Denial>,
+    /// What did not fit into the two lists.
+    pub more: More,
+}
+
+/// One end that was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The name that was asked for, or the address where that was.
+    pub name: String,
+    /// Port.
+    pub port: u16,
+    /// The address that was dialled.
+    pub address: IpAddr,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Requests that were read, where the connection was one that is read.
+    pub requests: u64,
+    /// Bytes that left.
+    pub bytes_out: u64,
+    /// Bytes that came.
+    pub bytes_in: u64,
+}
+
+/// What did not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct More {
+    /// Connections to others than those that are told.
+    pub connections: u64,
+    /// Their requests.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Refusals of other kinds than those that are told.
+    pub denials: u64,
+}
+
+/// One line of the report, counted into while it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    pub(crate) connections: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    pub(crate) bytes_in: AtomicU64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct End {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) address: IpAddr,
+}
+
+/// Whether a refusal was published already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It is the first of its kind since the report was taken.
+    First,
+    Again,
+}
+
+/// A sandbox's report while it is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: BTreeMap<End, Arc<Line>>,
+    /// For all that has no line of its own.
+    rest: Arc<Line>,
+    denials: Vec<Repeated>,
+    /// Where in `denials` a rule and what it refused stand.
+    places: HashMap<(String, String), usize>,
+    denials_untold: u64,
+}
+
+/// A denial and how often it happened.
+#[derive(Debug)]
+struct Repeated {
+    denial: Denial,
+    times: u64,
+}
+
+impl Report {
+    /// The line that a connection to `end` counts into.
+    pub(crate) fn line(&self, end: End) -> Arc<Line> {
+        let mut kept = self.kept();
+        if kept.lines.len() >= TOLD_MAX && !kept.lines.contains_key(&end) {
+            return kept.rest.clone();
+        }
+        kept.lines.entry(end).or_default().clone()
+    }
+
+    pub(crate) fn refused(&self, refusal: &Refusal) -> Heard {
+        let mut kept = self.kept();
+        let key = (refusal.rule.as_str().to_owned(), refusal.what.clone());
+        if let Some(place) = kept.places.get(&key).copied() {
+            if let Some(repeated) = kept.denials.get_mut(place) {
+                repeated.times += 1;
+            }
+            return Heard::Again;
+        }
+        if kept.denials.len() >= TOLD_MAX {
+            kept.denials_untold += 1;
+            return Heard::Again;
+        }
+        let place = kept.denials.len();
+        kept.denials.push(Repeated {
+            denial: refusal.denial(),
+            times: 1,
+        });
+        kept.places.insert(key, place);
+        Heard::First
+    }
+
+    /// What there is since the last time.
+    pub(crate) fn take(&self) -> EgressReport {
+        let mut kept = self.kept();
+        let mut reached = Vec::new();
+        // A line stays for as long as a connection counts into it.
+        kept.lines.retain(|end, line| {
+            let counts = line.take();
+            if counts != [0; 4] {
+                let [connections, requests, bytes_out, bytes_in] = counts;
+                let End { name, port, address } = end.clone();
+                reached.push(Reached {
+                    name,
+                    port,
+                    address,
+                    connections,
+                    requests,
+                    bytes_out,
+                    bytes_in,
+                });
+            }
+            Arc::strong_count(line) > 1
+        });
+        let [connections, requests, bytes_out, bytes_in] = kept.rest.take();
+        let denials = std::mem::take(&mut kept.denials_untold);
+        kept.places.clear();
+        EgressReport {
+            reached,
+            denials: kept.denials.drain(..).map(Repeated::into_denial).collect(),
+            more: More {
+                connections,
+                requests,
+                bytes_out,
+                bytes_in,
+                denials,
+            },
+        }
+    }
+
+    /// A panic while it was held cannot have left it half-written: every change is a single one.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn take(&self) -> [u64; 4] {
+        [&self.connections, &self.requests, &self.bytes_out, &self.bytes_in]
+            .map(|count| count.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Repeated {
+    fn into_denial(self) -> Denial {
+        match self.times {
+            1 => self.denial,
+            times => Denial {
+                what: format!("{} ({times} times)", self.denial.what),
+                ..self.denial
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::RefusalRule;
+
+    fn end(name: &str) -> End {
+        End {
+            name: name.to_owned(),
+            port: 443,
+            address: IpAddr::from([93, 184, 216, 34]),
+        }
+    }
+
+    #[test]
+    fn a_connection_that_lives_on_is_told_with_what_it_did_since() {
+        let report = Report::default();
+        let line = report.line(end("api.test"));
+        line.connections.fetch_add(1, Ordering::Relaxed);
+        line.bytes_in.fetch_add(10, Ordering::Relaxed);
+        let first = report.take();
+        assert_eq!((first.reached[0].connections, first.reached[0].bytes_in), (1, 10));
+        assert_eq!(report.take(), EgressReport::default(), "nothing moved");
+        line.bytes_in.fetch_add(5, Ordering::Relaxed);
+        drop(line);
+        let second = report.take();
+        assert_eq!(
+            (second.reached[0].connections, second.reached[0].bytes_in),
+            (0, 5)
+        );
+        assert_eq!(report.take(), EgressReport::default());
+    }
+
+    #[test]
+    fn the_same_refusal_is_told_once_with_how_often() {
+        let report = Report::default();
+        let refusal = Refusal::plain(RefusalRule::Name, "evil.test", "");
+        assert_eq!(report.refused(&refusal), Heard::First);
+        assert_eq!(report.refused(&refusal), Heard::Again);
+        assert_eq!(report.take().denials[0].what, "evil.test (2 times)");
+        assert_eq!(report.refused(&refusal), Heard::First, "a new report begins");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let report = Report::default();
+        for number in 0..100 {
+            report.refused(&Refusal::plain(RefusalRule::Name, format!("h{number}.test"), ""));
+            let line = report.line(end(&format!("h{number}.test")));
+            line.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        let traffic = report.take();
+        assert_eq!((traffic.reached.len(), traffic.denials.len()), (64, 64));
+        assert_eq!((traffic.more.connections, traffic.more.denials), (36, 36));
+    }
+}

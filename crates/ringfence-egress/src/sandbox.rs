@@ -1,0 +1,282 @@
+//! The egress of one sandbox, which all its connections share: permits, bytes spent, names, events and the report.
+
+use crate::{
+    Destination, EgressEvent, EventSink, Host, HostName, Inspection, Names, RefusalRule, Rules,
+    approval::{ApprovalHook, Approver, NotApproved, Unlisted, can_be_reached},
+    destination::TLS_PORT,
+    dialer::{CONNECTIONS_MAX, Dialer},
+    refusal::Refusal,
+    report::{Heard, Report},
+    token_bucket::TokenBucket,
+};
+use ringfence_types::Namespace;
+use std::{
+    io,
+    net::Ipv4Addr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Events that are published at once, and how many a second after that; the others are only counted.
+const EVENTS_BURST: u32 = 1000;
+const EVENTS_PER_SECOND: u32 = 200;
+
+const PER_NAMESPACE: &str = "egress.connections_per_namespace";
+pub(crate) const SPENT: &str = "have the operator raise `egress.sent_mb` or `egress.received_mb`";
+
+/// The owner of a sandbox whose egress this is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressOwner {
+    /// The tenant, whose sandboxes share limits.
+    pub namespace: Namespace,
+    /// The execution or session, for the operator's log.
+    pub id: String,
+}
+
+/// What a lease begins with.
+pub struct LeaseOptions {
+    /// Whose egress it is.
+    pub owner: EgressOwner,
+    /// May change at any time: a connection that they no longer allow is cut.
+    pub rules: watch::Receiver<Arc<Rules>>,
+    /// What TLS is inspected with where rules or secrets ask for it; without it such connections are refused.
+    pub inspection: Option<Arc<Inspection>>,
+    /// Called from the threads of the runtime; must not block.
+    pub events: EventSink,
+    /// Asked about connections that no rule allows by name or port; without it they are denied.
+    pub approval: Option<Arc<dyn ApprovalHook>>,
+}
+
+/// What the connections of one sandbox share.
+pub(crate) struct SandboxEgress {
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) rules: watch::Receiver<Arc<Rules>>,
+    pub(crate) report: Report,
+    /// What its TLS is read with, where it has to be.
+    pub(crate) inspection: Option<Arc<Inspection>>,
+    /// None: what no rule allows is denied.
+    approver: Option<Approver>,
+    owner: EgressOwner,
+    names: Mutex<Names>,
+    events: EventSink,
+    pace: Mutex<(TokenBucket, u64)>,
+    permits: Arc<Semaphore>,
+    permits_of_namespace: Arc<Semaphore>,
+    out: Spent,
+    back: Spent,
+}
+
+/// Bytes of one direction, of all connections.
+#[derive(Debug, Default)]
+struct Spent {
+    bytes: AtomicU64,
+    told: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From the sandbox.
+    Out,
+    /// Into it.
+    Back,
+}
+
+/// A connection's permits: the sandbox's, the namespace's and the server's. Dropping it frees them.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _of_sandbox: OwnedSemaphorePermit,
+    _of_namespace: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl SandboxEgress {
+    pub(crate) fn new(dialer: &Arc<Dialer>, options: LeaseOptions) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(
+            dialer.limits().connections.min(Semaphore::MAX_PERMITS),
+        ));
+        let permits_of_namespace = dialer.permits_of(&options.owner.namespace);
+        Arc::new(Self {
+            dialer: dialer.clone(),
+            rules: options.rules,
+            report: Report::default(),
+            inspection: options.inspection,
+            approver: options
+                .approval
+                .map(|hook| Approver::new(hook, dialer.limits().connections)),
+            owner: options.owner,
+            names: Mutex::new(Names::default()),
+            events: options.events,
+            pace: Mutex::new((TokenBucket::new(EVENTS_BURST, EVENTS_PER_SECOND), 0)),
+            permits,
+            permits_of_namespace,
+            out: Spent::default(),
+            back: Spent::default(),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> &EgressOwner {
+        &self.owner
+    }
+
+    /// The rules as they are now.
+    pub(crate) fn rules_now(&self) -> Arc<Rules> {
+        self.rules.borrow().clone()
+    }
+
+    /// The name that an address of the sandbox means.
+    pub(crate) fn name_of(&self, address: Ipv4Addr) -> Option<HostName> {
+        self.names().name_of(address).cloned()
+    }
+
+    /// The names of this sandbox. Not to be held over anything slow.
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A permit for a connection, or the refusal.
+    pub(crate) fn permit(&self) -> Result<Permit, Refusal> {
+        let limits = self.dialer.limits();
+        let full = |how_many: usize, whose: &str, setting: &str| {
+            Refusal::plain(
+                RefusalRule::Limit,
+                format!("more than {how_many} connections of {whose} at once"),
+                &format!("close connections that are done, or have the operator raise `{setting}`"),
+            )
+        };
+        let of_sandbox = self.permits.clone().try_acquire_owned();
+        let of_sandbox =
+            of_sandbox.map_err(|_| full(limits.connections, "this sandbox", "egress.connections"))?;
+        let of_namespace = self.permits_of_namespace.clone().try_acquire_owned();
+        let of_namespace = of_namespace
+            .map_err(|_| full(limits.connections_per_namespace, "this namespace", PER_NAMESPACE))?;
+        let of_all = self.dialer.permits_of_all().try_acquire_owned().map_err(|_| {
+            let what = format!("more than {CONNECTIONS_MAX} connections of this server's sandboxes at once");
+            Refusal::plain(RefusalRule::Limit, what, "try again later")
+        })?;
+        Ok(Permit {
+            _of_sandbox: of_sandbox,
+            _of_namespace: of_namespace,
+            _of_all: of_all,
+        })
+    }
+
+    /// Counts bytes against what the sandbox may move, before they are passed on.
+    ///
+    /// # Errors
+    /// It may not move that much; what has read them keeps them.
+    pub(crate) fn spend(&self, way: Way, bytes: usize) -> io::Result<()> {
+        let limits = self.dialer.limits();
+        let (spent, most, said) = match way {
+            Way::Out => (&self.out, limits.bytes_out, "sent"),
+            Way::Back => (&self.back, limits.bytes_in, "received"),
+        };
+        let before = spent.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if before.saturating_add(bytes as u64) <= most {
+            return Ok(());
+        }
+        if !spent.told.swap(true, Ordering::Relaxed) {
+            let what = format!("more than {most} bytes {said} by this sandbox");
+            self.refuse(&Refusal::plain(RefusalRule::Limit, what, SPENT));
+        }
+        Err(io::Error::other(
+            "the sandbox has moved all the bytes that it may",
+        ))
+    }
+
+    /// Reports a refusal, and publishes the first of its kind.
+    pub(crate) fn refuse(&self, refusal: &Refusal) {
+        if let Some(name) = &refusal.host {
+            self.names().is_told(name);
+        }
+        let refusal = self.advised(refusal.clone());
+        if self.report.refused(&refusal) == Heard::First {
+            let Refusal {
+                rule,
+                host,
+                port,
+                what,
+                hint,
+            } = refusal;
+            self.happened(EgressEvent::Denied {
+                rule,
+                host,
+                port,
+                what,
+                hint,
+            });
+        }
+    }
+
+    /// Publishes an event, unless there are too many.
+    pub(crate) fn happened(&self, what: EgressEvent) {
+        {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let (pace, untold) = &mut *pace;
+            if !pace.allows() {
+                *untold += 1;
+                return;
+            }
+        }
+        self.tell_of_untold();
+        (self.events)(what);
+    }
+
+    /// Publishes the number of events that were left out, if any.
+    pub(crate) fn tell_of_untold(&self) {
+        let count = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut pace.1)
+        };
+        if count > 0 {
+            (self.events)(EgressEvent::Untold { count });
+        }
+    }
+
+    /// What becomes of this name, if no rule allows it.
+    pub(crate) fn unlisted(&self, name: &HostName) -> Unlisted {
+        match &self.approver {
+            Some(approver) if approver.hook.are_open() && can_be_reached(&self.dialer, name) => {
+                Unlisted::Asked
+            }
+            _ => Unlisted::Refused,
+        }
+    }
+
+    /// The same refusal, with what the caller can do about it.
+    pub(crate) fn advised(&self, mut refusal: Refusal) -> Refusal {
+        let is_advised = matches!(refusal.rule, RefusalRule::Name | RefusalRule::Port);
+        if let (true, Some(approver), Some(host)) = (is_advised, &self.approver, &refusal.host)
+            && let Ok(to) = Destination::read(host, Some(refusal.port.unwrap_or(TLS_PORT)))
+            && let Some(hint) = approver.hook.hint(&to)
+        {
+            refusal.hint = hint;
+        }
+        refusal
+    }
+
+    /// Whether approval may be asked for after a refusal by this rule.
+    pub(crate) fn may_ask(&self, to: &Destination, refused: RefusalRule) -> bool {
+        let by_name = matches!(refused, RefusalRule::Name | RefusalRule::Port);
+        let name = to.host.name().filter(|_| by_name);
+        name.is_some_and(|name| self.unlisted(name) == Unlisted::Asked)
+    }
+
+    /// Holds a connection until it is decided.
+    pub(crate) async fn ask(&self, to: &Destination) -> Result<(), NotApproved> {
+        let (Some(approver), Host::Name(name)) = (&self.approver, &to.host) else {
+            return Err(NotApproved("approval cannot be asked for".to_owned()));
+        };
+        let Ok(_held) = approver.held.try_acquire() else {
+            let why = "approval was not asked for: too many connections wait already";
+            return Err(NotApproved(why.to_owned()));
+        };
+        // A name that came by the proxy was never looked up; what it can carry is bounded all the same.
+        let rules = self.rules_now();
+        let admitted = self.names().admit_or_ask(name, &rules);
+        admitted.map_err(|full| NotApproved(format!("approval was not asked for: {full}")))?;
+        approver.hook.ask(to.clone()).await
+    }
+}

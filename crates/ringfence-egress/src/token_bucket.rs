@@ -1,0 +1,57 @@
+//! A rate limit: a bucket that fills by the clock. A program may ask as often as it likes; it is answered, and
+//! reported, only so often.
+
+use std::time::{Duration, Instant};
+
+/// So many at once, and so many a second after that.
+#[derive(Debug)]
+pub(crate) struct TokenBucket {
+    left: f64,
+    burst: f64,
+    per_second: f64,
+    last: Instant,
+}
+
+impl TokenBucket {
+    /// Begins full.
+    pub(crate) fn new(burst: u32, per_second: u32) -> Self {
+        let burst = f64::from(burst);
+        Self {
+            left: burst,
+            burst,
+            per_second: f64::from(per_second),
+            last: Instant::now(),
+        }
+    }
+
+    /// Takes one, if there is one.
+    pub(crate) fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        let passed = now
+            .saturating_duration_since(self.last)
+            .min(Duration::from_secs(3600));
+        self.last = now;
+        self.left = (self.left + passed.as_secs_f64() * self.per_second).min(self.burst);
+        let allowed = self.left >= 1.0;
+        if allowed {
+            self.left -= 1.0;
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_allowed_and_then_only_what_the_clock_brings() {
+        let mut pace = TokenBucket::new(3, 1000);
+        assert!((0..3).all(|_| pace.allows()));
+        let mut slow = TokenBucket::new(2, 0);
+        assert!(slow.allows() && slow.allows() && !slow.allows());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(pace.allows(), "time fills it again");
+        assert!(!slow.allows());
+    }
+}

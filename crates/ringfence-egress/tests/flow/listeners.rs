@@ -1,0 +1,300 @@
+//! Names and addresses: what is answered, who is dialled, and what an address of the sandbox's means.
+
+use crate::{
+    servers::{echo, serve},
+    tls::ALERT,
+    world::{
+        DOOR, End, PRIVATE, PUBLIC, PUBLIC_TOO, Talk, World, WorldOptions, hear_of, listen, lookup, within,
+    },
+};
+use std::{net::Ipv4Addr, time::Duration};
+use tokio::io::AsyncWriteExt;
+
+/// claim: [NET-4]
+#[test]
+fn a_name_that_no_rule_names_is_refused_and_nobody_is_asked() {
+    within(async {
+        let world = World::with(&["api.test:443"]).await;
+        world.resolves("evil.test", &[PUBLIC]);
+        let address = lookup("evil.test").await.expect("an address");
+        assert!(lookup("secret-data.evil.test").await.is_ok());
+        assert_eq!(hear_of((address, 443)).await.0, ALERT);
+        assert_eq!(hear_of((address, 5432)).await.1, End::Reset);
+        let told: Vec<(String, String)> = world
+            .report()
+            .denials
+            .into_iter()
+            .map(|denial| (denial.what, denial.hint))
+            .collect();
+        let call = |host: &str| format!("Call `request_egress {{domain: \"{host}\"}}`.");
+        for (what, hint) in [
+            ("No network access to evil.test:443", call("evil.test")),
+            ("No network access to evil.test:5432", call("evil.test:5432")),
+            (
+                "No network access to secret-data.evil.test",
+                call("secret-data.evil.test"),
+            ),
+        ] {
+            assert!(told.contains(&(what.to_owned(), hint)), "{what}: {told:?}");
+        }
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(lookup("api.test").await.is_ok());
+        assert!(
+            world.looked_up.lock().expect("unharmed").is_empty(),
+            "even an allowed name is only asked for when it is dialled"
+        );
+    });
+}
+
+#[test]
+fn a_refused_connection_is_counted_once_and_hears_why() {
+    within(async {
+        let world = World::with(&["api.test:443", "api.test:80"]).await;
+        let address = lookup("evil.test").await.expect("an address");
+        for _ in 0..20 {
+            assert_eq!(hear_of((address, 443)).await, (ALERT.to_vec(), End::Closed));
+        }
+        assert_eq!(
+            world.report().denials[0].what,
+            "No network access to evil.test:443 (20 times)"
+        );
+        for _ in 0..20 {
+            let mut talk = Talk::to((address, 80)).await;
+            talk.say("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await;
+            assert!(talk.hear_text().await.starts_with("HTTP/1.1 403"));
+        }
+        assert_eq!(
+            world.report().denials[0].what,
+            "No network access to evil.test:80 (20 times)"
+        );
+    });
+}
+
+#[test]
+fn names_are_answered_over_tcp_too() {
+    within(async {
+        let _world = World::with(&["api.test:443"]).await;
+        let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x04test\x00\x00\x01\x00\x01";
+        let mut talk = Talk::to((DOOR, 53)).await;
+        for _ in 0..2 {
+            talk.say([&[0, 26], &query[..]].concat()).await;
+            let length = talk.hear(2).await;
+            let answer = talk
+                .hear(usize::from(u16::from_be_bytes([length[0], length[1]])))
+                .await;
+            assert_eq!(answer[..2], [0x12, 0x34]);
+            assert_eq!(answer[6..8], [0, 1], "one answer");
+        }
+        talk.say([0xff, 0xff]).await;
+        assert_eq!(talk.hear_all().await.0, b"", "no query is so long");
+    });
+}
+
+#[test]
+fn too_many_questions_are_not_answered_and_told_once() {
+    within(async {
+        let world = World::with(&["api.test:443"]).await;
+        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0")
+            .await
+            .expect("a socket");
+        let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x04test\x00\x00\x01\x00\x01";
+        for number in 0..1000 {
+            socket.send_to(query, (DOOR, 53)).await.expect("sent");
+            if number % 50 == 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        let denial = world.denial().await;
+        assert!(
+            denial.rule == "egress.limit" && denial.what.contains("100 names a second"),
+            "{denial:?}"
+        );
+    });
+}
+
+/// claim: [NET-6]
+#[test]
+fn the_address_that_is_judged_is_the_one_that_is_dialled() {
+    within(async {
+        let world = World::with(&["api.test:5432"]).await;
+        echo(PUBLIC, 5432);
+        let inside = serve(PRIVATE, 5432, |mut stream| async move {
+            drop(stream.write_all(b"secret").await);
+        });
+        // First well, then not; and all at once.
+        world.resolves_in_turn("api.test", &[&[PUBLIC], &[PRIVATE]]);
+        let mut talk = world.connect("api.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        assert_eq!(world.hear_of("api.test", 5432).await, (Vec::new(), End::Reset));
+        let denial = world.denial().await;
+        assert!(
+            denial.rule == "egress.address" && denial.what.contains("private"),
+            "{denial:?}"
+        );
+        world.resolves("api.test", &[PRIVATE, "127.0.0.1", PUBLIC, "169.254.169.254"]);
+        let mut talk = world.connect("api.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC);
+        assert_eq!(*inside.lock().expect("unharmed"), 0);
+    });
+}
+
+/// claim: [NET-6]
+#[test]
+fn no_name_leads_to_an_address_that_is_not_public() {
+    within(async {
+        let world = World::with(&["api.test:5432"]).await;
+        for address in [
+            "127.0.0.1",
+            "10.0.0.5",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "198.18.0.1",
+            "224.0.0.1",
+            "::1",
+            "::ffff:10.0.0.5",
+            "fd00:ec2::254",
+            "64:ff9b::a00:5",
+        ] {
+            world.resolves("api.test", &[address]);
+            assert_eq!(
+                world.hear_of("api.test", 5432).await,
+                (Vec::new(), End::Reset),
+                "{address}"
+            );
+            assert_eq!(world.denial().await.rule, "egress.address", "{address}");
+        }
+    });
+}
+
+#[test]
+fn a_service_that_the_operator_named_may_be_private_on_that_port() {
+    within(async {
+        let world = WorldOptions::rules(&["db.test:5432", "db.test:5433"])
+            .private(&["db.test:5432"])
+            .world()
+            .await;
+        world.resolves("db.test", &[PRIVATE]);
+        echo(PRIVATE, 5432);
+        let other = echo(PRIVATE, 5433);
+        let mut talk = world.connect("db.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        assert_eq!(world.hear_of("db.test", 5433).await.1, End::Reset);
+        assert_eq!(world.denial().await.rule, "egress.address");
+        assert_eq!(*other.lock().expect("unharmed"), 0);
+    });
+}
+
+#[test]
+fn the_next_address_is_tried_where_one_does_not_answer() {
+    within(async {
+        let world = World::with(&["api.test:5432"]).await;
+        world.resolves("api.test", &["93.184.216.99", PUBLIC_TOO, PUBLIC]);
+        echo(PUBLIC_TOO, 5432);
+        let mut talk = world.connect("api.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC_TOO);
+    });
+}
+
+#[test]
+fn an_address_that_means_no_name_is_refused() {
+    within(async {
+        let world = World::with(&["api.test:5432"]).await;
+        for address in ["198.18.77.77", "127.0.0.1", PUBLIC] {
+            let address: Ipv4Addr = address.parse().expect("an address");
+            assert_eq!(
+                hear_of((address, 5432)).await,
+                (Vec::new(), End::Reset),
+                "{address}"
+            );
+            let denial = world.denial().await;
+            assert!(
+                denial.rule == "egress.address" && denial.what.contains(&address.to_string()),
+                "{denial:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn an_address_of_a_network_that_rules_name_is_itself() {
+    within(async {
+        let world = World::with(&["10.0.0.0/8:5432"]).await;
+        // In a sandbox the network would lead to its own loopback, as here, and the server would be elsewhere.
+        let connections = echo(PRIVATE, 5432);
+        let mut talk = Talk::to((PRIVATE.parse().expect("an address"), 5432)).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+        assert_eq!(*connections.lock().expect("unharmed"), 1);
+        assert_eq!(hear_of((Ipv4Addr::LOCALHOST, 5432)).await.1, End::Reset);
+        assert!(world.denial().await.what.contains("inside the sandbox"));
+    });
+}
+
+#[test]
+fn ports_that_are_added_later_are_served() {
+    within(async {
+        let world = World::with(&["api.test:443"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        echo(PUBLIC, 5432);
+        world.set_rules(&["api.test:443", "api.test:5432"]);
+        world
+            .lease
+            .add_ports(vec![(5432, listen(Ipv4Addr::UNSPECIFIED, 5432))])
+            .expect("served");
+        assert_eq!(world.lease.ports().into_iter().collect::<Vec<_>>(), [443, 5432]);
+        let mut talk = world.connect("api.test", 5432).await;
+        talk.say("hello").await;
+        assert_eq!(talk.hear(5).await, b"hello");
+    });
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_is_told_with_the_name() {
+    within(async {
+        let world = World::with(&["api.test:443"]).await;
+        let address = world.lookup("api.test").await.expect("an address");
+        for _ in 0..2 {
+            assert_eq!(
+                hear_of((address, 5432)).await,
+                (Vec::new(), End::Reset),
+                "the kernel has refused it"
+            );
+        }
+        assert_eq!(
+            hear_of((Ipv4Addr::LOCALHOST, 9999)).await.1,
+            End::Reset,
+            "which is the program's own affair"
+        );
+        let denials = world.report().denials;
+        assert_eq!(denials.len(), 1, "{denials:?}");
+        assert_eq!(denials[0].rule, "egress.port");
+        assert!(
+            denials[0]
+                .what
+                .starts_with("No network access to api.test:5432: ")
+                && denials[0].hint.contains("\"api.test:5432\"")
+        );
+        assert!(world.report().denials.is_empty(), "it is told once");
+    });
+}
+
+#[test]
+fn a_name_whose_rule_is_gone_is_not_reached_by_its_address() {
+    within(async {
+        let world = World::with(&["api.test:5432", "other.test:5432"]).await;
+        world.resolves("api.test", &[PUBLIC]);
+        let connections = echo(PUBLIC, 5432);
+        let address = world.lookup("api.test").await.expect("an address");
+        world.set_rules(&["other.test:5432"]);
+        assert_eq!(hear_of((address, 5432)).await, (Vec::new(), End::Reset));
+        assert_eq!(world.denial().await.rule, "egress.name");
+        assert_eq!(*connections.lock().expect("unharmed"), 0);
+    });
+}

@@ -1,0 +1,134 @@
+//! What has become of a workspace: against a snapshot of it, or the directory below its overlay.
+
+use super::{
+    Engine,
+    files::{OpenWorkspace, Use, clean, open},
+    overlay::of_session,
+};
+use crate::{
+    caller::Caller,
+    changes::{Base, COMPARE, Difference, WALK},
+    store::fault,
+    workspace_error::{self, snapshot_id},
+    workspaces::WorkspaceRef,
+};
+use ringfence_store::{
+    FileError,
+    snapshots::{
+        ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
+        Source,
+    },
+    tree::{self, EntryKind, Node, Side, TreeError},
+};
+use ringfence_types::{Namespace, RequestError};
+use std::{io::Cursor, path::Path};
+
+impl Engine {
+    /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
+    /// An overlay is compared with the directory below it.
+    pub async fn diff_workspace(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        base: Option<&str>,
+    ) -> Result<Difference, RequestError> {
+        self.note_call(caller, namespace.as_str(), "diff_workspace")
+            .await?;
+        let base = base.map(snapshot_id).transpose()?;
+        if let WorkspaceRef::Session(id) = whose
+            && let Some(held) = of_session(self.services(), namespace, id).await?
+        {
+            return match base {
+                None => Ok(held.difference().clone()),
+                Some(_) => Err(RequestError::invalid(
+                    "an overlay is compared with the directory below it, not with a snapshot.",
+                    "Leave `snapshot_id` out.",
+                )),
+            };
+        }
+        let opened = open(self.services(), namespace, whose, Use::Read).await?;
+        let of = namespace.clone();
+        let (source, store) = (opened.source.clone(), self.services().snapshots.clone());
+        let found = self.with_snapshots(move |store| {
+            let id = match base {
+                Some(id) => Some(id),
+                None => latest(&store.list(&of)?, &source),
+            };
+            match id {
+                Some(id) => store.manifest(id, &of).map(Some),
+                None => Ok(None),
+            }
+        });
+        let base = found.await?;
+        let redactor = opened.redactor.clone();
+        let compared = tokio::task::spawn_blocking(move || compare(&store, base.as_ref(), &opened)).await;
+        compared
+            .map_err(|error| fault(error.to_string()))?
+            .map_err(|error| clean(workspace_error::of_tree(&error), &redactor))
+    }
+}
+
+fn latest(listed: &[ListedSnapshot], source: &Source) -> Option<SnapshotId> {
+    listed
+        .iter()
+        .rev()
+        .find(|one| one.source == *source)
+        .map(|one| one.id)
+}
+
+fn compare(
+    store: &SnapshotStore,
+    base: Option<&Snapshot>,
+    opened: &OpenWorkspace,
+) -> Result<Difference, TreeError> {
+    let old = base.map_or_else(Side::empty, |base| saved(store, base));
+    let new = Side::live(opened.root(), WALK)?;
+    let changes = tree::compare(&old, &new, COMPARE)?;
+    let base = base.map_or(Base::Nothing, |base| Base::Snapshot(base.id.to_string()));
+    Ok(Difference::of(base, &changes.list, &opened.redactor))
+}
+
+/// A snapshot, as one of two sides.
+fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
+    let node = |entry: &SnapshotEntry| {
+        let (kind, size, sha256) = match &entry.kind {
+            SnapshotKind::File(content) => (EntryKind::File, content.size, digest(&content.sha256)),
+            SnapshotKind::Directory => (EntryKind::Directory, 0, None),
+            SnapshotKind::Link(target) => (
+                EntryKind::Link(target.clone()),
+                target.as_os_str().len() as u64,
+                None,
+            ),
+        };
+        let node = Node {
+            kind,
+            mode: entry.mode,
+            size,
+            mtime: entry.mtime,
+            sha256,
+            stamp: None,
+        };
+        (entry.path.clone(), node)
+    };
+    Side {
+        nodes: base.entries.iter().map(node).collect(),
+        open: Box::new(move |path| {
+            let bytes = store.read(base, path, COMPARE.read_bytes);
+            Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
+        }),
+    }
+}
+
+fn digest(hex: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+fn unread(path: &Path, error: SnapshotError) -> TreeError {
+    let failed = FileError::at("read from the snapshot", path);
+    TreeError::Io(failed(std::io::Error::other(error)))
+}

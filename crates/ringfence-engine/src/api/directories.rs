@@ -1,0 +1,241 @@
+//! Directories of a workspace that come and go as tar archives. What comes in is a stranger's; what goes out has passed
+//! the redactor file by file, so that the archive around it is whole.
+
+use super::{
+    Engine,
+    files::{self, OpenWorkspace, Use},
+};
+use crate::{
+    caller::Caller,
+    store::fault,
+    workspace_error,
+    workspaces::{WorkspaceRef, hex},
+};
+use ringfence_store::{
+    FileError,
+    audit::{Action, Outcome},
+    tree::{
+        self, Bounds, DEPTH_MAX, PackLimits, TreeError,
+        archive::{self, ArchiveError, Limits},
+    },
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// Of one archive, unpacked.
+const LIMITS: Limits = Limits {
+    entries: 10_000,
+    bytes: 256 << 20,
+};
+/// What a file or a directory takes at least on a disk that we keep within its limit.
+const ENTRY_BYTES: u64 = 4096;
+/// Names of what was left out that stand in an answer.
+const LEFT_OUT_MAX: usize = 20;
+
+/// A directory that came in.
+#[derive(Clone, Debug)]
+pub struct DirectoryPut {
+    /// Below the workspace; `.` is the workspace itself.
+    pub path: String,
+    /// Files written.
+    pub files: usize,
+    /// Of all of them.
+    pub size_bytes: u64,
+    /// Of the archive as it came, lower-case hex.
+    pub sha256: String,
+}
+
+/// A directory that went out.
+#[derive(Clone, Debug)]
+pub struct DirectoryGot {
+    /// Below the workspace; `.` is the workspace itself.
+    pub path: String,
+    /// Files and directories in the archive.
+    pub entries: usize,
+    /// Of the archive, lower-case hex.
+    pub sha256: String,
+    /// Links, special files, files with a second name, names that are no text or carry a secret. The first twenty.
+    pub left_out: Vec<String>,
+    /// How many there are of those.
+    pub left_out_count: usize,
+    /// The archive.
+    pub tar: Vec<u8>,
+}
+
+impl Engine {
+    /// Unpacks a tar archive, plain or in gzip, below a directory of a workspace: all of it, or nothing.
+    pub async fn put_directory(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        below: Option<WorkspacePath>,
+        archive: Vec<u8>,
+    ) -> Result<DirectoryPut, RequestError> {
+        let digest = hex(&Sha256::digest(&archive));
+        let path = shown(below.as_ref());
+        let mut details = json!({
+            "path": path, "archive": true, "bytes": archive.len(), "sha256": digest, "of": files::of(whose),
+        });
+        let note = |outcome, details| self.note_file(caller, namespace, Action::FilePut, outcome, details);
+        note(Outcome::Pending, details.clone()).await?;
+        let put = self.with_directory(namespace, whose, Use::Write, move |opened| {
+            let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
+            let _alone = alone.map_err(|error| ArchiveError::Tree(TreeError::Io(error)))?;
+            let room = opened.room.left(opened.root()).map_err(ArchiveError::Tree)?;
+            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room))
+        });
+        let put = put.await;
+        let outcome = match &put {
+            Ok(done) => {
+                details["files"] = json!(done.files);
+                Outcome::Ok
+            }
+            Err(_) => Outcome::Failed,
+        };
+        note(outcome, details).await?;
+        let done = put?;
+        Ok(DirectoryPut {
+            path,
+            files: done.files,
+            size_bytes: done.bytes,
+            sha256: digest,
+        })
+    }
+
+    /// Packs a directory of a workspace as a tar archive: without the secrets that its workspace's programs could have.
+    /// A file whose content has one has a mark in its place, and one whose name has one is left out.
+    pub async fn get_directory(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        below: Option<WorkspacePath>,
+        bytes_max: u64,
+    ) -> Result<DirectoryGot, RequestError> {
+        let path = shown(below.as_ref());
+        let limits = PackLimits {
+            walk: Bounds {
+                entries: LIMITS.entries,
+                depth: DEPTH_MAX,
+            },
+            bytes: bytes_max.min(LIMITS.bytes),
+        };
+        let got = self.with_directory(namespace, whose, Use::Read, move |opened| {
+            let mut tar = Bounded {
+                bytes: Vec::new(),
+                most: bytes_max,
+            };
+            let packed = tree::pack(opened.root(), below.as_ref(), &mut tar, limits, |bytes| {
+                opened.redactor.bytes(bytes)
+            })?;
+            let left_out = packed.skipped.iter().take(LEFT_OUT_MAX);
+            Ok(DirectoryGot {
+                path: opened.redactor.text(&shown(below.as_ref())).into_owned(),
+                entries: packed.entries,
+                sha256: hex(&Sha256::digest(&tar.bytes)),
+                left_out: left_out
+                    .map(|path| opened.redactor.text(&path.to_string_lossy()).into_owned())
+                    .collect(),
+                left_out_count: packed.skipped.len(),
+                tar: tar.bytes,
+            })
+        });
+        let got = got.await;
+        let outcome = if got.is_ok() { Outcome::Ok } else { Outcome::Failed };
+        let details = json!({"path": path, "archive": true, "of": files::of(whose)});
+        self.note_file(caller, namespace, Action::FileRead, outcome, details)
+            .await?;
+        got
+    }
+
+    async fn with_directory<T: Send + 'static>(
+        &self,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        wish: Use,
+        act: impl FnOnce(&OpenWorkspace) -> Result<T, ArchiveError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let opened = files::open(self.services(), namespace, whose, wish).await?;
+        let done = tokio::task::spawn_blocking(move || act(&opened)).await;
+        done.map_err(|error| fault(error.to_string()))?
+            .map_err(|error| refusal(&error))
+    }
+}
+
+/// Grows to its bound: of many small files the headers are the larger part.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: u64,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Half of the room is for the entries themselves at most, the rest for what they hold.
+fn within(room: u64) -> Limits {
+    let entries = usize::try_from(room / 2 / ENTRY_BYTES).unwrap_or(usize::MAX);
+    let entries = entries.min(LIMITS.entries);
+    Limits {
+        entries,
+        bytes: LIMITS.bytes.min(room - entries as u64 * ENTRY_BYTES),
+    }
+}
+
+fn shown(below: Option<&WorkspacePath>) -> String {
+    below.map_or_else(|| ".".to_owned(), ToString::to_string)
+}
+
+/// What a caller may know of it.
+fn refusal(error: &ArchiveError) -> RequestError {
+    let hint = match error {
+        ArchiveError::Tree(TreeError::Io(FileError { error: io, .. }))
+            if io.kind() == std::io::ErrorKind::FileTooLarge =>
+        {
+            return RequestError::invalid(
+                "the directory is more than one answer can have.",
+                "Name a directory further down, or single files.",
+            );
+        }
+        ArchiveError::Tree(error) => return workspace_error::of_tree(error),
+        ArchiveError::Malformed(_) => "Send a whole tar archive, plain or in gzip.",
+        ArchiveError::Entry { .. } => {
+            "Pack plain files and directories only, each once, with names as data/in.csv: no links, no `..`, no leading `/`."
+        }
+        ArchiveError::TooMany { .. } | ArchiveError::TooLarge { .. } => {
+            "Send it in pieces, or remove something. The limit is the workspace's: `limits.disk_mb`, and of a session's own no more than half of its memory."
+        }
+    };
+    RequestError::new(ErrorCode::InvalidArgument, format!("{error}."), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_fits_into_the_room_that_is_left_with_all_its_entries() {
+        for room in [0, 1, 4096, 8192, 1 << 20, 100 << 20, 1 << 40] {
+            let limits = within(room);
+            assert!(
+                limits.bytes + limits.entries as u64 * ENTRY_BYTES <= room,
+                "{room}"
+            );
+        }
+        assert_eq!(within(0).entries, 0);
+        let ample = within(1 << 40);
+        assert_eq!((ample.entries, ample.bytes), (LIMITS.entries, LIMITS.bytes));
+    }
+}

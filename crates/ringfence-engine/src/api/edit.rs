@@ -1,0 +1,240 @@
+//! A text in a file of a workspace, replaced by another. What reading the file would not show is neither found nor
+//! replaced: asking for it tells nothing of a secret.
+
+use super::{
+    Engine,
+    files::{self, OpenWorkspace, Use},
+};
+use crate::{
+    caller::Caller,
+    store::fault,
+    workspace_error,
+    workspaces::{FILE_BYTES_MAX, WorkspaceRef, hex},
+};
+use ringfence_store::{
+    audit::{Action, Outcome},
+    tree,
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// The largest file that is edited, as the largest that is read in one answer.
+const EDITED_BYTES_MAX: u64 = 4 << 20;
+/// Places that a refusal names, and how much of each line.
+const PLACES_MAX: usize = 5;
+const LINE_CHARS_MAX: usize = 120;
+
+/// What is replaced by what.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// What is there, exactly.
+    pub old: String,
+    /// What takes its place.
+    pub new: String,
+    /// Wherever it is, rather than in the one place where it is.
+    pub all: bool,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Edited {
+    /// In so many places.
+    pub replaced: usize,
+    /// Of the file as it is now, lower-case hex.
+    pub sha256: String,
+}
+
+impl Engine {
+    /// Replaces a text in a file; the file is written whole or not at all.
+    pub async fn edit_file(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        path: &WorkspacePath,
+        edit: Edit,
+    ) -> Result<Edited, RequestError> {
+        let note = |outcome, details| self.note_file(caller, namespace, Action::FilePut, outcome, details);
+        let details = json!({"path": path, "of": files::of(whose), "edit": true});
+        note(Outcome::Pending, details.clone()).await?;
+        let wanted = path.clone();
+        let edited = self.in_workspace(namespace, whose, Use::Write, move |opened| {
+            opened.edit(&wanted, &edit)
+        });
+        let edited = edited.await;
+        let (outcome, mut details) = (
+            if edited.is_ok() {
+                Outcome::Ok
+            } else {
+                Outcome::Failed
+            },
+            details,
+        );
+        if let Ok(edited) = &edited {
+            details["sha256"] = json!(edited.sha256);
+        }
+        note(outcome, details).await?;
+        edited
+    }
+}
+
+impl OpenWorkspace {
+    fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited, RequestError> {
+        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
+        let got = tree::get(self.root(), path, EDITED_BYTES_MAX)
+            .map_err(|error| workspace_error::of_tree(&error))?;
+        if *self.redactor.bytes(&got.bytes) != *got.bytes {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the file holds what is taken out of it when it is read, a secret or personal data.",
+                "Have a program edit it (execute_code).",
+            ));
+        }
+        let text = String::from_utf8(got.bytes).map_err(|_| {
+            RequestError::invalid(
+                "the file is no text in UTF-8.",
+                "Have a program edit it (execute_code), or write it anew with put_file.",
+            )
+        })?;
+        let (new, replaced) = replace(&text, edit)?;
+        self.room.check(self.root(), &[(path, new.len() as u64)])?;
+        let put = tree::put(
+            self.root(),
+            path,
+            new.as_bytes(),
+            Some(got.entry.mode),
+            FILE_BYTES_MAX,
+        );
+        put.map_err(|error| self.unwritten(&error))?;
+        let digest: [u8; 32] = Sha256::digest(new.as_bytes()).into();
+        Ok(Edited {
+            replaced,
+            sha256: hex(&digest),
+        })
+    }
+}
+
+/// The text as it is then, and how often it was replaced.
+fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
+    if edit.old.is_empty() {
+        return Err(RequestError::invalid(
+            "`old` is empty.",
+            "Give the text to replace; put_file writes a file anew.",
+        ));
+    }
+    let count = text.matches(&edit.old).count();
+    let places = match count {
+        0 => nearest(text, &edit.old),
+        1 => return Ok((text.replacen(&edit.old, &edit.new, 1), 1)),
+        _ if edit.all => {
+            let added = (edit.new.len() as u64).saturating_sub(edit.old.len() as u64);
+            let size = added
+                .saturating_mul(count as u64)
+                .saturating_add(text.len() as u64);
+            if size > FILE_BYTES_MAX {
+                return Err(RequestError::invalid(
+                    "the file would be larger than 64 MiB.",
+                    "Replace less.",
+                ));
+            }
+            return Ok((text.replace(&edit.old, &edit.new), count));
+        }
+        _ => {
+            let starts = text.match_indices(&edit.old).map(|(at, _)| line_of(text, at));
+            starts.take(PLACES_MAX).collect()
+        }
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let mut shown = String::new();
+    for number in places {
+        let line: String = lines
+            .get(number)
+            .into_iter()
+            .flat_map(|line| line.chars())
+            .take(LINE_CHARS_MAX)
+            .collect();
+        shown += &format!("\n{}: {line}", number + 1);
+    }
+    Err(if count > 0 {
+        RequestError::invalid(
+            format!("`old` is there {count} times, first in the lines:{shown}"),
+            "Give more of the text around it, so that it is there once, or `all: true`.",
+        )
+    } else if shown.is_empty() {
+        RequestError::new(
+            ErrorCode::NotFound,
+            "`old` is not in the file, nor is any of its lines.",
+            "get_file reads the file; `old` is exact, with its blanks.",
+        )
+    } else {
+        RequestError::new(
+            ErrorCode::NotFound,
+            format!("`old` is not in the file; nearest are the lines:{shown}"),
+            "`old` is exact, with its blanks and the end of each line.",
+        )
+    })
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count()
+}
+
+/// Lines of the text that are lines of what was looked for, but for blanks, beginning with its first.
+fn nearest(text: &str, old: &str) -> Vec<usize> {
+    let wanted = old.lines().map(str::trim).filter(|line| !line.is_empty());
+    wanted
+        .take(PLACES_MAX)
+        .map(|wanted| {
+            let lines = text.lines().enumerate();
+            let same = lines.filter(|(_, line)| line.contains(wanted));
+            same.map(|(number, _)| number)
+                .take(PLACES_MAX)
+                .collect::<Vec<_>>()
+        })
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(old: &str) -> Edit {
+        Edit {
+            old: old.to_owned(),
+            new: "new".to_owned(),
+            all: false,
+        }
+    }
+
+    fn edit_all(old: &str) -> Edit {
+        Edit {
+            all: true,
+            ..edit(old)
+        }
+    }
+
+    #[test]
+    fn one_place_is_replaced_and_several_only_where_all_are_meant() {
+        let text = "a\n  b = 1\na\n";
+        assert_eq!(
+            replace(text, &edit("b = 1")).unwrap(),
+            ("a\n  new\na\n".to_owned(), 1)
+        );
+        assert_eq!(
+            replace(text, &edit_all("a")).unwrap(),
+            ("new\n  b = 1\nnew\n".to_owned(), 2)
+        );
+        let several = replace(text, &edit("a")).unwrap_err();
+        assert_eq!(several.code, ErrorCode::InvalidArgument);
+        assert!(
+            several.message.contains("2 times") && several.message.ends_with("\n1: a\n3: a"),
+            "{several}"
+        );
+        let near = replace(text, &edit("\tb = 1\n")).unwrap_err();
+        assert!(near.message.ends_with("\n2:   b = 1"), "{near}");
+        assert_eq!(replace(text, &edit("zzz")).unwrap_err().code, ErrorCode::NotFound);
+        assert!(replace(text, &edit_all("")).is_err());
+    }
+}

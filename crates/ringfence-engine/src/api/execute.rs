@@ -1,0 +1,164 @@
+//! Executions on their way. A submitted request is a task of the engine's own, so that a caller who hangs up loses
+//! nothing.
+
+use super::Engine;
+use crate::{
+    caller::{OutputChunk, Submission},
+    execute::{Executed, execute},
+    overlay::HeldChanges,
+    services::{Run, Services},
+    store, warm,
+};
+use ringfence_types::{ErrorCode, ExecutionResult, RequestError};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
+pub struct Execution {
+    id: String,
+    output: Option<mpsc::Receiver<OutputChunk>>,
+    result: oneshot::Receiver<Answered>,
+    canceller: Canceller,
+}
+
+/// Stops one execution; may be cloned and kept.
+#[derive(Clone)]
+pub struct Canceller {
+    cancel: watch::Sender<bool>,
+}
+
+type Answered = Result<(ExecutionResult, Option<HeldChanges>), RequestError>;
+
+/// Pieces of live output that wait for their reader; then the program waits.
+const OUTPUT_CHUNKS_WAITING: usize = 16;
+
+/// Until what has ended is taken down and the next is made ready, so that the answer is out before.
+const AFTER_ANSWER: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Accepts a request; refusals come out of [`Execution::finish`].
+    pub fn submit(&self, submission: Submission) -> Execution {
+        let id = uuid::Uuid::now_v7().to_string();
+        let (cancel, cancelled) = watch::channel(false);
+        let (answer, result) = oneshot::channel();
+        let (live, output) = match submission.live.then(|| mpsc::channel(OUTPUT_CHUNKS_WAITING)) {
+            Some((live, output)) => (Some(live), Some(output)),
+            None => (None, None),
+        };
+        let run = Run {
+            namespace: submission.request.namespace.clone(),
+            language: submission.request.language,
+            since: Instant::now(),
+            cancel: cancel.clone(),
+        };
+        self.services().running().insert(id.clone(), run);
+        self.services().executions.begin(&id, &submission, &cancel);
+        let (services, task_id) = (self.services().clone(), id.clone());
+        // Calls of one session take their turns in the order in which they were submitted.
+        let session = submission.request.session.as_ref();
+        let place = session.map(|session| services.sessions.line_up(&submission.request.namespace, session));
+        tokio::spawn(async move {
+            let executed = execute(&services, &task_id, submission, place, live, cancelled).await;
+            services
+                .executions
+                .end(&task_id, executed.as_ref().map(|done| &done.result));
+            services.running().remove(&task_id);
+            services.one_ended.notify_waiters();
+            conclude(&services, &task_id, executed, answer).await;
+        });
+        Execution {
+            id,
+            output,
+            result,
+            canceller: Canceller { cancel },
+        }
+    }
+}
+
+/// Gives the answer; what is left to do comes after it.
+async fn conclude(
+    services: &Arc<Services>,
+    id: &str,
+    executed: Result<Executed, RequestError>,
+    answer: oneshot::Sender<Answered>,
+) {
+    let (result, hold) = match executed {
+        Ok(Executed {
+            result,
+            changes,
+            hold,
+            ..
+        }) => (Ok((result, changes)), hold),
+        Err(error) => (Err(error), None),
+    };
+    match &result {
+        Ok((done, _)) => {
+            tracing::info!(id = %id, language = %done.language, exit = ?done.exit.kind, ms = done.duration_ms, "execution")
+        }
+        Err(error) => tracing::info!(id = %id, code = %error.code, "refused"),
+    }
+    // Nobody may be waiting; the run is complete all the same.
+    drop(answer.send(result.map_err(|error| error.for_execution(id))));
+    // The answer has the processors first.
+    tokio::time::sleep(AFTER_ANSWER).await;
+    drop(hold);
+    warm::fill(&services.sandboxes);
+    store::sweep_when_due(&services.artifacts);
+    if !services.secrets.redactors.is_empty() {
+        services
+            .secrets
+            .redactors
+            .forget_all_but(services.secrets.vault.generation());
+    }
+}
+
+impl Execution {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A handle that stops it.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The next piece of live output; `None` when the program has ended.
+    pub async fn next_output(&mut self) -> Option<OutputChunk> {
+        match &mut self.output {
+            Some(output) => output.recv().await,
+            None => None,
+        }
+    }
+
+    /// The result. Live output that was not taken is dropped.
+    pub async fn finish(self) -> Result<ExecutionResult, RequestError> {
+        self.finish_with_changes().await.map(|(result, _)| result)
+    }
+
+    /// The same with what it did to an overlay, where the submission said that it is to be kept.
+    pub async fn finish_with_changes(
+        mut self,
+    ) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
+        self.output = None;
+        let id = self.id;
+        self.result.await.unwrap_or_else(|_| {
+            let error = RequestError::new(ErrorCode::SandboxFault, "the engine's task died.", "Report this.");
+            Err(error.for_execution(&id))
+        })
+    }
+}
+
+impl Canceller {
+    pub(crate) fn new(cancel: watch::Sender<bool>) -> Self {
+        Self { cancel }
+    }
+
+    /// Stops the execution; the tree is dead within a second.
+    pub fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+}

@@ -1,0 +1,136 @@
+//! Executions by their id.
+
+use super::Engine;
+use crate::{
+    caller::Caller,
+    executions::{Cancelled, Entry, ExecutionLine, Following, Found, Progress, not_there},
+    store,
+};
+use ringfence_types::{Namespace, RequestError, SessionId};
+use std::{cmp::Reverse, collections::HashMap, time::Duration};
+
+impl Engine {
+    /// An execution of this namespace, after it has ended or `wait` is over. A refusal comes as it was.
+    pub async fn execution(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+        wait: Duration,
+    ) -> Result<Found, RequestError> {
+        self.note_call(caller, namespace.as_str(), "get_execution")
+            .await?;
+        let executions = &self.services().executions;
+        let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
+        // Whoever waits in vain is told what there is.
+        drop(tokio::time::timeout(wait, ended.wait_for(|ended| *ended)).await);
+        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
+        let state = executions.state();
+        let entry = state.find(namespace, id)?;
+        let Some(kept) = &entry.kept else {
+            let [stdout, stderr] = entry.so_far.texts();
+            let line = entry.line(id, &redactor);
+            return Ok(Found::Running(Progress { line, stdout, stderr }));
+        };
+        let json = kept.result.clone()?;
+        drop(state);
+        let result = serde_json::from_slice(&json).map_err(|error| store::fault(error.to_string()))?;
+        Ok(Found::Ended(Box::new(result)))
+    }
+
+    /// The executions of this namespace, or of one of its sessions: those that run, and then the latest first.
+    pub async fn executions(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+        limit: usize,
+    ) -> Result<Vec<ExecutionLine>, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_executions")
+            .await?;
+        let is_meant = |entry: &Entry| {
+            entry.namespace == *namespace
+                && session.is_none_or(|session| entry.session.as_ref() == Some(session))
+        };
+        self.lines([namespace.clone()], limit, is_meant).await
+    }
+
+    /// The same of all namespaces. For the operator alone.
+    pub async fn all_executions(
+        &self,
+        caller: &Caller,
+        limit: usize,
+    ) -> Result<Vec<ExecutionLine>, RequestError> {
+        self.note_call(caller, "", "list_executions").await?;
+        let namespaces = self.services().executions.state().namespaces();
+        self.lines(namespaces, limit, |_| true).await
+    }
+
+    /// Without the secrets of their namespaces.
+    async fn lines(
+        &self,
+        namespaces: impl IntoIterator<Item = Namespace>,
+        limit: usize,
+        is_meant: impl Fn(&Entry) -> bool,
+    ) -> Result<Vec<ExecutionLine>, RequestError> {
+        let mut redactors = HashMap::new();
+        for namespace in namespaces {
+            let redactor = self.services().secrets.redactor_of_all(&namespace, &[]).await?;
+            redactors.insert(namespace, redactor);
+        }
+        let state = self.services().executions.state();
+        let mut meant: Vec<_> = state
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_meant(entry))
+            .collect();
+        // Ids are in the order of time, as the engine makes them.
+        meant.sort_unstable_by_key(|(id, entry)| (entry.kept.is_some(), Reverse(id.as_str())));
+        let line = |(id, entry): (&String, &Entry)| Some(entry.line(id, redactors.get(&entry.namespace)?));
+        Ok(meant.into_iter().filter_map(line).take(limit).collect())
+    }
+
+    /// Whose execution it is. For the operator alone.
+    pub fn owner_of(&self, id: &str) -> Result<Namespace, RequestError> {
+        self.follow_execution(id).map(|(owner, _)| owner)
+    }
+
+    /// Whose execution it is, and its output as it comes. For the operator alone, and not on record:
+    /// [`Engine::execution`] is.
+    pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following), RequestError> {
+        let state = self.services().executions.state();
+        let entry = state.entries.get(id).ok_or_else(not_there)?;
+        let following = Following {
+            so_far: entry.so_far.clone(),
+            given: [0; 2],
+            has_ended: entry.has_ended.subscribe(),
+        };
+        Ok((entry.namespace.clone(), following))
+    }
+
+    /// Stops an execution of this namespace.
+    pub async fn cancel_execution(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<Cancelled, RequestError> {
+        self.note_call(caller, namespace.as_str(), "cancel_execution")
+            .await?;
+        let state = self.services().executions.state();
+        let Ok(entry) = state.find(namespace, id) else {
+            return Ok(Cancelled {
+                cancelled: false,
+                existed: false,
+            });
+        };
+        let cancelled = entry.kept.is_none();
+        if cancelled {
+            entry.cancel.send_replace(true);
+        }
+        Ok(Cancelled {
+            cancelled,
+            existed: true,
+        })
+    }
+}

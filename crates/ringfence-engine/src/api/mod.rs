@@ -1,0 +1,315 @@
+//! The engine's door: what a front end holds. A submitted request is a task of the engine's own, so that a caller who
+//! hangs up loses nothing.
+
+mod approvals;
+mod changes;
+mod directories;
+mod edit;
+mod execute;
+mod executions;
+mod files;
+mod observe;
+mod overlay;
+mod packages;
+mod pictures;
+mod runtimes;
+mod sessions;
+mod snapshots;
+mod validate;
+
+pub use approvals::{EgressWish, egress_rule};
+pub use directories::{DirectoryGot, DirectoryPut};
+pub use edit::{Edit, Edited};
+pub use execute::{Canceller, Execution};
+pub use files::FileFacts;
+pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
+pub use packages::{Installation, Installed, PackageWish};
+pub use runtimes::{Runtime, SandboxInfo};
+pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
+pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};
+
+use crate::{
+    approval::Approvals,
+    backend::{self, Native},
+    check::Checkers,
+    disk::Disk,
+    egress::Egress,
+    events::{Bus, Event, Hears, Subscriber},
+    executions::Executions,
+    log_redactor::LogRedactor,
+    metrics::Metrics,
+    packages::{PackageServices, Packages},
+    picture,
+    policy_store::PolicyStore,
+    pool::Pools,
+    queue::Queue,
+    sandbox::Sandboxes,
+    secrets::Secrets,
+    services::Services,
+    session::Sessions,
+    settings::EngineSettings,
+    store,
+    telemetry::Telemetry,
+    warm, worker,
+    workspaces::{Sharing, Workspaces},
+};
+use ringfence_jail::{cgroup, wire::Failure};
+use ringfence_types::{ErrorCode, RequestError, Tier};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Duration,
+};
+use tokio::sync::{Notify, OnceCell, Semaphore};
+
+/// A running engine; clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    services: Arc<Services>,
+    versions: Arc<OnceCell<Vec<Runtime>>>,
+}
+
+/// How long [`Engine::shutdown`] waits for the last run to end.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Engine {
+    /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
+    pub async fn prove(&self) -> Result<(), RequestError> {
+        worker::prove(&self.services.sandboxes).await
+    }
+
+    /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
+    /// told by the first run, or by [`Engine::prove`].
+    pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
+        let failed = |what: &str, error: std::io::Error| {
+            RequestError::new(
+                ErrorCode::SandboxFault,
+                format!("{what}: {error}."),
+                "Run `ringfence doctor`.",
+            )
+        };
+        let parent = cgroup::Parent::find();
+        cgroup::prepare(&parent).map_err(|error| failed("could not prepare the cgroup", error))?;
+        let native = Native::start(settings.helper.clone(), parent, settings.state_dir.clone())
+            .map_err(|error| backend::refused(&Failure::new("start the helper", &error)))?;
+        let id = uuid::Uuid::now_v7().to_string();
+        let opened = store::open(&settings, &id)?;
+        let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
+        if swept.cgroups + swept.directories > 0 {
+            tracing::info!(?swept, "removed what an earlier server left");
+        }
+        let services = services(settings, Parts { native, id, opened });
+        services.begin_record()?;
+        Ok(Self {
+            services: Arc::new(services),
+            versions: Arc::default(),
+        })
+    }
+
+    /// Begins in the background to keep sandboxes ready, before which runs start cold, and to remove what is too old.
+    pub fn warm_up(&self) {
+        warm::begin(&self.services.sandboxes);
+        let checkers = self.services.checkers.clone();
+        tokio::spawn(async move { checkers.warm_up().await });
+        self.services.packages.keep_swept();
+        self.services.disk.begin();
+    }
+
+    /// Until everything stands ready that can; false: the time was too short.
+    pub async fn warmed_up(&self, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.services.sandboxes.pools.settled())
+            .await
+            .is_ok()
+    }
+
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
+    pub(crate) fn tier(&self) -> Tier {
+        self.services.sandboxes.tier
+    }
+
+    /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For
+    /// a program that is about to exit, or that cannot wait.
+    pub fn leave(&self) {
+        self.cancel_all();
+        self.services.approvals.close();
+        self.services.sessions.close();
+        self.services.checkers.close();
+        self.services.sandboxes.pools.close();
+        self.services.sandboxes.native.leave();
+        // Also where a shutdown was begun that waits too long; it is said once.
+        self.services.say_goodbye();
+    }
+
+    fn cancel_all(&self) {
+        for run in self.services.running().values() {
+            run.cancel.send_replace(true);
+        }
+    }
+
+    /// The key with which artifacts are signed here, for whoever checks them.
+    pub fn public_key(&self) -> [u8; 32] {
+        self.services.artifacts.public_key()
+    }
+
+    /// Keeps the vault's values out of the log.
+    pub fn log_redactor(&self) -> LogRedactor {
+        LogRedactor::new(&self.services.secrets.vault)
+    }
+
+    /// Hears what happens from now on.
+    pub fn subscribe(&self, hears: Hears) -> Subscriber {
+        self.services.telemetry.bus.subscribe(hears)
+    }
+
+    /// The last hundred events, oldest first, without output.
+    pub fn recent_events(&self) -> Vec<Arc<Event>> {
+        self.services.telemetry.bus.recent()
+    }
+
+    /// Kills what runs, and waits until it is gone, with the helper.
+    pub async fn shutdown(&self) {
+        self.cancel_all();
+        self.services.approvals.close();
+        let mut sessions = self.services.sessions.close();
+        let ended = async {
+            loop {
+                let one_ended = self.services.one_ended.notified();
+                if self.services.running().is_empty() {
+                    return;
+                }
+                one_ended.await;
+            }
+        };
+        let ended = async {
+            ended.await;
+            for session in &mut sessions {
+                drop(session.wait_for(Option::is_some).await);
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
+            tracing::warn!("runs were still ending at shutdown");
+        }
+        self.services.sandboxes.pools.close();
+        self.services.checkers.close();
+        // Off this thread: tasks that still hold a sandbox have yet to let it go.
+        let sandboxes = self.services.sandboxes.clone();
+        let stopped = tokio::task::spawn_blocking(move || sandboxes.native.stop());
+        match tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await {
+            Ok(Ok(false)) => return, // it was shut down before
+            Ok(_) => {}
+            Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
+        }
+        self.services.say_goodbye();
+    }
+}
+
+/// What an engine is made of beside its settings.
+struct Parts {
+    native: Native,
+    id: String,
+    opened: store::Stores,
+}
+
+/// Gives each service what it needs, and no more.
+fn services(settings: EngineSettings, parts: Parts) -> Services {
+    let Parts { native, id, opened } = parts;
+    let store::Stores {
+        record,
+        vault,
+        artifacts,
+        snapshots,
+        layers,
+    } = opened;
+    let policy = Arc::new(PolicyStore::new(
+        settings.policy.clone(),
+        store::private(&settings),
+    ));
+    let telemetry = Telemetry {
+        bus: Bus::new(),
+        meters: Arc::new(Metrics::new(&native.stuck)),
+    };
+    let bus = telemetry.bus.clone();
+    let snapshots = Arc::new(snapshots);
+    let sharing = Sharing {
+        tier: settings.tier,
+        own_uids: native.host.own_uids,
+        runtimes: settings.runtimes.clone(),
+        guarded: settings.guarded,
+    };
+    let sandboxes = Arc::new(Sandboxes {
+        native,
+        pools: Pools::default(),
+        tier: settings.tier,
+        runtimes: settings.runtimes,
+        forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
+        warm: settings.warm,
+        state_dir: settings.state_dir.clone(),
+        layers: layers.directory(),
+        policy: policy.clone(),
+        pictures: Semaphore::new(picture::AT_ONCE),
+    });
+    let disk = Arc::new(Disk::below(
+        &settings.state_dir,
+        snapshots.clone(),
+        policy.clone(),
+    ));
+    let secrets = Secrets::new(vault, settings.record.personal, bus.clone());
+    let redactor = LogRedactor::new(&secrets.vault);
+    let approvals = Approvals::new(settings.approvals, bus.clone(), record.clone(), redactor);
+    let egress = Egress::new(
+        settings.tier,
+        settings.egress,
+        policy.clone(),
+        approvals.clone(),
+        telemetry.clone(),
+    );
+    let egress = Arc::new(egress);
+    let packages = Packages::new(PackageServices {
+        layers,
+        settings: settings.packages,
+        personal: settings.record.personal,
+        sandboxes: sandboxes.clone(),
+        disk: disk.clone(),
+        egress: egress.clone(),
+        record: record.clone(),
+        bus: bus.clone(),
+    });
+    let sessions = Sessions::new(
+        settings.sessions,
+        record.clone(),
+        approvals.clone(),
+        bus.clone(),
+        snapshots.clone(),
+    );
+    Services {
+        checkers: Arc::new(Checkers::new(sandboxes.clone())),
+        sandboxes,
+        queue: Queue::new(settings.queue, bus),
+        telemetry,
+        record,
+        secrets,
+        artifacts: Arc::new(artifacts),
+        workspaces: Workspaces::below(
+            &settings.state_dir,
+            sharing,
+            snapshots.clone(),
+            disk.clone(),
+            policy.clone(),
+        ),
+        snapshots,
+        disk,
+        packages: Arc::new(packages),
+        egress,
+        sessions: Arc::new(sessions),
+        approvals,
+        executions: Executions::new(settings.results),
+        policy,
+        id,
+        has_said_goodbye: AtomicBool::new(false),
+        running: Mutex::new(HashMap::new()),
+        one_ended: Notify::new(),
+    }
+}

@@ -1,0 +1,617 @@
+//! The engine's door for everything but executions: what happens now, what is kept, and what an operator changes. Each
+//! question and each change goes on record.
+
+use super::Engine;
+use crate::{
+    caller::Caller,
+    events::Event,
+    metrics::{CallEnd, Counts, Present},
+    policy::{self, OwnLimits},
+    queue::QueueState,
+    record::{self, Note, Written},
+    secrets,
+    services::Services,
+    settings::{PolicySettings, QueueSettings},
+    store,
+};
+use base64::Engine as _;
+use ringfence_store::{
+    artifacts::{ArtifactError, Manifest, Retention},
+    audit::{Action, Outcome, Page, Query},
+    vault::{SecretEntry, SecretValue, Vault, VaultError},
+};
+use ringfence_types::{
+    AllowedDomains, Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest,
+    Namespace, RequestError, Session, Tier,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+
+/// Namespaces that may have limits of their own.
+const OWN_LIMITS_MAX: usize = 10_000;
+/// Of a reason, on record.
+const WHY_CHARS_MAX: usize = 500;
+/// The largest artifact that is given in one piece.
+const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
+
+/// A server at this moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Of this server; stands in its audit records.
+    pub server_id: String,
+    /// Of Ringfence.
+    pub version: &'static str,
+    /// Of the server's process.
+    pub pid: u32,
+    /// Strength of its sandboxes.
+    pub tier: String,
+    /// Who runs and waits.
+    pub queue: QueueState,
+    /// What stands ready.
+    pub warm: Vec<Warm>,
+    /// Sessions that live.
+    pub sessions: usize,
+    /// Where secrets come from.
+    pub vault: &'static str,
+    /// Size of the artifacts kept.
+    pub artifacts_bytes: u64,
+    /// Actions that are not on record.
+    pub not_recorded: u64,
+    /// What the server itself takes.
+    pub memory_bytes: u64,
+}
+
+/// Sandboxes of one language that stand ready.
+#[derive(Clone, Debug, Serialize)]
+pub struct Warm {
+    /// Language.
+    pub language: Language,
+    /// How many.
+    pub ready: usize,
+    /// What they take of memory, with their templates.
+    pub memory_bytes: u64,
+}
+
+/// A namespace at this moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// Tenant.
+    pub namespace: String,
+    /// Its requests that are on their way.
+    pub running: Vec<RunningNow>,
+    /// Those of them that wait for a place.
+    pub waiting: usize,
+    /// Its sessions.
+    pub sessions: Vec<Session>,
+    /// Limits of a request that asks for none.
+    pub defaults: Limits,
+    /// The most that a request gets.
+    pub caps: Limits,
+    /// Has it given up some of what the operator allows.
+    pub is_narrowed: bool,
+    /// Hosts that somebody has approved for all of it, as rules.
+    pub approved: Vec<String>,
+    /// Names of its secrets.
+    pub secrets: Vec<String>,
+    /// What happened in it lately, oldest first.
+    pub recent: Vec<Arc<Event>>,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunningNow {
+    /// Its execution.
+    pub execution_id: String,
+    /// Language of the program.
+    pub language: Language,
+    /// Since it was accepted.
+    pub for_ms: u64,
+}
+
+/// What can change while a server runs.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// Limits, caps, and who may have which secret.
+    pub policy: PolicySettings,
+    /// Bounds of the queue.
+    pub queue: QueueSettings,
+    /// How long artifacts are kept.
+    pub retention: Retention,
+    /// The names of the settings that differ.
+    pub changed: Vec<String>,
+}
+
+impl Engine {
+    /// The server at this moment.
+    pub fn stats(&self) -> Stats {
+        let services = self.services();
+        Stats {
+            server_id: services.id.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            tier: self.tier().to_string(),
+            queue: services.queue.look(),
+            warm: warm(services),
+            sessions: services.sessions.count(),
+            vault: services.secrets.vault.kind(),
+            artifacts_bytes: services.artifacts.bytes(),
+            not_recorded: services.record.lost(),
+            memory_bytes: resident_bytes(),
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn counts(&self) -> Counts {
+        self.services().telemetry.meters.counts()
+    }
+
+    /// Counts a call of a front end's tool.
+    pub fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
+        self.services().telemetry.meters.count_call(tool, end, took);
+    }
+
+    /// The same and the present state, as OpenMetrics text.
+    pub fn metrics(&self) -> String {
+        let services = self.services();
+        let queue = services.queue.look();
+        let present = Present {
+            running: queue.running,
+            waiting: queue.waiting,
+            sessions: services.sessions.count(),
+            artifact_bytes: services.artifacts.bytes(),
+            not_recorded: services.record.lost(),
+            ready: warm(services)
+                .into_iter()
+                .map(|warm| (warm.language, warm.ready))
+                .collect(),
+        };
+        services.telemetry.meters.text(&present)
+    }
+
+    /// A namespace at this moment.
+    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
+        let services = self.services();
+        let running: Vec<RunningNow> = services
+            .running()
+            .iter()
+            .filter(|(_, run)| run.namespace == *namespace)
+            .map(|(id, run)| RunningNow {
+                execution_id: id.clone(),
+                language: run.language,
+                for_ms: u64::try_from(run.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let lines = services.queue.look().lines;
+        let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
+        let (defaults, caps) = self.limits_of(namespace);
+        let secrets = services
+            .secrets
+            .vault
+            .list(namespace)
+            .map_err(|error| self.of_vault(namespace, &error))?;
+        let recent = services.telemetry.bus.recent().into_iter();
+        Ok(Inspection {
+            namespace: namespace.to_string(),
+            running,
+            waiting: waiting.map_or(0, |line| line.waiting),
+            sessions: services.sessions.list(Some(namespace)),
+            defaults,
+            caps,
+            is_narrowed: services.policy.own_limits(namespace).caps.is_some(),
+            approved: services
+                .approvals
+                .rules()
+                .rules_for(namespace, None)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            secrets: secrets
+                .into_iter()
+                .map(|entry| entry.key.as_str().to_owned())
+                .collect(),
+            recent: recent
+                .filter(|event| event.namespace == namespace.as_str())
+                .collect(),
+        })
+    }
+
+    /// Default and greatest limits of a namespace.
+    pub fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
+        let services = self.services();
+        policy::limits_of(&services.policy.current(), &services.policy.own_limits(namespace))
+    }
+
+    /// Rules of the hosts that a namespace's requests reach that name none.
+    pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
+        let (services, policy) = (self.services(), self.services().policy.current());
+        if policy.egress.tier != Tier::Full {
+            return Vec::new();
+        }
+        let approved = services.approvals.approved(namespace, None);
+        let rules = policy::again(&policy.egress, &approved, namespace, &AllowedDomains::Granted);
+        rules.iter().map(ToString::to_string).collect()
+    }
+
+    /// Sets limits of a namespace's requests that ask for none, within its caps, which stay as they are.
+    pub async fn set_limits(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        wish: &LimitsRequest,
+    ) -> Result<(), RequestError> {
+        self.change_limits(caller, namespace, |policy, own| {
+            policy::set_defaults(policy, own, wish)
+        })
+        .await
+    }
+
+    /// Narrows what a namespace may have; nothing widens it again but the operator, with [`Engine::restore_limits`].
+    pub async fn narrow_limits(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        wish: &LimitsRequest,
+    ) -> Result<(), RequestError> {
+        self.change_limits(caller, namespace, |policy, own| policy::narrow(policy, own, wish))
+            .await
+    }
+
+    async fn change_limits(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        change: impl Fn(&PolicySettings, &OwnLimits) -> Result<OwnLimits, RequestError>,
+    ) -> Result<(), RequestError> {
+        let services = self.services();
+        let _turn = services.policy.changing_limits.lock().await;
+        let changed = || {
+            let changed = change(&services.policy.current(), &services.policy.own_limits(namespace))?;
+            if self.is_full_of_limits(namespace) {
+                return Err(too_many_namespaces());
+            }
+            Ok(changed)
+        };
+        let (outcome, details) = match &changed() {
+            Ok(own) => {
+                let (defaults, caps) = policy::limits_of(&services.policy.current(), own);
+                let [defaults, caps] = [defaults, caps].map(|limits| record::limits_in_words(&limits));
+                (Outcome::Ok, json!({"limits": defaults, "caps": caps}))
+            }
+            Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
+        };
+        self.note(caller, Action::LimitsChanged, outcome, namespace, details)
+            .await?;
+        let own = changed()?;
+        services.policy.all_own_limits().insert(namespace.clone(), own);
+        Ok(())
+    }
+
+    fn is_full_of_limits(&self, namespace: &Namespace) -> bool {
+        let own = self.services().policy.all_own_limits();
+        own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace)
+    }
+
+    /// Gives a namespace back what the operator's limits allow. For the operator alone.
+    pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
+        let details = json!({"restored": true});
+        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details)
+            .await?;
+        self.services().policy.all_own_limits().remove(namespace);
+        Ok(())
+    }
+
+    /// The names of a namespace's secrets.
+    pub async fn secrets(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<Vec<SecretEntry>, RequestError> {
+        self.note(
+            caller,
+            Action::VaultAccessed,
+            Outcome::Ok,
+            namespace,
+            json!({"listed": true}),
+        )
+        .await?;
+        let of = namespace.clone();
+        let listed = self
+            .services()
+            .secrets
+            .with_vault(move |vault| vault.list(&of))
+            .await?;
+        listed.map_err(|error| self.of_vault(namespace, &error))
+    }
+
+    /// Keeps a secret; true: it replaced another.
+    pub async fn put_secret(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        key: &EnvName,
+        value: SecretValue,
+        ttl: Option<Duration>,
+    ) -> Result<bool, RequestError> {
+        ringfence_jail::hide_memory()
+            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
+        let details =
+            json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
+        let (of, name) = (namespace.clone(), key.clone());
+        let put = move |vault: &Vault| vault.put(&of, &name, value, ttl).map(|put| put.replaced);
+        self.change_vault(caller, namespace, details, put).await
+    }
+
+    /// Forgets a secret; false: there was none.
+    pub async fn delete_secret(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        key: &EnvName,
+    ) -> Result<bool, RequestError> {
+        let details = json!({"secret": key.as_str(), "deleted": true});
+        let (of, name) = (namespace.clone(), key.clone());
+        let delete = move |vault: &Vault| vault.delete(&of, &name);
+        self.change_vault(caller, namespace, details, delete).await
+    }
+
+    /// On record before it is done, and after, with its outcome.
+    async fn change_vault<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        details: Value,
+        change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let note = |outcome, details| self.note(caller, Action::VaultChanged, outcome, namespace, details);
+        note(Outcome::Pending, details.clone()).await?;
+        let changed = self.services().secrets.with_vault(change).await?;
+        self.services()
+            .secrets
+            .redactors
+            .forget_all_but(self.services().secrets.vault.generation());
+        let outcome = if changed.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        };
+        note(outcome, details).await?;
+        changed.map_err(|error| self.of_vault(namespace, &error))
+    }
+
+    fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
+        secrets::refusal(namespace, self.services().secrets.vault.kind(), error)
+    }
+
+    /// Records, filtered; the question is one, too.
+    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
+        self.note_call(
+            caller,
+            query.namespace.as_deref().unwrap_or_default(),
+            "audit_execution",
+        )
+        .await?;
+        let services = self.services().clone();
+        let page = tokio::task::spawn_blocking(move || services.record.audit().query(&query));
+        page.await
+            .map_err(|error| store::fault(error.to_string()))?
+            .map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
+    }
+
+    /// What an execution of this namespace has left, with signatures.
+    pub async fn manifest(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+    ) -> Result<Manifest, RequestError> {
+        let (services, of, id) = (
+            self.services().clone(),
+            namespace.clone(),
+            execution_id.to_owned(),
+        );
+        let found = tokio::task::spawn_blocking(move || services.artifacts.manifest(&id, &of));
+        let found = found.await.map_err(|error| store::fault(error.to_string()))?;
+        self.note_reading(caller, namespace, execution_id, &found).await?;
+        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
+    }
+
+    /// One artifact: its type and content.
+    pub async fn artifact(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+        name: &str,
+    ) -> Result<(String, Vec<u8>), RequestError> {
+        let found = self.artifact_content(namespace, execution_id, name).await?;
+        self.note_reading(caller, namespace, execution_id, &found).await?;
+        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
+    }
+
+    async fn note_reading<T>(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        execution_id: &str,
+        found: &Result<Option<T>, ArtifactError>,
+    ) -> Result<(), RequestError> {
+        let outcome = match found {
+            Ok(Some(_)) => Outcome::Ok,
+            Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
+            Err(_) => Outcome::Failed,
+        };
+        let of: String = execution_id.chars().take(64).collect();
+        self.note(
+            caller,
+            Action::ArtifactRead,
+            outcome,
+            namespace,
+            json!({"of": of}),
+        )
+        .await
+    }
+
+    /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of
+    /// its own.
+    pub async fn content_of(&self, result: &ExecutionResult, artifact: &Artifact) -> Option<Vec<u8>> {
+        if let Some(inline) = &artifact.content_b64 {
+            return base64::engine::general_purpose::STANDARD.decode(inline).ok();
+        }
+        let namespace = Namespace::try_from(result.namespace.clone()).ok()?;
+        let found = self
+            .artifact_content(&namespace, &result.execution_id, &artifact.name)
+            .await;
+        found.ok()?.ok().flatten().map(|(_, bytes)| bytes)
+    }
+
+    async fn artifact_content(
+        &self,
+        namespace: &Namespace,
+        execution_id: &str,
+        name: &str,
+    ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>, RequestError> {
+        let (services, namespace) = (self.services().clone(), namespace.clone());
+        let (id, name) = (execution_id.to_owned(), name.to_owned());
+        let read = move || {
+            services
+                .artifacts
+                .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        read.map_err(|error| store::fault(error.to_string()))
+    }
+
+    /// Puts another configuration in force, in so far as it can change while a server runs.
+    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<(), RequestError> {
+        let services = self.services();
+        let note = Note {
+            action: Action::ConfigChanged,
+            outcome: Outcome::Ok,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"changed": reload.changed}),
+        };
+        services.record.note(note).await?;
+        services.policy.replace(reload.policy);
+        services.egress.refresh();
+        services.queue.replace(reload.queue);
+        services.artifacts.set_retention(reload.retention);
+        Ok(())
+    }
+
+    /// Puts on record that another configuration was to be put in force and could not be read.
+    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<(), RequestError> {
+        let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
+        let why = self.log_redactor().text(&why);
+        let note = Note {
+            action: Action::ConfigChanged,
+            outcome: Outcome::Failed,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"code": error.code.as_str(), "why": why}),
+        };
+        self.services().record.note(note).await.map(drop)
+    }
+
+    /// A call that changes nothing, on record before it is answered.
+    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::ToolCalled,
+            outcome: Outcome::Ok,
+            namespace,
+            execution_id: None,
+            caller,
+            details: json!({"tool": tool}),
+        };
+        self.services().record.note(note).await.map(drop)
+    }
+
+    /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
+    pub async fn note_refusal(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        code: ErrorCode,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::ToolCalled,
+            outcome: Outcome::Denied,
+            namespace: "",
+            execution_id: None,
+            caller,
+            details: json!({"tool": tool, "code": code.as_str()}),
+        };
+        self.services().record.note_refusal(note).await.map(drop)
+    }
+
+    pub(crate) async fn note(
+        &self,
+        caller: &Caller,
+        action: Action,
+        outcome: Outcome,
+        namespace: &Namespace,
+        details: Value,
+    ) -> Result<(), RequestError> {
+        let note = Note {
+            action,
+            outcome,
+            namespace: namespace.as_str(),
+            execution_id: None,
+            caller,
+            details,
+        };
+        match self.services().record.note(note).await? {
+            Written::Yes | Written::No => Ok(()),
+        }
+    }
+}
+
+fn too_many_namespaces() -> RequestError {
+    RequestError::new(
+        ErrorCode::PolicyDenied,
+        format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
+        "Use one of them.",
+    )
+}
+
+fn of_artifacts(error: ArtifactError) -> RequestError {
+    match error {
+        ArtifactError::Refused(_) => no_artifacts(),
+        other => store::fault(other.to_string()),
+    }
+}
+
+fn no_artifacts() -> RequestError {
+    RequestError::new(
+        ErrorCode::NotFound,
+        "there are no such artifacts.",
+        "`get_artifacts` lists what an execution has left; what is old is removed (`artifacts.keep_days`, `artifacts.max_mb`).",
+    )
+}
+
+fn warm(services: &Services) -> Vec<Warm> {
+    let languages = [Language::Python, Language::Node, Language::Shell];
+    let warm = languages.map(|language| {
+        let warmth = services.sandboxes.pools.warmth(language);
+        Warm {
+            language,
+            ready: warmth.ready,
+            memory_bytes: warmth.memory_bytes,
+        }
+    });
+    warm.into()
+}
+
+/// proc_pid_statm(5): the second field counts pages.
+fn resident_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or_default() * PAGE_BYTES
+}

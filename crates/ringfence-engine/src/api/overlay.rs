@@ -1,0 +1,53 @@
+//! Changes that sessions keep in their overlays.
+
+use super::Engine;
+use crate::{
+    caller::Caller,
+    overlay::{ChangeOrigin, HeldChanges, OverlayLayers},
+    services::Services,
+    store::fault,
+};
+use ringfence_types::{Namespace, RequestError, SessionId};
+
+impl Engine {
+    /// What a session has done to the directory that it sees through an overlay. The session makes no call until they
+    /// are dropped or committed. For the operator alone: no tool of a caller commits.
+    ///
+    /// After a commit the session goes on with its own layer, in which nothing differs from the directory any more.
+    pub async fn held_changes(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &SessionId,
+    ) -> Result<HeldChanges, RequestError> {
+        self.note_call(caller, namespace.as_str(), "diff_workspace")
+            .await?;
+        let held = of_session(self.services(), namespace, id).await?;
+        held.ok_or_else(|| {
+            RequestError::invalid(
+                "the session's workspace is no overlay: its changes are where they belong.",
+                "`ringfence session create --workspace DIR:overlay` makes one that keeps them.",
+            )
+        })
+    }
+}
+
+/// In the session's turn. None: its workspace is no overlay.
+pub(crate) async fn of_session(
+    services: &Services,
+    namespace: &Namespace,
+    id: &SessionId,
+) -> Result<Option<HeldChanges>, RequestError> {
+    let live = services.sessions.find(namespace, id)?;
+    let Some(lower) = live.lower.clone() else {
+        return Ok(None);
+    };
+    let turn = live.turn_soon().await?;
+    let upper = live.doors.changes.try_clone();
+    let upper = upper.map_err(|error| fault(error.to_string()))?;
+    let of = ChangeOrigin::Session(id.clone());
+    let (layers, redactor) = (OverlayLayers { lower, upper }, live.lease.redactor.clone());
+    let mut held = HeldChanges::read(&services.record, namespace, of, layers, redactor).await?;
+    held.turn = Some(Box::new(turn));
+    Ok(Some(held))
+}

@@ -1,0 +1,164 @@
+//! The languages of this host, and what a sandbox is here.
+
+use super::Engine;
+use crate::{
+    caller::{Caller, Submission},
+    policy::{NamespaceState, decide},
+    pool::Warmth,
+    runtimes, warm,
+};
+use ringfence_types::{ExecuteRequest, ExitKind, Isolation, Language, Limits, RequestError};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// One language on this host.
+#[derive(Clone, Debug, Serialize)]
+pub struct Runtime {
+    /// Language.
+    pub language: Language,
+    /// Can it run.
+    pub available: bool,
+    /// Interpreter.
+    pub path: Option<PathBuf>,
+    /// As the interpreter says it, inside the sandbox.
+    pub version: Option<String>,
+    /// Backends that can run it.
+    pub backends: Vec<String>,
+    /// Tier it runs in.
+    pub tier: String,
+    /// Does a sandbox stand ready for it.
+    pub warm: bool,
+    /// How many do.
+    pub ready: usize,
+    /// Why none could be made ready, when that was tried last.
+    pub trouble: Option<String>,
+    /// Packages imported ahead.
+    pub preloaded: Vec<String>,
+    /// What its sandboxes that wait take of the host's memory, with their templates.
+    pub memory_bytes: u64,
+    /// Why it cannot run.
+    pub reason: Option<String>,
+}
+
+/// The static facts about this server's sandboxes.
+#[derive(Clone, Debug, Serialize)]
+pub struct SandboxInfo {
+    /// Tier and layers that a run with default limits gets.
+    pub isolation: Isolation,
+    /// For requests that say nothing.
+    pub defaults: Limits,
+    /// The most that any request gets.
+    pub caps: Limits,
+}
+
+impl Engine {
+    /// The languages, each asked inside a sandbox for its version, once.
+    pub async fn runtimes(&self) -> Vec<Runtime> {
+        let known = self.versions.get_or_init(|| versions(self)).await;
+        let mut runtimes = known.clone();
+        for runtime in &mut runtimes {
+            let warmth = match runtime.available {
+                true => self.services().sandboxes.pools.warmth(runtime.language),
+                false => Warmth::default(),
+            };
+            runtime.warm = warmth.ready > 0;
+            runtime.ready = warmth.ready;
+            runtime.memory_bytes = warmth.memory_bytes;
+            runtime.preloaded = warmth.preloaded;
+            runtime.trouble = warmth.trouble;
+        }
+        let typescript = runtimes.iter().find(|runtime| runtime.language == Language::Node);
+        let typescript = typescript.cloned().map(|node| Runtime {
+            language: Language::Typescript,
+            ..node
+        });
+        runtimes.extend(typescript);
+        warm::fill(&self.services().sandboxes);
+        runtimes
+    }
+
+    /// Where an interpreter is, without starting it.
+    fn locate(&self, language: Language) -> Result<PathBuf, RequestError> {
+        runtimes::find(language, &self.services().sandboxes.runtimes).map(|found| found.path)
+    }
+
+    /// Facts for `get_sandbox_info`.
+    pub fn info(&self) -> Result<SandboxInfo, RequestError> {
+        let policy = self.services().policy.current();
+        let grant = decide(
+            &policy,
+            &NamespaceState::default(),
+            &self.services().policy.private,
+            ExecuteRequest::new(Language::Shell, "true"),
+        )?;
+        let isolation = self.services().sandboxes.isolation(grant.limits())?;
+        Ok(SandboxInfo {
+            isolation,
+            defaults: policy.defaults.clone(),
+            caps: policy.caps.clone(),
+        })
+    }
+}
+
+/// Asks each interpreter for its version inside a sandbox.
+async fn versions(engine: &Engine) -> Vec<Runtime> {
+    let mut runtimes = Vec::new();
+    for (language, code) in [
+        (
+            Language::Python,
+            "import sys\nprint('.'.join(map(str, sys.version_info[:3])))",
+        ),
+        (Language::Node, "console.log(process.versions.node)"),
+        (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
+    ] {
+        runtimes.push(ask_version(engine, language, code).await);
+    }
+    runtimes
+}
+
+async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime {
+    let path = engine.locate(language);
+    let mut runtime = Runtime {
+        language,
+        available: false,
+        path: path.as_ref().ok().cloned(),
+        version: None,
+        backends: Vec::new(),
+        tier: engine.tier().to_string(),
+        warm: false,
+        ready: 0,
+        trouble: None,
+        preloaded: Vec::new(),
+        memory_bytes: 0,
+        reason: path.err().map(|error| error.message),
+    };
+    if runtime.reason.is_some() {
+        return runtime;
+    }
+    let request = ExecuteRequest::new(language, code);
+    let submission = Submission::new(Caller::ours(), request);
+    match engine.submit(submission).finish().await {
+        Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {
+            runtime.reason = Some("it tells no version, so it is no interpreter of this language".to_owned());
+        }
+        Ok(done) if done.exit.kind == ExitKind::Code && done.success => {
+            runtime.version = Some(done.stdout.trim().to_owned());
+            runtime.available = true;
+            runtime.backends = vec!["native".to_owned()];
+        }
+        Ok(done) => {
+            let line: String = done
+                .stderr
+                .trim()
+                .lines()
+                .last()
+                .unwrap_or("")
+                .chars()
+                .take(200)
+                .collect();
+            runtime.reason = Some(format!("it does not start in a sandbox: {line}"));
+        }
+        Err(error) => runtime.reason = Some(error.message),
+    }
+    runtime
+}

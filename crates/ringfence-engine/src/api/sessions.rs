@@ -1,0 +1,175 @@
+//! Sessions: made, listed, interrupted, ended, and given values.
+
+use super::Engine;
+use crate::{
+    caller::Caller,
+    execute::create_session,
+    record::Note,
+    session::{Bridged, BridgedValue, END_PATIENCE, carry},
+};
+use ringfence_store::audit::{Action, Outcome};
+use ringfence_types::{
+    EnvName, ErrorCode, Language, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
+    SessionRequest,
+};
+use serde_json::{Value, json};
+
+impl Engine {
+    /// The sessions of a namespace.
+    pub async fn sessions(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<Vec<SessionFacts>, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_sessions")
+            .await?;
+        Ok(self.services().sessions.list(Some(namespace)))
+    }
+
+    /// The language of a session, for a call that names none.
+    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language, RequestError> {
+        Ok(self.services().sessions.find(namespace, id)?.language)
+    }
+
+    /// The sessions of all namespaces. For the operator alone.
+    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>, RequestError> {
+        self.note_call(caller, "", "list_sessions").await?;
+        Ok(self.services().sessions.list(None))
+    }
+
+    /// Whose session it is, and what it speaks. For the operator alone.
+    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
+        self.services().sessions.whose(id)
+    }
+
+    /// Interrupts the call that runs in a session; false: none does.
+    pub async fn interrupt_session(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &SessionId,
+    ) -> Result<bool, RequestError> {
+        let interrupted = self
+            .services()
+            .sessions
+            .find(namespace, id)
+            .map(|live| live.interrupt());
+        let told = interrupted.as_ref().map(|interrupted| json!(interrupted));
+        self.note_session(caller, namespace, "interrupt_session", id, told)
+            .await?;
+        interrupted
+    }
+
+    /// Ends a session, and waits until nothing of it is left; false: it had ended before.
+    pub async fn terminate_session(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &SessionId,
+    ) -> Result<bool, RequestError> {
+        let ended = self.end_session(namespace, id).await;
+        let told = ended.as_ref().map(|ended| json!(ended));
+        self.note_session(caller, namespace, "terminate_session", id, told)
+            .await?;
+        ended
+    }
+
+    async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool, RequestError> {
+        let live = match self.services().sessions.find(namespace, id) {
+            Ok(live) => live,
+            Err(error) if error.code == ErrorCode::SessionEnded => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut gone = live.gone.subscribe();
+        live.stop(SessionEnd::Terminated);
+        match tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await {
+            Ok(_) => Ok(true),
+            Err(_) => Err(RequestError::new(
+                ErrorCode::SandboxFault,
+                format!("the session {id} is being ended, and is not gone yet."),
+                "Look with `list_sessions`; the server's log says more.",
+            )),
+        }
+    }
+
+    /// What was done with which session, and how it went.
+    async fn note_session(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        tool: &str,
+        id: &SessionId,
+        told: Result<Value, &RequestError>,
+    ) -> Result<(), RequestError> {
+        let mut details = json!({"tool": tool, "session": id.as_str()});
+        let outcome = match told {
+            Ok(told) => {
+                details["done"] = told;
+                Outcome::Ok
+            }
+            Err(error) => {
+                details["code"] = json!(error.code.as_str());
+                Outcome::Failed
+            }
+        };
+        let note = Note {
+            action: Action::ToolCalled,
+            outcome,
+            namespace: namespace.as_str(),
+            execution_id: None,
+            caller,
+            details,
+        };
+        self.services().record.note(note).await.map(drop)
+    }
+
+    /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
+    /// none behind.
+    pub async fn create_session(
+        &self,
+        caller: &Caller,
+        wish: SessionRequest,
+    ) -> Result<SessionFacts, RequestError> {
+        create_session(self.services(), caller, wish).await
+    }
+
+    /// Gives a session a variable. `name`: what it is called there; the name that it had, where nothing is said.
+    pub async fn bridge(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        gift: BridgedValue,
+        to: &SessionId,
+        name: Option<EnvName>,
+    ) -> Result<Bridged, RequestError> {
+        let services = self.services();
+        let note = async |outcome, details| {
+            let note = Note {
+                action: Action::SessionBridged,
+                outcome,
+                namespace: namespace.as_str(),
+                execution_id: None,
+                caller,
+                details,
+            };
+            services.record.note(note).await
+        };
+        let from = match &gift {
+            BridgedValue::Value(_) => Value::Null,
+            BridgedValue::Variable { session, .. } => json!(session.as_str()),
+        };
+        note(Outcome::Pending, json!({"from": from, "to": to.as_str()})).await?;
+        let moved = carry(&services.sessions, namespace, &gift, to, name).await;
+        let (outcome, mut details) = match &moved {
+            Ok(bridged) => (
+                Outcome::Ok,
+                json!({"name": bridged.name.as_str(), "bytes": bridged.bytes}),
+            ),
+            Err(error) => (Outcome::Failed, json!({"code": error.code.as_str()})),
+        };
+        details["from"] = from;
+        details["to"] = json!(to.as_str());
+        note(outcome, details).await?;
+        moved
+    }
+}

@@ -1,0 +1,380 @@
+//! Saved workspaces: the engine's door to their store. Each is its namespace's, and to any other it is not there.
+
+use super::{
+    Engine,
+    files::{self, OpenWorkspace, Use},
+};
+use crate::{
+    caller::Caller,
+    events::{EventKind, now_ms},
+    store::fault,
+    workspace_error::{self, snapshot_id},
+    workspaces::WorkspaceRef,
+};
+use ringfence_store::{
+    FileError,
+    audit::{Action, Outcome},
+    snapshots::{
+        About, LeftOut, ListedSnapshot, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore, Source,
+    },
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The most that a snapshot may have to be given as one text.
+pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
+/// Names of what was left out that stand in an answer.
+const LEFT_OUT_MAX: usize = 20;
+
+/// A saved workspace, in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotFacts {
+    /// Its name.
+    pub snapshot_id: String,
+    /// The caller's words.
+    pub description: String,
+    /// Unix time.
+    pub created_unix_ms: u64,
+    /// `namespace`, or the session whose workspace it was.
+    pub of: String,
+    /// Regular files.
+    pub files: u64,
+    /// Of all of them.
+    pub size_bytes: u64,
+}
+
+/// What a new snapshot took.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotMade {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: SnapshotFacts,
+    /// Bytes that no other snapshot of the namespace had.
+    pub new_bytes: u64,
+    /// What they take on the disk, compressed.
+    pub stored_bytes: u64,
+    /// What is not in it and why; a restore removes it. The first twenty.
+    pub left_out: Vec<String>,
+    /// How many there are of those.
+    pub left_out_count: usize,
+}
+
+/// What a restore changed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SnapshotRestored {
+    /// Entries that were made or written.
+    pub written: u64,
+    /// Entries that are gone.
+    pub deleted: u64,
+    /// Entries that were as they should be.
+    pub unchanged: u64,
+}
+
+impl Engine {
+    /// Saves a workspace. A session's is saved between two of its calls.
+    pub async fn create_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        description: String,
+    ) -> Result<SnapshotMade, RequestError> {
+        let asked = json!({"of": files::of(whose)});
+        let note =
+            |outcome, details| self.note_file(caller, namespace, Action::SnapshotCreated, outcome, details);
+        note(Outcome::Pending, asked.clone()).await?;
+        let of = namespace.clone();
+        let saved = self.with_workspace(namespace, whose, Use::Read, move |store, opened| {
+            let about = About {
+                namespace: of,
+                description,
+                source: opened.source.clone(),
+                time_unix_ms: now_ms(),
+            };
+            let (words, source) = (about.description.clone(), source(&about.source));
+            let time = about.time_unix_ms;
+            let created = store.create(opened.root(), about)?;
+            Ok(SnapshotMade {
+                snapshot: SnapshotFacts {
+                    snapshot_id: created.id.to_string(),
+                    description: words,
+                    created_unix_ms: time,
+                    of: source,
+                    files: created.files,
+                    size_bytes: created.bytes,
+                },
+                new_bytes: created.new_bytes,
+                stored_bytes: created.stored_bytes,
+                left_out: created
+                    .left_out
+                    .iter()
+                    .take(LEFT_OUT_MAX)
+                    .map(|left| opened.redactor.text(&left_out(left)).into_owned())
+                    .collect(),
+                left_out_count: created.left_out.len(),
+            })
+        });
+        let saved = match self.services().disk.check(namespace).await {
+            Ok(()) => saved.await,
+            Err(error) => Err(error),
+        };
+        match &saved {
+            Ok(made) => {
+                let id = &made.snapshot.snapshot_id;
+                let bytes = made.snapshot.size_bytes;
+                note(
+                    Outcome::Ok,
+                    json!({"of": files::of(whose), "snapshot": id, "bytes": bytes}),
+                )
+                .await?;
+                let kind = EventKind::SnapshotCreated {
+                    snapshot_id: id.clone(),
+                    size_bytes: bytes,
+                };
+                self.services().telemetry.bus.tell(namespace.as_str(), None, kind);
+            }
+            Err(_) => note(Outcome::Failed, asked).await?,
+        }
+        saved
+    }
+
+    /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or
+    /// nothing.
+    pub async fn restore_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+        into: Option<SessionId>,
+    ) -> Result<SnapshotRestored, RequestError> {
+        let id = snapshot_id(id)?;
+        let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
+        let note = |outcome| {
+            self.note_file(
+                caller,
+                namespace,
+                Action::SnapshotRestored,
+                outcome,
+                details.clone(),
+            )
+        };
+        note(Outcome::Pending).await?;
+        let restored = self.restore(namespace, id, into).await;
+        note(if restored.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        })
+        .await?;
+        let restored = restored?;
+        let kind = EventKind::SnapshotRestored {
+            snapshot_id: id.to_string(),
+        };
+        self.services().telemetry.bus.tell(namespace.as_str(), None, kind);
+        Ok(restored)
+    }
+
+    async fn restore(
+        &self,
+        namespace: &Namespace,
+        id: SnapshotId,
+        into: Option<SessionId>,
+    ) -> Result<SnapshotRestored, RequestError> {
+        let of = namespace.clone();
+        let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
+        let is_own = into.is_none();
+        let whose = match (into, &manifest.source) {
+            (Some(session), _) => WorkspaceRef::Session(session),
+            (None, Source::Namespace) => WorkspaceRef::Namespace,
+            (None, Source::Session(session)) => {
+                WorkspaceRef::Session(SessionId::try_from(session.clone()).map_err(fault)?)
+            }
+        };
+        let sizes = manifest.entries.iter().map(|entry| match &entry.kind {
+            SnapshotKind::File(content) => content.data.iter().map(|(_, length)| length).sum(),
+            SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
+        });
+        let needed: u64 = sizes.sum();
+        let is_own = is_own && matches!(whose, WorkspaceRef::Session(_));
+        let opened = files::open(self.services(), namespace, &whose, Use::Replace).await;
+        let opened = opened.map_err(|mut error| {
+            if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
+                "Name another session of this namespace with `session_id`: the snapshot is restored into that one."
+                    .clone_into(&mut error.hint);
+            }
+            error
+        })?;
+        // What was allowed when it was saved may be more than is allowed now.
+        opened.room.check_alone(needed)?;
+        let (of, redactor) = (namespace.clone(), opened.redactor.clone());
+        let restored = self.with_snapshots(move |store| {
+            let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
+            let _alone = alone.map_err(SnapshotError::Io)?;
+            match opened.source {
+                Source::Namespace => store.restore(id, &of, opened.root()),
+                Source::Session(_) => store.restore_session(id, &of, opened.root()),
+            }
+        });
+        let restored = restored.await.map_err(|error| files::clean(error, &redactor))?;
+        Ok(SnapshotRestored {
+            written: restored.written,
+            deleted: restored.deleted,
+            unchanged: restored.unchanged,
+        })
+    }
+
+    /// The snapshots of a namespace, oldest first.
+    pub async fn snapshots(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<Vec<SnapshotFacts>, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_state_snapshots")
+            .await?;
+        let of = namespace.clone();
+        let listed = self.with_snapshots(move |store| store.list(&of)).await?;
+        Ok(listed.iter().map(facts).collect())
+    }
+
+    /// Forgets a snapshot; its room is given back.
+    pub async fn delete_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<(), RequestError> {
+        let id = snapshot_id(id)?;
+        let details = json!({"snapshot": id.to_string()});
+        let note = |outcome| {
+            self.note_file(
+                caller,
+                namespace,
+                Action::SnapshotDeleted,
+                outcome,
+                details.clone(),
+            )
+        };
+        note(Outcome::Pending).await?;
+        let deleted = self.delete(namespace, id).await;
+        note(if deleted.is_ok() {
+            Outcome::Ok
+        } else {
+            Outcome::Failed
+        })
+        .await?;
+        deleted
+    }
+
+    /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or
+    /// given up because it cannot be.
+    async fn delete(&self, namespace: &Namespace, id: SnapshotId) -> Result<(), RequestError> {
+        let of = namespace.clone();
+        let deleted = self.with_snapshots(move |store| match store.delete(id, &of) {
+            Err(SnapshotError::InUse(_)) => Ok(false),
+            deleted => deleted.map(|()| true),
+        });
+        if deleted.await? {
+            return Ok(());
+        }
+        let opened = files::open(self.services(), namespace, &WorkspaceRef::Namespace, Use::Replace).await?;
+        let of = namespace.clone();
+        self.with_snapshots(move |store| {
+            store.settle(opened.root())?;
+            store.delete(id, &of)
+        })
+        .await
+    }
+
+    /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
+    pub async fn export_snapshot(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<String, RequestError> {
+        let id = snapshot_id(id)?;
+        self.note_call(caller, namespace.as_str(), "resource sandbox://snapshots")
+            .await?;
+        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
+        let of = namespace.clone();
+        let text = self.with_snapshots(move |store| {
+            let mut text = Vec::new();
+            store.export(id, &of, EXPORT_BYTES_MAX, &mut text)?;
+            Ok(text)
+        });
+        let text = text.await?;
+        let mut document: Value = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
+        clean(&mut document, &redactor);
+        Ok(document.to_string())
+    }
+
+    async fn with_workspace<T: Send + 'static>(
+        &self,
+        namespace: &Namespace,
+        whose: &WorkspaceRef,
+        wish: Use,
+        act: impl FnOnce(&SnapshotStore, &OpenWorkspace) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let opened = files::open(self.services(), namespace, whose, wish).await?;
+        let redactor = opened.redactor.clone();
+        let done = self.with_snapshots(move |store| act(store, &opened)).await;
+        done.map_err(|error| files::clean(error, &redactor))
+    }
+
+    pub(crate) async fn with_snapshots<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&SnapshotStore) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let store: Arc<SnapshotStore> = self.services().snapshots.clone();
+        let done = tokio::task::spawn_blocking(move || act(&store)).await;
+        done.map_err(|error| fault(error.to_string()))?
+            .map_err(|error| workspace_error::of_snapshot(&error))
+    }
+}
+
+/// Takes secrets out of every text of a document. Contents that are no text leave as base64, and lose them as bytes.
+fn clean(document: &mut Value, redactor: &ringfence_redact::Redactor) {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    match document {
+        Value::String(text) => *text = redactor.text(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| clean(item, redactor)),
+        Value::Object(fields) => {
+            let old = std::mem::take(fields);
+            for (name, mut value) in old {
+                match (
+                    name.as_str(),
+                    value.as_str().and_then(|text| STANDARD.decode(text).ok()),
+                ) {
+                    ("content_b64", Some(bytes)) => value = json!(STANDARD.encode(redactor.bytes(&bytes))),
+                    _ => clean(&mut value, redactor),
+                }
+                fields.insert(redactor.text(&name).into_owned(), value);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn facts(listed: &ListedSnapshot) -> SnapshotFacts {
+    SnapshotFacts {
+        snapshot_id: listed.id.to_string(),
+        description: listed.description.clone(),
+        created_unix_ms: listed.created_unix_ms,
+        of: source(&listed.source),
+        files: listed.files,
+        size_bytes: listed.bytes,
+    }
+}
+
+fn source(source: &Source) -> String {
+    match source {
+        Source::Namespace => "namespace".to_owned(),
+        Source::Session(id) => id.clone(),
+    }
+}
+
+fn left_out(left: &LeftOut) -> String {
+    format!("{}: {:?}", left.path.to_string_lossy(), left.reason)
+}

@@ -1,0 +1,247 @@
+//! The engine's door for code and data that are looked at and not run. Each question goes on record, with a digest of
+//! what was looked at.
+
+use super::Engine;
+use crate::{caller::Caller, check, imports};
+use ringfence_check::{Answer, CodeQuestion, CsvQuestion, JsonQuestion, Question, Rule};
+use ringfence_store::audit::{Action, Outcome};
+use ringfence_types::{
+    CODE_BYTES_MAX, CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError,
+    Validation,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+/// The longest JSON or CSV text, in bytes.
+pub const DATA_BYTES_MAX: usize = 16 << 20;
+
+/// Code that somebody wants to know about.
+#[derive(Clone, Debug)]
+pub struct CodeWish {
+    /// Tenant.
+    pub namespace: Namespace,
+    /// Of the code.
+    pub language: Language,
+    /// Its text.
+    pub code: String,
+    /// Are missing imports added.
+    pub fixing: Fixing,
+    /// As [`ringfence_types::ExecuteRequest::profile`].
+    pub profile: Option<Profile>,
+    /// As [`ringfence_types::ExecuteRequest::allowed_imports`].
+    pub allowed_imports: Option<BTreeSet<ModuleName>>,
+    /// Files that lie beside it, by their paths, which it may import.
+    pub beside: Vec<String>,
+}
+
+/// Are missing imports added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fixing {
+    /// They are.
+    Apply,
+    /// They are told.
+    No,
+}
+
+/// A JSON Schema.
+#[derive(Clone, Debug)]
+pub enum SchemaWish {
+    /// A registered one.
+    Named(String),
+    /// This one.
+    Inline(Value),
+}
+
+/// What a record is about.
+struct About<'a> {
+    action: Action,
+    namespace: &'a Namespace,
+    text: &'a [u8],
+}
+
+impl<'a> About<'a> {
+    fn data(namespace: &'a Namespace, text: &'a [u8]) -> Self {
+        Self {
+            action: Action::DataValidated,
+            namespace,
+            text,
+        }
+    }
+}
+
+impl Engine {
+    /// What is found of code, without running it.
+    pub async fn validate_code(&self, caller: &Caller, wish: CodeWish) -> Result<Validation, RequestError> {
+        let mut details = json!({"language": wish.language});
+        let found = self.look_at(&wish, &mut details).await;
+        let about = About {
+            action: Action::CodeValidated,
+            namespace: &wish.namespace,
+            text: wish.code.as_bytes(),
+        };
+        self.note_check(caller, about, details, found).await
+    }
+
+    async fn look_at(&self, wish: &CodeWish, details: &mut Value) -> Result<Validation, RequestError> {
+        if wish.code.len() > CODE_BYTES_MAX {
+            return Err(RequestError::invalid(
+                "the code is longer than 1 MiB.",
+                "Put its data into files.",
+            ));
+        }
+        let services = self.services();
+        let settings = &services.policy.current().check;
+        let named = wish.allowed_imports.as_ref();
+        let rules = imports::rules(settings, wish.language, wish.profile, named)?;
+        details["profile"] = json!(rules.profile.as_str());
+        let question = CodeQuestion {
+            language: wish.language,
+            rules,
+            auto_fix: wish.fixing == Fixing::Apply,
+            is_fragment: false,
+            has_workspace: false,
+            python: services.checkers.python(),
+            known_imports: settings.known_imports.clone(),
+            local_modules: imports::of_files(wish.beside.iter().map(String::as_str)),
+        };
+        let answer = services
+            .checkers
+            .code(&wish.namespace, question, wish.code.as_bytes())
+            .await?;
+        let found = answer.validation;
+        details["verdict"] = json!(found.verdict);
+        details["issues"] = json!(found.issues_total);
+        Ok(found)
+    }
+
+    /// What is found of JSON text.
+    pub async fn validate_json(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        schema: SchemaWish,
+        data: &str,
+    ) -> Result<JsonReport, RequestError> {
+        let (name, schema) = match schema {
+            SchemaWish::Inline(schema) => ("inline".to_owned(), Ok(schema)),
+            SchemaWish::Named(name) => {
+                let schema = self.schema(&name);
+                (name, schema)
+            }
+        };
+        let mut details = json!({"kind": "json", "schema": excerpt(&name)});
+        let found = async {
+            let schema = schema?;
+            let question = Question::Json(JsonQuestion { name, schema });
+            match self.ask(namespace, &question, data.as_bytes()).await? {
+                Answer::Json(report) => Ok(report),
+                _ => Err(check::nonsense()),
+            }
+        };
+        let found = found.await;
+        if let Ok(report) = &found {
+            details["valid"] = json!(report.valid);
+            details["errors"] = json!(report.errors_total);
+        }
+        let about = About::data(namespace, data.as_bytes());
+        self.note_check(caller, about, details, found).await
+    }
+
+    /// What is found of a table, whatever its encoding.
+    pub async fn validate_csv(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        question: CsvQuestion,
+        content: &[u8],
+    ) -> Result<CsvReport, RequestError> {
+        let found = match self.ask(namespace, &Question::Csv(question), content).await {
+            Ok(Answer::Csv(report)) => Ok(report),
+            Ok(_) => Err(check::nonsense()),
+            Err(error) => Err(error),
+        };
+        let mut details = json!({"kind": "csv"});
+        if let Ok(report) = &found {
+            details["valid"] = json!(report.valid);
+            details["errors"] = json!(report.errors_total);
+        }
+        let about = About::data(namespace, content);
+        self.note_check(caller, about, details, found).await
+    }
+
+    async fn ask(
+        &self,
+        namespace: &Namespace,
+        question: &Question,
+        text: &[u8],
+    ) -> Result<Answer, RequestError> {
+        if text.len() > DATA_BYTES_MAX {
+            return Err(RequestError::invalid(
+                "the data are larger than 16 MiB.",
+                "Send a part, or have a program look at the file.",
+            ));
+        }
+        self.services().checkers.ask(namespace, question, text).await
+    }
+
+    /// No record, no answer; and what was refused is on record, too.
+    async fn note_check<T>(
+        &self,
+        caller: &Caller,
+        about: About<'_>,
+        mut details: Value,
+        found: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let digest = Sha256::digest(about.text);
+        let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+        details["sha256"] = json!(digits.collect::<String>());
+        details["bytes"] = json!(about.text.len());
+        let outcome = match &found {
+            Ok(_) => Outcome::Ok,
+            Err(error) => {
+                details["code"] = json!(error.code.as_str());
+                Outcome::Failed
+            }
+        };
+        self.note(caller, about.action, outcome, about.namespace, details)
+            .await?;
+        found
+    }
+
+    /// The registered JSON Schemas, by name: the operator's before the built-in ones.
+    pub fn schemas(&self) -> Vec<(String, Value)> {
+        let own = &self.services().policy.current().check.schemas;
+        let built_in = ringfence_check::schemas()
+            .iter()
+            .filter(|(name, _)| !own.contains_key(*name));
+        let parsed =
+            built_in.filter_map(|(name, text)| Some(((*name).to_owned(), serde_json::from_str(text).ok()?)));
+        let mut all: Vec<(String, Value)> = parsed.collect();
+        all.extend(own.iter().map(|(name, schema)| (name.clone(), schema.clone())));
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+
+    fn schema(&self, name: &str) -> Result<Value, RequestError> {
+        let all = self.schemas();
+        let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+        let found = all.into_iter().find(|(known, _)| known == name);
+        found.map(|(_, schema)| schema).ok_or_else(|| {
+            RequestError::new(
+                ErrorCode::NotFound,
+                format!("there is no schema `{}`.", excerpt(name)),
+                format!("There are: {}. Or send a schema in its place.", names.join(", ")),
+            )
+        })
+    }
+}
+
+fn excerpt(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// Every rule by which code is read.
+pub fn check_rules() -> impl Iterator<Item = &'static Rule> {
+    ringfence_check::rules()
+}

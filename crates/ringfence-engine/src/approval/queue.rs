@@ -1,0 +1,640 @@
+//! Where requests lie until somebody decides. Each is decided once: by whoever answers first, by the clock, or because
+//! nobody waits for it any more. An approval is on record before it has an effect; a denial has its effect whatever
+//! happens.
+
+use super::{
+    ApprovedRules, Ask, Kind, apply,
+    notes::{decided_note, facts},
+    shown,
+    state::{Pending, Stage, State, WAITING_MAX, not_open},
+    words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeWish, Verdict},
+};
+use crate::{
+    caller::Caller,
+    events::{ApprovalFacts, Bus, EventKind, now_ms},
+    log_redactor::LogRedactor,
+    policy::Approved,
+    record::{Note, Record},
+    settings::ApprovalSettings,
+};
+use ringfence_store::audit::{Action, Outcome};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
+use serde_json::{Value, json};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+/// The requests of a server; clones share them.
+#[derive(Clone)]
+pub(crate) struct Approvals {
+    queue: Arc<ApprovalQueue>,
+}
+
+struct ApprovalQueue {
+    settings: ApprovalSettings,
+    bus: Bus,
+    record: Record,
+    redactor: LogRedactor,
+    rules: Arc<ApprovedRules>,
+    state: Mutex<State>,
+    /// Counts whenever a request comes or goes.
+    changes: watch::Sender<u64>,
+}
+
+/// What a request is about that somebody has just answered.
+struct Taken {
+    request: ApprovalRequest,
+    digest: String,
+    ask: Ask,
+}
+
+/// What becomes of an ask when it comes.
+enum Entered {
+    New(Waiting, Box<ApprovalRequest>, String),
+    Joined(Waiting, String),
+    Decided(Decision),
+    Refused(RequestError),
+}
+
+impl Approvals {
+    pub(crate) fn new(settings: ApprovalSettings, bus: Bus, record: Record, redactor: LogRedactor) -> Self {
+        Self {
+            queue: Arc::new(ApprovalQueue {
+                settings,
+                bus,
+                record,
+                redactor,
+                rules: Arc::default(),
+                state: Mutex::default(),
+                changes: watch::Sender::new(0),
+            }),
+        }
+    }
+
+    pub(crate) fn rules(&self) -> &Arc<ApprovedRules> {
+        &self.queue.rules
+    }
+
+    pub(crate) fn settings(&self) -> ApprovalSettings {
+        self.queue.settings
+    }
+
+    pub(crate) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
+        self.queue.pending(namespace)
+    }
+
+    pub(crate) fn watch(&self) -> ApprovalWatch {
+        let mut changes = self.queue.changes.subscribe();
+        changes.mark_changed();
+        ApprovalWatch {
+            changes,
+            queue: self.queue.clone(),
+        }
+    }
+
+    /// Puts a question before whoever may answer it. What is approved already, or was denied a moment ago, is not asked
+    /// again; too many questions are refused.
+    pub(crate) async fn ask(&self, ask: Ask) -> Result<Waiting, RequestError> {
+        ask.check()?;
+        let queue = &self.queue;
+        match queue.enter(&ask) {
+            Entered::New(waiting, request, digest) => {
+                // Nobody is asked what is not on record. Given up here, it is withdrawn.
+                queue
+                    .note_asked(&ask, Outcome::Pending, queue.asked(&ask, &request, &digest))
+                    .await?;
+                queue.open(&request);
+                Ok(waiting)
+            }
+            Entered::Joined(waiting, id) => {
+                let details = json!({"kind": ask.kind.name(), "what": ask.kind.what(), "joined": id});
+                queue.note_asked(&ask, Outcome::Pending, details).await?;
+                Ok(waiting)
+            }
+            Entered::Decided(decision) => self.given(&ask, decision).await,
+            Entered::Refused(error) => {
+                let details =
+                    json!({"kind": ask.kind.name(), "what": ask.kind.what(), "code": error.code.as_str()});
+                queue.note_asked(&ask, Outcome::Denied, details).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The same of what nobody has to be asked: it is decided already.
+    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
+        let mut details = json!({"kind": ask.kind.name(), "what": ask.kind.what()});
+        let outcome = match decision.verdict {
+            Verdict::Approved(scope) => {
+                details["standing"] = json!(scope);
+                Outcome::Ok
+            }
+            Verdict::Denied(why) => {
+                details["why"] = json!(why.as_str());
+                Outcome::Denied
+            }
+        };
+        self.queue.note_asked(ask, outcome, details).await?;
+        Ok(Waiting::decided_already(decision))
+    }
+
+    /// Decides a request. `digest` says what whoever decides has seen.
+    pub(crate) async fn decide(
+        &self,
+        id: &str,
+        digest: &str,
+        answer: Answer,
+        by: &Caller,
+    ) -> Result<Decision, RequestError> {
+        let queue = self.queue.clone();
+        let (taken, decision) = queue.take(id, digest, answer, by)?;
+        // Whoever answers may go away; the answer counts.
+        let by = by.clone();
+        let concluded = tokio::spawn(async move { queue.conclude(taken, decision, &by).await }).await;
+        concluded.unwrap_or_else(|_| {
+            Err(RequestError::new(
+                ErrorCode::SandboxFault,
+                "the decision was not carried out: its task died.",
+                "Report this.",
+            ))
+        })
+    }
+
+    /// What a session had by approval is gone with it, and nobody is asked for more.
+    pub(crate) fn forget_session(&self, session: &SessionId) {
+        self.queue.rules.forget_session(session);
+        self.queue
+            .withdraw(|pending| pending.ask.session.as_ref() == Some(session));
+    }
+
+    /// Nobody is asked any more.
+    pub(crate) fn close(&self) {
+        self.queue.state().is_closed = true;
+        self.queue.withdraw(|_| true);
+        self.queue.tell();
+    }
+}
+
+impl ApprovalQueue {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|number| *number += 1);
+    }
+
+    pub(super) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
+        let state = self.state();
+        let mut requests: Vec<ApprovalRequest> = state
+            .pending
+            .values()
+            .filter(|one| one.stage != Stage::New)
+            .filter(|one| namespace.is_none_or(|namespace| one.ask.namespace == *namespace))
+            .map(|one| one.request.clone())
+            .collect();
+        requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
+        requests
+    }
+
+    pub(super) fn decision(&self, id: &str) -> Option<Decision> {
+        let state = self.state();
+        let found = state.decided.iter().rfind(|(known, _)| known == id);
+        found.map(|(_, decision)| decision.clone())
+    }
+
+    fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
+        let Kind::Egress { rule } = &ask.kind;
+        if let Some(decision) = self.rules.standing(ask, rule) {
+            return Entered::Decided(decision);
+        }
+        let (now, key) = (Instant::now(), ask.key());
+        let mut state = self.state();
+        state.prune(now);
+        let same = state.pending.iter_mut().find(|(_, one)| one.ask.key() == key);
+        if let Some((id, pending)) = same {
+            if pending.waiting >= WAITING_MAX {
+                let what = format!("{WAITING_MAX} wait for the answer to this request.");
+                return Entered::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
+            }
+            pending.waiting += 1;
+            let id = id.clone();
+            let waiting = self.seat(pending, &id);
+            return Entered::Joined(waiting, id);
+        }
+        let is_same = |(_, namespace, kind): &(Instant, Namespace, Kind)| {
+            *namespace == key.namespace && *kind == key.kind
+        };
+        if state.denied.iter().any(is_same) {
+            return Entered::Decided(Decision::denied(DeniedBy::Lately));
+        }
+        if let Some(refusal) = state.refusal(&ask.namespace, now) {
+            return Entered::Refused(refusal);
+        }
+        let request = self.request(ask, state.new_id());
+        let (id, digest) = (request.id.clone(), request.digest());
+        let pending = Pending {
+            request: request.clone(),
+            digest: digest.clone(),
+            ask: ask.clone(),
+            stage: Stage::New,
+            waiting: 1,
+            told: watch::Sender::new(None),
+        };
+        let waiting = Waiting {
+            is_first: true,
+            ..self.seat(&pending, &id)
+        };
+        state.asked.push_back((now, ask.namespace.clone()));
+        state.pending.insert(id, pending);
+        Entered::New(waiting, Box::new(request), digest)
+    }
+
+    fn seat(self: &Arc<Self>, pending: &Pending, id: &str) -> Waiting {
+        Waiting {
+            told: pending.told.subscribe(),
+            request: Some(pending.request.clone()),
+            is_first: false,
+            _waiter: Some(Waiter {
+                queue: self.clone(),
+                id: id.to_owned(),
+            }),
+        }
+    }
+
+    fn request(&self, ask: &Ask, id: String) -> ApprovalRequest {
+        let since_unix_ms = now_ms();
+        let waits = ask.timeout(&self.settings);
+        let timeout = u64::try_from(waits.as_millis()).unwrap_or(u64::MAX);
+        ApprovalRequest {
+            id,
+            kind: ask.kind.name().to_owned(),
+            what: ask.kind.what(),
+            namespace: ask.namespace.to_string(),
+            session_id: ask.session.as_ref().map(ToString::to_string),
+            execution_id: ask.execution.clone(),
+            caller: ask.caller.as_str().to_owned(),
+            reason: ask.reason.clone(),
+            scopes: ask.scopes(),
+            since_unix_ms,
+            expires_unix_ms: since_unix_ms.saturating_add(timeout),
+            lines: shown::lines(ask, waits),
+        }
+    }
+
+    /// From now on it can be answered, and the clock runs.
+    fn open(self: &Arc<Self>, request: &ApprovalRequest) {
+        let id = request.id.clone();
+        let (mut told, waits) = {
+            let mut state = self.state();
+            // Withdrawn meanwhile.
+            let Some(pending) = state.pending.get_mut(&id) else {
+                return;
+            };
+            pending.stage = Stage::Open;
+            let facts = ApprovalFacts::of(&pending.ask, &id);
+            self.tell_event(&pending.ask, EventKind::ApprovalRequested(facts.clone()));
+            let Kind::Egress { .. } = &pending.ask.kind;
+            self.tell_event(&pending.ask, EventKind::EgressRequested(facts));
+            (pending.told.subscribe(), pending.ask.timeout(&self.settings))
+        };
+        self.tell();
+        let (queue, ends) = (Arc::downgrade(self), Instant::now() + waits);
+        tokio::spawn(async move {
+            tokio::select! {
+                // Decided, or the server is gone.
+                _ = told.wait_for(Option::is_some) => return,
+                () = sleep_until(ends) => {}
+            }
+            let Some(queue) = queue.upgrade() else { return };
+            let denied = Decision::denied(DeniedBy::Timeout);
+            if let Some(taken) = queue.take_open(&id) {
+                // Denied all the same; the log has said it.
+                drop(queue.conclude(taken, denied, &Caller::ours()).await);
+            }
+        });
+    }
+
+    fn take_open(&self, id: &str) -> Option<Taken> {
+        let mut state = self.state();
+        let pending = state.pending.get_mut(id).filter(|one| one.stage == Stage::Open)?;
+        pending.stage = Stage::Answered;
+        Some(Taken {
+            request: pending.request.clone(),
+            digest: pending.digest.clone(),
+            ask: pending.ask.clone(),
+        })
+    }
+
+    /// The first answer takes the request; one that does not fit it takes nothing.
+    fn take(
+        &self,
+        id: &str,
+        digest: &str,
+        answer: Answer,
+        by: &Caller,
+    ) -> Result<(Taken, Decision), RequestError> {
+        let decision = {
+            let state = self.state();
+            let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
+            let Some(pending) = pending else {
+                let decided = state.decided.iter().rfind(|(known, _)| known == id);
+                return Err(not_open(id, decided.map(|(_, decision)| decision), &state));
+            };
+            if pending.digest != digest {
+                return Err(RequestError::new(
+                    ErrorCode::PolicyDenied,
+                    format!("the digest names something else than what the request {id} asks for."),
+                    "Look at the request again, and answer what you see.",
+                ));
+            }
+            self.decision_of(answer, &pending.ask, by)?
+        };
+        let taken = self.take_open(id);
+        let taken = taken.ok_or_else(|| not_open(id, self.decision(id).as_ref(), &self.state()))?;
+        Ok((taken, decision))
+    }
+
+    fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision, RequestError> {
+        let Answer::Approve(wish) = answer else {
+            return Ok(Decision {
+                verdict: Verdict::Denied(DeniedBy::Human),
+                decided_by: by.as_str().to_owned(),
+                expires_unix_ms: None,
+            });
+        };
+        let scope = wish.scope();
+        if !ask.scopes().contains(&scope) {
+            return Err(RequestError::invalid(
+                "it was not asked for a session.",
+                "Approve it `once`, or for the `namespace`.",
+            ));
+        }
+        let most = self.settings.namespace_max;
+        let lasts = match wish {
+            ScopeWish::Once | ScopeWish::Session => None,
+            ScopeWish::Namespace(None) => Some(most),
+            ScopeWish::Namespace(Some(lasts)) if !lasts.is_zero() && lasts <= most => Some(lasts),
+            ScopeWish::Namespace(Some(_)) => {
+                return Err(RequestError::invalid(
+                    format!("an approval lasts from 1 s to {} min.", most.as_secs() / 60),
+                    "Name a shorter time, or have the operator raise approvals.max_namespace_minutes.",
+                ));
+            }
+        };
+        if !self.rules.has_room(&ask.namespace) {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the namespace has as much by approval as it can have.",
+                "Put what it needs for good into the configuration.",
+            ));
+        }
+        let lasts = lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        Ok(Decision {
+            verdict: Verdict::Approved(scope),
+            decided_by: by.as_str().to_owned(),
+            expires_unix_ms: lasts.map(|lasts| now_ms().saturating_add(lasts)),
+        })
+    }
+
+    /// Puts it on record, gives it its effect, and tells whoever waits.
+    async fn conclude(
+        &self,
+        taken: Taken,
+        decision: Decision,
+        by: &Caller,
+    ) -> Result<Decision, RequestError> {
+        let Taken { request, digest, ask } = taken;
+        let recorded = self
+            .record
+            .note(decided_note(&ask, &request.id, &digest, &decision, by))
+            .await;
+        let (decision, answer) = match recorded {
+            Ok(_) if apply(&self.rules, &ask, &decision) => (decision.clone(), Ok(decision)),
+            Ok(_) => {
+                let denied = Decision::denied(DeniedBy::Limit);
+                let note = decided_note(&ask, &request.id, &digest, &denied, by);
+                let again = self.record.note(note).await;
+                (denied.clone(), again.map(|_| denied))
+            }
+            Err(error) if decision.is_approved() => (Decision::denied(DeniedBy::Limit), Err(error)),
+            Err(error) => (decision, Err(error)),
+        };
+        self.settle(&request.id, &decision);
+        answer
+    }
+
+    /// Whoever waits is told, and it lies here no more.
+    fn settle(&self, id: &str, decision: &Decision) {
+        {
+            let mut state = self.state();
+            let Some(pending) = state.pending.remove(id) else {
+                return;
+            };
+            state.remember(id, &pending, decision);
+            if pending.stage != Stage::New {
+                self.tell_decided(&pending.ask, id, decision);
+            }
+            pending.told.send_replace(Some(decision.clone()));
+        }
+        self.tell();
+    }
+
+    /// One who waited does so no more.
+    pub(super) fn leave(&self, id: &str) {
+        let is_last = {
+            let mut state = self.state();
+            let Some(pending) = state.pending.get_mut(id) else {
+                return;
+            };
+            pending.waiting -= 1;
+            // An answer that was given counts.
+            pending.waiting == 0 && pending.stage != Stage::Answered
+        };
+        if is_last {
+            self.withdraw(|pending| pending.request.id == id && pending.waiting == 0);
+        }
+    }
+
+    /// Denies what nobody wants any more. That it is on record is not waited for.
+    fn withdraw(&self, is_meant: impl Fn(&Pending) -> bool) {
+        let meant: Vec<(String, String, Ask)> = {
+            let mut state = self.state();
+            let meant = state.pending.values_mut();
+            meant
+                .filter(|pending| pending.stage != Stage::Answered && is_meant(pending))
+                .map(|pending| {
+                    if pending.stage == Stage::Open {
+                        pending.stage = Stage::Answered;
+                    }
+                    (
+                        pending.request.id.clone(),
+                        pending.digest.clone(),
+                        pending.ask.clone(),
+                    )
+                })
+                .collect()
+        };
+        let (denied, ours) = (Decision::denied(DeniedBy::Gone), Caller::ours());
+        for (id, digest, ask) in meant {
+            self.record
+                .note_unwaited(decided_note(&ask, &id, &digest, &denied, &ours));
+            self.settle(&id, &denied);
+        }
+    }
+
+    fn asked(&self, ask: &Ask, request: &ApprovalRequest, digest: &str) -> Value {
+        let mut details = facts(ask, &request.id, digest);
+        details["expires_unix_ms"] = json!(request.expires_unix_ms);
+        if !ask.reason.is_empty() {
+            details["reason"] = json!(self.redactor.text(&ask.reason));
+        }
+        details
+    }
+
+    async fn note_asked(&self, ask: &Ask, outcome: Outcome, details: Value) -> Result<(), RequestError> {
+        let note = Note {
+            action: Action::ApprovalRequested,
+            outcome,
+            namespace: ask.namespace.as_str(),
+            execution_id: ask.execution.as_deref(),
+            caller: &ask.caller,
+            details,
+        };
+        self.record.note(note).await.map(drop)
+    }
+
+    fn tell_event(&self, ask: &Ask, kind: EventKind) {
+        self.bus
+            .tell(ask.namespace.as_str(), ask.execution.as_deref(), kind);
+    }
+
+    fn tell_decided(&self, ask: &Ask, id: &str, decision: &Decision) {
+        let facts = ApprovalFacts {
+            decided_by: Some(decision.decided_by.clone()),
+            approved: Some(decision.is_approved()),
+            scope: decision.scope().map(Scope::as_str),
+            ..ApprovalFacts::of(ask, id)
+        };
+        self.tell_event(ask, EventKind::ApprovalDecided(facts.clone()));
+        let Kind::Egress { .. } = &ask.kind;
+        self.tell_event(
+            ask,
+            if decision.is_approved() {
+                EventKind::EgressApproved(facts)
+            } else {
+                EventKind::EgressDenied(facts)
+            },
+        );
+    }
+}
+
+impl Approvals {
+    /// What a human has let a namespace's programs reach, but for one run alone.
+    pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
+        let rules = self.rules();
+        let of_namespace = rules.rules_for(namespace, None);
+        let own = session
+            .map(|_| rules.rules_for(namespace, session))
+            .unwrap_or_default();
+        Approved {
+            own: own
+                .into_iter()
+                .filter(|rule| !of_namespace.contains(rule))
+                .collect(),
+            of_namespace,
+            once: Vec::new(),
+        }
+    }
+}
+
+/// Somebody who waits for an answer. Dropped, they wait no more, and a request for which nobody waits is denied.
+pub struct Waiting {
+    told: watch::Receiver<Option<Decision>>,
+    request: Option<ApprovalRequest>,
+    is_first: bool,
+    /// None: it was decided before it was asked.
+    _waiter: Option<Waiter>,
+}
+
+struct Waiter {
+    queue: Arc<ApprovalQueue>,
+    id: String,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.queue.leave(&self.id);
+    }
+}
+
+impl Waiting {
+    fn decided_already(decision: Decision) -> Self {
+        Self {
+            told: watch::channel(Some(decision)).1,
+            request: None,
+            is_first: false,
+            _waiter: None,
+        }
+    }
+
+    /// What is asked; none: nobody has to be.
+    pub fn request(&self) -> Option<&ApprovalRequest> {
+        self.request.as_ref()
+    }
+
+    /// Whether nobody else has asked the same: then it is on whoever waits here to see that a person is asked.
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// What was decided, if anything was.
+    pub fn decision(&self) -> Option<Decision> {
+        self.told.borrow().clone()
+    }
+
+    /// Until somebody has decided, or time has.
+    pub async fn decided(&mut self) -> Decision {
+        match self.told.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(decision)) => decision.clone(),
+            _ => Decision::denied(DeniedBy::Gone),
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Hears that requests have come or gone. It misses none: whoever asks [`ApprovalWatch::changed`] late is told of all.
+pub struct ApprovalWatch {
+    changes: watch::Receiver<u64>,
+    queue: Arc<ApprovalQueue>,
+}
+
+impl ApprovalWatch {
+    /// Those that lie there now, the oldest first.
+    pub fn pending(&mut self) -> Vec<ApprovalRequest> {
+        self.changes.mark_unchanged();
+        self.queue.pending(None)
+    }
+
+    /// What became of one that lies there no more; none: it is not remembered.
+    pub fn decision(&self, id: &str) -> Option<Decision> {
+        self.queue.decision(id)
+    }
+
+    /// Until there is another answer. False: there will be none.
+    pub async fn changed(&mut self) -> bool {
+        !self.queue.state().is_closed && self.changes.changed().await.is_ok()
+    }
+}

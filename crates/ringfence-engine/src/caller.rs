@@ -1,0 +1,100 @@
+//! Plain types of a request: who asks, what is asked, and the output on its way back.
+
+use ringfence_types::ExecuteRequest;
+use std::path::PathBuf;
+use tokio::io::AsyncRead;
+
+/// Who asks, as it stands on record: at most 128 characters that can be printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller(String);
+
+impl Caller {
+    const CHARS_MAX: usize = 128;
+
+    /// Of a front end's word, whatever a stranger has put into it.
+    pub fn new(text: &str) -> Self {
+        let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+        Self(text.chars().take(Self::CHARS_MAX).map(printable).collect())
+    }
+
+    /// The engine itself.
+    pub(crate) fn ours() -> Self {
+        Self("ringfence".to_owned())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One request with what is not plain data.
+pub struct Submission {
+    /// What to run.
+    pub request: ExecuteRequest,
+    /// Where its standard input comes from.
+    pub stdin: Stdin,
+    /// True: [`crate::Execution::next_output`] offers the output as it comes. The program waits for a slow reader.
+    pub live: bool,
+    /// True: what it does to an overlay of a directory of the host is kept until somebody has decided, and comes out of
+    /// [`crate::Execution::finish_with_changes`].
+    pub holds_changes: bool,
+    /// Copy artifacts into this directory (created when absent).
+    pub artifacts_to: Option<PathBuf>,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+/// Standard input of a program.
+pub enum Stdin {
+    /// `request.stdin`, then end of file.
+    FromRequest,
+    /// Copied as it comes.
+    Stream(Box<dyn AsyncRead + Send + Unpin>),
+}
+
+/// Which of the two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// Neither, but what is told meanwhile: packages are being installed.
+    Notice,
+}
+
+impl OutputStream {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Notice => "notice",
+        }
+    }
+}
+
+/// What the program wrote, without the request's secrets: hostile all the same.
+#[derive(Clone, Debug)]
+pub struct OutputChunk {
+    /// Which stream.
+    pub stream: OutputStream,
+    /// At most 64 KiB.
+    pub bytes: Vec<u8>,
+}
+
+impl Submission {
+    /// A request that nobody watches.
+    #[must_use]
+    pub fn new(caller: Caller, request: ExecuteRequest) -> Self {
+        Self {
+            request,
+            stdin: Stdin::FromRequest,
+            live: false,
+            holds_changes: false,
+            artifacts_to: None,
+            caller,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How much of the host's disk programs make the server fill: the sum of all that lies below the state directory, a sum
+//! for each namespace, and what stays free for others. Everything is counted once and now and then; in between the file
+//! system tells how much can have come.
+
+use crate::{policy_store::PolicyStore, settings::DiskPolicy, store::fault};
+use ringfence_jail::{Count, Known, Space};
+use ringfence_store::snapshots::SnapshotStore;
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// After so long a workspace is counted again.
+const KNOWN_MAX: Duration = Duration::from_secs(600);
+/// Between two counts of everything.
+const COUNT_AGAIN: Duration = Duration::from_secs(60);
+
+/// What lies below the state directory.
+pub(crate) struct Disk {
+    directory: PathBuf,
+    counted: Mutex<Counted>,
+    /// What lay in the workspaces of namespaces when the last run ended.
+    known: Mutex<HashMap<Namespace, (Count, Instant)>>,
+    snapshots: Arc<SnapshotStore>,
+    policy: Arc<PolicyStore>,
+}
+
+#[derive(Default)]
+struct Counted {
+    /// None: never, or nobody serves here.
+    count: Option<Count>,
+    at: Option<Instant>,
+}
+
+/// How much more may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    bytes: u64,
+    by: Bound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Free,
+    Total,
+    Namespace,
+}
+
+impl Disk {
+    pub(crate) fn below(state_dir: &Path, snapshots: Arc<SnapshotStore>, policy: Arc<PolicyStore>) -> Self {
+        Self {
+            directory: state_dir.to_owned(),
+            counted: Mutex::default(),
+            known: Mutex::default(),
+            snapshots,
+            policy,
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, HashMap<Namespace, (Count, Instant)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a run has left in the workspace of its namespace.
+    pub(crate) fn remember(&self, namespace: &Namespace, count: Count) {
+        self.counts().insert(namespace.clone(), (count, Instant::now()));
+    }
+
+    fn last_known(&self, namespace: &Namespace) -> Option<Count> {
+        let known = self.counts().get(namespace).copied();
+        known
+            .filter(|(_, at)| at.elapsed() < KNOWN_MAX)
+            .map(|(count, _)| count)
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        Space::of(File::open(&self.directory)?.as_fd())
+    }
+
+    /// Blocking: looks at every file.
+    fn count(&self) {
+        let count = File::open(&self.directory).and_then(|directory| Count::of(directory.as_fd()));
+        if let Err(error) = &count {
+            tracing::warn!(%error, "the state directory cannot be counted");
+        }
+        let mut counted = self.counted();
+        counted.count = count.ok();
+        counted.at = Some(Instant::now());
+    }
+
+    /// Is it time to count again.
+    fn take_turn(&self) -> bool {
+        let mut counted = self.counted();
+        let is_due = counted.count.is_some() && counted.at.is_some_and(|at| at.elapsed() > COUNT_AGAIN);
+        if is_due {
+            counted.at = None;
+        }
+        is_due
+    }
+}
+
+fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let (code, message, hint) = match by {
+        Bound::Namespace => (
+            ErrorCode::PolicyDenied,
+            format!(
+                "the workspace and the snapshots of this namespace have {} MB, all that they may have.",
+                mebibytes(policy.of_namespace)
+            ),
+            "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
+        ),
+        Bound::Total => (
+            ErrorCode::StoreFault,
+            format!(
+                "the server keeps {} MB on its disk, all that it may.",
+                mebibytes(policy.total)
+            ),
+            "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
+        ),
+        Bound::Free => (
+            ErrorCode::StoreFault,
+            format!(
+                "the disk of the server is full: less than {} MB are free.",
+                mebibytes(policy.free)
+            ),
+            "The operator makes room on the file system of the state directory, or lowers `disk.free_mb`.",
+        ),
+    };
+    RequestError::new(code, message, hint)
+}
+
+fn least(policy: &DiskPolicy, space: Space, total: u64, of_namespace: u64) -> Left {
+    let bounds = [
+        (policy.of_namespace.saturating_sub(of_namespace), Bound::Namespace),
+        (policy.total.saturating_sub(total), Bound::Total),
+        (space.free.saturating_sub(policy.free), Bound::Free),
+    ];
+    let least = bounds.into_iter().min_by_key(|(bytes, _)| *bytes);
+    let (bytes, by) = least.unwrap_or((0, Bound::Free));
+    Left { bytes, by }
+}
+
+impl Disk {
+    /// Counts everything, in the background.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let disk = self.clone();
+        tokio::task::spawn_blocking(move || disk.count());
+    }
+
+    /// What is known of a namespace's workspace when a run begins there. Where a sum is used up, nothing more may come:
+    /// a run is there to remove something.
+    pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known, RequestError> {
+        let (space, left) = self.left(namespace).await?;
+        let room = match left.bytes {
+            0 => 0,
+            _ => space.free.saturating_sub(self.policy.current().disk.free),
+        };
+        Ok(Known {
+            count: self.last_known(namespace),
+            filled_max: Some(space.used.saturating_add(room)),
+        })
+    }
+
+    /// Refuses a run when less than half of what is to stay free is free: it leaves files, output and records there.
+    /// The rest is for the audit record.
+    pub(crate) fn check_floor(&self) -> Result<(), RequestError> {
+        let policy = self.policy.current().disk;
+        // Where the directory is gone, the record says so.
+        if self.space().is_ok_and(|space| space.free < policy.free / 2) {
+            let refusal = refusal(Bound::Free, &policy);
+            return Err(RequestError {
+                message: format!("{} Nothing runs with less than half of that.", refusal.message),
+                ..refusal
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses to put anything there from outside when there is no room.
+    pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<(), RequestError> {
+        let (_, left) = self.left(namespace).await?;
+        if left.bytes > 0 {
+            return Ok(());
+        }
+        Err(refusal(left.by, &self.policy.current().disk))
+    }
+
+    async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left), RequestError> {
+        let (own, of) = (self.clone(), namespace.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();
+            (own.space(), snapshots)
+        });
+        let (space, snapshots) = looked.await.map_err(|error| fault(error.to_string()))?;
+        let space =
+            space.map_err(|error| fault(format!("the state directory cannot be looked at: {error}")))?;
+        let workspace = self.last_known(namespace).map_or(0, |known| known.bytes());
+        let total = self.counted().count.map_or(0, |count| count.bytes_at_most(space));
+        let left = least(&self.policy.current().disk, space, total, workspace + snapshots);
+        if left.by == Bound::Total && left.bytes == 0 && self.take_turn() {
+            self.begin();
+        }
+        Ok((space, left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tightest_bound_counts_and_is_named() {
+        let policy = DiskPolicy {
+            total: 100,
+            of_namespace: 50,
+            free: 10,
+        };
+        let check = |free: u64, total: u64, own: u64, bytes: u64, by: Bound| {
+            let space = Space { used: 7, free };
+            assert_eq!(least(&policy, space, total, own), Left { bytes, by });
+        };
+        check(1000, 20, 10, 40, Bound::Namespace);
+        check(1000, 90, 10, 10, Bound::Total);
+        check(12, 20, 10, 2, Bound::Free);
+        check(5, 20, 10, 0, Bound::Free);
+        check(1000, 120, 60, 0, Bound::Namespace);
+        let code = |by| refusal(by, &policy).code;
+        assert_eq!(code(Bound::Namespace), ErrorCode::PolicyDenied);
+        assert_eq!(
+            [code(Bound::Total), code(Bound::Free)],
+            [ErrorCode::StoreFault; 2]
+        );
+    }
+}

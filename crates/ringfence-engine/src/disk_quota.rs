@@ -1,0 +1,247 @@
+//! How much a workspace may have, for whoever writes there from outside. What the server writes into a sandbox's memory
+//! is charged to the server, and what it writes beside a program counts as the program's: so it is refused before, in
+//! words, rather than found out by a limit that ends a session.
+
+use ringfence_jail::files_max;
+use ringfence_store::tree::{self, Bounds, TreeEntry, TreeError};
+use ringfence_types::{ErrorCode, Limits, RequestError, WorkspacePath, WorkspaceSource};
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::BorrowedFd,
+    path::Path,
+};
+
+/// What is added up to find out how full a workspace is.
+const COUNT_BOUNDS: Bounds = Bounds {
+    entries: 1 << 20,
+    depth: 256,
+};
+const BLOCK: u64 = 512;
+
+/// What lies in a workspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DiskUse {
+    bytes: u64,
+    entries: usize,
+}
+
+impl DiskUse {
+    pub(crate) fn of(root: BorrowedFd<'_>) -> Result<Self, TreeError> {
+        Ok(Self::by(&tree::walk(root, COUNT_BOUNDS)?))
+    }
+
+    fn by(entries: &[TreeEntry]) -> Self {
+        Self {
+            bytes: entries.iter().map(|entry| entry.blocks * BLOCK).sum(),
+            entries: entries.len(),
+        }
+    }
+}
+
+/// What sets a workspace's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Disk,
+    /// Half of the sandbox's: there a private workspace lies.
+    Memory,
+}
+
+/// The limit of a workspace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    bytes_max: u64,
+    by: By,
+    /// Somebody's work, which does not count.
+    before: DiskUse,
+    /// A file that takes another's place may count together with it.
+    is_exchanged: bool,
+}
+
+impl Room {
+    /// Of a workspace of this kind, whose programs have these limits. `before` lay in a directory of the host's
+    /// already.
+    pub(crate) fn of(source: &WorkspaceSource, limits: &Limits, before: DiskUse) -> Self {
+        let half = limits.memory_bytes / 2;
+        let (bytes_max, by) = match source {
+            WorkspaceSource::Private if half < limits.disk_bytes => (half, By::Memory),
+            _ => (limits.disk_bytes, By::Disk),
+        };
+        Self {
+            bytes_max,
+            by,
+            before,
+            is_exchanged: !matches!(source, WorkspaceSource::Host { .. }),
+        }
+    }
+
+    /// Do these files fit in. What they replace makes room, and smaller ones in the place of larger ones are welcome
+    /// however full it is.
+    pub(crate) fn check(
+        self,
+        root: BorrowedFd<'_>,
+        files: &[(&WorkspacePath, u64)],
+    ) -> Result<(), RequestError> {
+        let entries =
+            tree::walk(root, COUNT_BOUNDS).map_err(|error| crate::workspace_error::of_tree(&error))?;
+        let taken = DiskUse::by(&entries);
+        let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
+        let mut replaced: HashMap<&Path, u64> = entries
+            .iter()
+            .filter(|entry| coming.contains(entry.path.as_path()))
+            .map(|entry| (entry.path.as_path(), entry.blocks * BLOCK))
+            .collect();
+        let (mut comes, mut freed, mut made) = (0_u64, 0, 0);
+        for (path, bytes) in files {
+            let path = Path::new(path.as_str());
+            comes = comes.saturating_add(*bytes);
+            match replaced.remove(path) {
+                Some(bytes) if self.is_exchanged => freed += bytes,
+                Some(_) => {}
+                None => made += path.components().count(),
+            }
+        }
+        let lies = taken.bytes.saturating_sub(self.before.bytes + freed);
+        if comes > freed && lies.saturating_add(comes) > self.bytes_max {
+            return Err(self.refusal(&format!("{comes} bytes more")));
+        }
+        let lies = taken.entries.saturating_sub(self.before.entries);
+        let entries_max = files_max(self.bytes_max);
+        if made > 0 && (lies + made) as u64 > entries_max {
+            let what = format!("more than {entries_max} files and directories");
+            return Err(self.refusal(&what));
+        }
+        Ok(())
+    }
+
+    /// Does this much fit in when nothing else is there.
+    pub(crate) fn check_alone(self, bytes: u64) -> Result<(), RequestError> {
+        if bytes <= self.bytes_max {
+            return Ok(());
+        }
+        Err(self.refusal(&format!("the snapshot's {bytes} bytes")))
+    }
+
+    /// What is left.
+    pub(crate) fn left(self, root: BorrowedFd<'_>) -> Result<u64, TreeError> {
+        let lies = DiskUse::of(root)?.bytes.saturating_sub(self.before.bytes);
+        Ok(self.bytes_max.saturating_sub(lies))
+    }
+
+    fn refusal(self, what: &str) -> RequestError {
+        let (limit, hint) = match self.by {
+            By::Disk => (
+                "its disk may have",
+                "Remove something, use smaller pieces, or have the operator raise limits.disk_mb.",
+            ),
+            By::Memory => (
+                "half of the session's memory, in which it lies, is",
+                "Remove something, or make a session with more memory (`max_ram_mb`).",
+            ),
+        };
+        RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "the workspace has no room for {what}: {limit} {} bytes.",
+                self.bytes_max
+            ),
+            hint,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_types::WorkspaceMode;
+    use std::{
+        fs::{self, File},
+        os::fd::AsFd,
+    };
+
+    fn limits(memory_bytes: u64, disk_bytes: u64) -> Limits {
+        Limits {
+            memory_bytes,
+            cpu_millicores: 1000,
+            timeout_ms: 1000,
+            processes: 1,
+            output_bytes: 1,
+            disk_bytes,
+        }
+    }
+
+    #[test]
+    fn what_is_replaced_makes_room_and_every_name_counts() {
+        let root = std::env::temp_dir().join(format!("ringfence-room-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
+        let open = File::open(&root).unwrap();
+        let room_of =
+            |source: &WorkspaceSource, most| Room::of(source, &limits(100 << 20, most), DiskUse::default());
+        let fits = |path: &str, bytes, most| {
+            let path = WorkspacePath::try_from(path.to_owned()).unwrap();
+            let checked = room_of(&WorkspaceSource::Namespace, most).check(open.as_fd(), &[(&path, bytes)]);
+            checked.is_ok()
+        };
+        let full = 2 << 20;
+        assert!(!fits("other", 1, full));
+        assert!(!fits("large", 4 << 20, full));
+        assert!(fits("large", 2 << 20, full));
+        assert!(fits("large", (2 << 20) + 1, full));
+        assert!(fits("other", 1 << 20, 5 << 20));
+        for number in 0..files_max(5 << 20) - 2 {
+            fs::write(root.join(number.to_string()), "").unwrap();
+        }
+        assert!(fits("last", 1, 5 << 20));
+        assert!(!fits("in/one", 1, 5 << 20));
+        assert!(fits("0", 1, 5 << 20));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_private_workspace_has_half_of_the_memory_and_a_shared_one_what_comes_to_it() {
+        let root = std::env::temp_dir().join(format!("ringfence-room-kinds-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("old"), vec![7; 3 << 20]).unwrap();
+        let open = File::open(&root).unwrap();
+        let before = DiskUse::of(open.as_fd()).unwrap();
+        let host = WorkspaceSource::Host {
+            directory: root.clone(),
+            mode: WorkspaceMode::Rw,
+        };
+        let check = |source: &WorkspaceSource, path: &str, bytes: u64| {
+            let path = WorkspacePath::try_from(path.to_owned()).unwrap();
+            Room::of(source, &limits(8 << 20, 6 << 20), before).check(open.as_fd(), &[(&path, bytes)])
+        };
+        let private = |bytes| {
+            let path = WorkspacePath::try_from("new".to_owned()).unwrap();
+            let room = Room::of(
+                &WorkspaceSource::Private,
+                &limits(8 << 20, 6 << 20),
+                DiskUse::default(),
+            );
+            room.check(open.as_fd(), &[(&path, bytes)])
+        };
+        assert!(private(1 << 19).is_ok());
+        let refused = private(2 << 20).unwrap_err();
+        assert!(
+            refused.to_string().contains("half of the session's memory"),
+            "{refused}"
+        );
+        assert!(
+            check(&host, "new", 6 << 20).is_ok(),
+            "what lay there is not counted"
+        );
+        assert!(check(&host, "new", (6 << 20) + 1).is_err());
+        assert!(
+            check(&host, "old", (6 << 20) + 1).is_err(),
+            "both are there for a moment"
+        );
+        let room = Room::of(
+            &WorkspaceSource::Namespace,
+            &limits(8 << 20, 6 << 20),
+            DiskUse::default(),
+        );
+        assert!(room.check_alone(6 << 20).is_ok() && room.check_alone((6 << 20) + 1).is_err());
+        fs::remove_dir_all(root).unwrap();
+    }
+}

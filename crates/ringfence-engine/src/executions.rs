@@ -1,0 +1,441 @@
+//! Executions by their id: those that run, with their output so far, and the results of those that have ended, for as
+//! long as they are kept. Each is its namespace's alone; to any other it is not there.
+
+use crate::{
+    caller::{Caller, OutputChunk, Submission},
+    events::now_ms,
+    settings::ResultSettings,
+    store,
+    streams::SoFar,
+};
+use ringfence_redact::Redactor;
+use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
+use serde::Serialize;
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+use tokio::sync::watch;
+
+/// What an execution takes beside its result.
+const ENTRY_BYTES: usize = 1 << 10;
+/// Of a program's first line, before secrets are taken out of it, and after.
+const LINE_BYTES_MAX: usize = 1000;
+const LINE_CHARS_MAX: usize = 80;
+
+/// A result that has more output is told to its caller and not kept.
+const RESULT_BYTES_MAX: usize = 16 << 20;
+
+/// What an execution is and what became of it, in a line.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExecutionLine {
+    /// Its id.
+    pub execution_id: String,
+    /// Whose it is.
+    pub namespace: Namespace,
+    /// The session that it ran in.
+    pub session_id: Option<String>,
+    /// When it was accepted.
+    pub started_unix_ms: u64,
+    /// Of the program.
+    pub language: Language,
+    /// Of the program, at most 80 characters.
+    pub first_line: String,
+    /// `running`, `ok`, `failed`, `refused`, or how it was ended.
+    pub verdict: &'static str,
+    /// So far, where it runs.
+    pub duration_ms: u64,
+    /// Files that it left.
+    pub artifacts: usize,
+}
+
+/// An execution that was asked for.
+#[derive(Debug)]
+pub enum Found {
+    /// What there is of it so far.
+    Running(Progress),
+    /// It has ended.
+    Ended(Box<ExecutionResult>),
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Progress {
+    /// What is known of it.
+    pub line: ExecutionLine,
+    /// So far, without the request's secrets; at most 1 MiB.
+    pub stdout: String,
+    /// The same of standard error.
+    pub stderr: String,
+}
+
+/// What became of an order to stop.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cancelled {
+    /// It ran.
+    pub cancelled: bool,
+    /// There is such an execution.
+    pub existed: bool,
+}
+
+/// The output of an execution that runs, from its beginning: the first MiB of each stream.
+pub struct Following {
+    pub(crate) so_far: Arc<SoFar>,
+    pub(crate) given: [usize; 2],
+    pub(crate) has_ended: watch::Receiver<bool>,
+}
+
+impl Following {
+    /// The next bytes; none: it has ended.
+    pub async fn next(&mut self) -> Option<OutputChunk> {
+        loop {
+            // Both are watched before they are looked at, so that nothing comes between.
+            let mut grown = pin!(self.so_far.grown.notified());
+            grown.as_mut().enable();
+            let has_ended = *self.has_ended.borrow_and_update();
+            let chunk = self.so_far.after(&mut self.given);
+            if chunk.is_some() || has_ended {
+                return chunk;
+            }
+            tokio::select! {
+                () = grown => {}
+                changed = self.has_ended.changed() => if changed.is_err() {
+                    return self.so_far.after(&mut self.given);
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All that are known.
+pub(crate) struct Executions {
+    settings: ResultSettings,
+    state: Mutex<RegistryState>,
+}
+
+#[derive(Default)]
+pub(crate) struct RegistryState {
+    pub(crate) entries: HashMap<String, Entry>,
+    /// The latest last.
+    pub(crate) ended: VecDeque<String>,
+    pub(crate) bytes: HashMap<Namespace, usize>,
+}
+
+pub(crate) struct Entry {
+    pub(crate) namespace: Namespace,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) language: Language,
+    pub(crate) first_line: String,
+    pub(crate) started_unix_ms: u64,
+    pub(crate) started: Instant,
+    pub(crate) so_far: Arc<SoFar>,
+    pub(crate) cancel: watch::Sender<bool>,
+    pub(crate) has_ended: watch::Sender<bool>,
+    pub(crate) kept: Option<StoredResult>,
+}
+
+pub(crate) struct StoredResult {
+    pub(crate) at: Instant,
+    /// As JSON, which is smaller than the value.
+    pub(crate) result: Result<Arc<Vec<u8>>, RequestError>,
+    pub(crate) verdict: &'static str,
+    pub(crate) duration_ms: u64,
+    pub(crate) artifacts: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Executions {
+    pub(crate) fn new(settings: ResultSettings) -> Self {
+        Self {
+            settings,
+            state: Mutex::default(),
+        }
+    }
+
+    /// A request of a caller has been accepted.
+    pub(crate) fn begin(&self, id: &str, submission: &Submission, cancel: &watch::Sender<bool>) {
+        if submission.caller == Caller::ours() {
+            return;
+        }
+        let request = &submission.request;
+        let line = request.code.lines().map(str::trim).find(|line| !line.is_empty());
+        let line = line.unwrap_or_default();
+        let entry = Entry {
+            namespace: request.namespace.clone(),
+            session: request.session.clone(),
+            language: request.language,
+            first_line: line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_owned(),
+            started_unix_ms: now_ms(),
+            started: Instant::now(),
+            so_far: Arc::default(),
+            cancel: cancel.clone(),
+            has_ended: watch::channel(false).0,
+            kept: None,
+        };
+        lock(&self.state).entries.insert(id.to_owned(), entry);
+    }
+
+    /// Where its output goes, beside those who watch.
+    pub(crate) fn so_far(&self, id: &str) -> Option<Arc<SoFar>> {
+        let state = lock(&self.state);
+        state.entries.get(id).map(|entry| entry.so_far.clone())
+    }
+
+    /// What became of it. The engine's own runs are not kept.
+    pub(crate) fn end(&self, id: &str, result: Result<&ExecutionResult, &RequestError>) {
+        let (verdict, artifacts) = match result {
+            Ok(result) => (verdict(result), result.artifacts.len()),
+            Err(_) => ("refused", 0),
+        };
+        let json = result
+            .map_err(|error| error.clone().for_execution(id))
+            .and_then(written);
+        let mut state = lock(&self.state);
+        let Some(entry) = state.entries.get_mut(id) else {
+            return;
+        };
+        let bytes = ENTRY_BYTES + entry.first_line.len() + json.as_ref().map_or(0, |json| json.len());
+        entry.so_far = Arc::default();
+        entry.kept = Some(StoredResult {
+            at: Instant::now(),
+            result: json,
+            verdict,
+            duration_ms: milliseconds(entry.started),
+            artifacts,
+            bytes,
+        });
+        entry.has_ended.send_replace(true);
+        let namespace = entry.namespace.clone();
+        *state.bytes.entry(namespace).or_default() += bytes;
+        state.ended.push_back(id.to_owned());
+        state.forget(&self.settings);
+    }
+
+    /// The state, without what is too old.
+    pub(crate) fn state(&self) -> MutexGuard<'_, RegistryState> {
+        let mut state = lock(&self.state);
+        state.forget(&self.settings);
+        state
+    }
+}
+
+impl RegistryState {
+    fn forget(&mut self, settings: &ResultSettings) {
+        let is_old = |kept: &StoredResult| kept.at.elapsed() > settings.keep;
+        while let Some(oldest) = self.ended.front()
+            && self
+                .entries
+                .get(oldest)
+                .and_then(|entry| entry.kept.as_ref())
+                .is_none_or(is_old)
+        {
+            self.remove(0);
+        }
+        while self.bytes.values().sum::<usize>() > settings.bytes_max
+            && let Some((most, _)) = self.bytes.iter().max_by_key(|(_, bytes)| **bytes)
+            && let Some(at) = self
+                .ended
+                .iter()
+                .position(|id| self.entries.get(id).is_some_and(|entry| entry.namespace == *most))
+        {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let Some(entry) = self.ended.remove(at).and_then(|id| self.entries.remove(&id)) else {
+            return;
+        };
+        if let (Some(kept), Some(bytes)) = (&entry.kept, self.bytes.get_mut(&entry.namespace)) {
+            *bytes -= kept.bytes;
+            if *bytes == 0 {
+                self.bytes.remove(&entry.namespace);
+            }
+        }
+    }
+
+    pub(crate) fn namespaces(&self) -> BTreeSet<Namespace> {
+        let all = self.entries.values();
+        all.map(|entry| entry.namespace.clone()).collect()
+    }
+
+    pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry, RequestError> {
+        let entry = self.entries.get(id);
+        let own = entry.filter(|entry| entry.namespace == *namespace);
+        own.ok_or_else(not_there)
+    }
+}
+
+pub(crate) fn not_there() -> RequestError {
+    RequestError::new(
+        ErrorCode::NotFound,
+        "there is no such execution, or its result is no longer kept.",
+        "next: list_executions {}",
+    )
+}
+
+impl Entry {
+    pub(crate) fn line(&self, id: &str, redactor: &Redactor) -> ExecutionLine {
+        let clean = if self.first_line.len() + 4 > LINE_BYTES_MAX {
+            redactor.cut_text(&self.first_line)
+        } else {
+            redactor.text(&self.first_line)
+        };
+        let kept = self.kept.as_ref();
+        ExecutionLine {
+            execution_id: id.to_owned(),
+            namespace: self.namespace.clone(),
+            session_id: self.session.as_ref().map(ToString::to_string),
+            started_unix_ms: self.started_unix_ms,
+            language: self.language,
+            first_line: clean.chars().take(LINE_CHARS_MAX).collect(),
+            verdict: kept.map_or("running", |kept| kept.verdict),
+            duration_ms: kept.map_or_else(|| milliseconds(self.started), |kept| kept.duration_ms),
+            artifacts: kept.map_or(0, |kept| kept.artifacts),
+        }
+    }
+}
+
+fn written(result: &ExecutionResult) -> Result<Arc<Vec<u8>>, RequestError> {
+    if result.stdout.len() + result.stderr.len() > RESULT_BYTES_MAX {
+        return Err(RequestError::new(
+            ErrorCode::NotFound,
+            format!(
+                "its output has more than {} MiB, which are not kept.",
+                RESULT_BYTES_MAX >> 20
+            ),
+            "Write such output into a file, which is an artifact (get_artifacts).",
+        )
+        .for_execution(&result.execution_id));
+    }
+    let json = serde_json::to_vec(result);
+    json.map(Arc::new)
+        .map_err(|error| store::fault(error.to_string()))
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn verdict(result: &ExecutionResult) -> &'static str {
+    match result.exit.kind {
+        ExitKind::Code if result.success => "ok",
+        ExitKind::Code => "failed",
+        ExitKind::Signal => "signal",
+        ExitKind::Timeout => "timeout",
+        ExitKind::OutOfMemory => "out_of_memory",
+        ExitKind::Limit => "limit",
+        ExitKind::Cancelled => "cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{caller::OutputStream, streams::SO_FAR_BYTES_MAX};
+    use ringfence_redact::{Forms, Personal};
+    use ringfence_types::ExecuteRequest;
+    use std::time::Duration;
+
+    const SMALL: ResultSettings = ResultSettings {
+        keep: Duration::from_secs(3600),
+        bytes_max: 20 * ENTRY_BYTES,
+    };
+
+    fn of(namespace: &str) -> Namespace {
+        Namespace::try_from(namespace.to_owned()).unwrap()
+    }
+
+    fn refuse(executions: &Executions, namespace: &str, id: &str) {
+        let mut request = ExecuteRequest::new(Language::Shell, "\n  true\nfalse");
+        request.namespace = of(namespace);
+        let submission = Submission::new(Caller::new("test"), request);
+        executions.begin(id, &submission, &watch::channel(false).0);
+        let error = RequestError::invalid("no.", "yes.");
+        executions.end(id, Err(&error));
+    }
+
+    #[test]
+    fn an_execution_is_there_for_its_namespace_alone() {
+        let executions = Executions::new(SMALL);
+        refuse(&executions, "a", "1");
+        let state = executions.state();
+        assert!(state.find(&of("a"), "1").is_ok());
+        let error = state.find(&of("b"), "1").err().unwrap();
+        assert_eq!(error, state.find(&of("b"), "2").err().unwrap());
+        let redactor = Redactor::new([], Forms::All, Personal::Keep);
+        let line = state.entries["1"].line("1", &redactor);
+        assert_eq!((line.first_line.as_str(), line.verdict), ("true", "refused"));
+    }
+
+    #[test]
+    fn who_keeps_most_loses_the_oldest_and_nobody_else_does() {
+        let executions = Executions::new(SMALL);
+        refuse(&executions, "b", "b");
+        for number in 0..100 {
+            refuse(&executions, "a", &number.to_string());
+        }
+        let state = executions.state();
+        assert!(state.bytes.values().sum::<usize>() <= SMALL.bytes_max);
+        assert!(state.find(&of("b"), "b").is_ok() && state.find(&of("a"), "99").is_ok());
+        assert!(state.find(&of("a"), "0").is_err() && state.ended.len() == state.entries.len());
+    }
+
+    #[test]
+    fn what_is_too_old_is_not_there() {
+        let executions = Executions::new(ResultSettings {
+            keep: Duration::ZERO,
+            ..SMALL
+        });
+        refuse(&executions, "a", "1");
+        let state = executions.state();
+        assert!(state.entries.is_empty() && state.bytes.is_empty() && state.ended.is_empty());
+    }
+
+    #[tokio::test]
+    async fn output_is_followed_from_its_beginning_to_its_end() {
+        let (so_far, ended) = (Arc::new(SoFar::default()), watch::channel(false).0);
+        let mut following = Following {
+            so_far: so_far.clone(),
+            given: [0; 2],
+            has_ended: ended.subscribe(),
+        };
+        so_far.push(OutputStream::Stdout, b"a");
+        let write = async {
+            for _ in 0..1000 {
+                so_far.push(OutputStream::Stdout, b"b");
+                tokio::task::yield_now().await;
+            }
+            so_far.push(OutputStream::Stderr, b"e");
+            ended.send_replace(true);
+        };
+        let read = async {
+            let mut all = [Vec::new(), Vec::new()];
+            while let Some(OutputChunk { stream, bytes }) = following.next().await {
+                all[usize::from(stream == OutputStream::Stderr)].extend(bytes);
+            }
+            all
+        };
+        let ((), [stdout, stderr]) = tokio::join!(write, read);
+        assert_eq!((stdout.len(), stderr.as_slice()), (1001, &b"e"[..]));
+        assert!(following.next().await.is_none());
+    }
+
+    #[test]
+    fn output_so_far_is_bounded() {
+        let so_far = SoFar::default();
+        for _ in 0..3 {
+            so_far.push(OutputStream::Stdout, &vec![b'x'; SO_FAR_BYTES_MAX / 2 + 1]);
+        }
+        so_far.push(OutputStream::Stderr, b"e");
+        so_far.push(OutputStream::Notice, b"n");
+        let [stdout, stderr] = so_far.texts();
+        assert_eq!((stdout.len(), stderr.as_str()), (SO_FAR_BYTES_MAX, "e"));
+    }
+}

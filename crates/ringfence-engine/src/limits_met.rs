@@ -1,0 +1,428 @@
+//! What a limit that was met says: which, its value, and the argument that raises it. And what the kernel refused, as
+//! far as the program has told it.
+
+use crate::policy::Grant;
+use ringfence_types::{Denial, Exit, ExitKind, Limits, ResourceUsage, WorkspaceSource};
+
+const MEBIBYTE: u64 = 1 << 20;
+/// A disk is full when a page more does not fit; programs write in pieces.
+const FULL_BYTES: u64 = 256 << 10;
+/// Of what the program said last.
+const SAID_BYTES_MAX: usize = 4 << 10;
+const LINE_CHARS_MAX: usize = 200;
+
+/// The limits of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) limits: Limits,
+    pub(crate) caps: Limits,
+    /// The caller named the memory, which then does not grow with the disk.
+    pub(crate) names_memory: bool,
+    /// What it writes lies in the sandbox's memory.
+    pub(crate) in_memory: bool,
+    /// A session keeps some of its limits.
+    pub(crate) in_session: bool,
+}
+
+impl Bounds {
+    pub(crate) fn of(grant: &Grant) -> Self {
+        let request = grant.request();
+        Self {
+            limits: grant.limits().clone(),
+            caps: grant.caps().clone(),
+            names_memory: request.limits.max_ram_mb.is_some(),
+            in_memory: request.workspace.lies_in_memory(),
+            in_session: false,
+        }
+    }
+
+    /// Of a call of a session with this workspace.
+    pub(crate) fn of_call(grant: &Grant, workspace: &WorkspaceSource) -> Self {
+        Self {
+            in_session: true,
+            in_memory: workspace.lies_in_memory(),
+            ..Self::of(grant)
+        }
+    }
+
+    /// The call that raises what a sandbox has from its beginning.
+    fn again(&self, raised: &str) -> String {
+        if self.in_session {
+            let kept = "a session keeps the limits that it was made with";
+            return format!("next: create_session {{resource_limits: {{{raised}}}}} ({kept})");
+        }
+        format!("next: execute_code {{resource_limits: {{{raised}}}}}")
+    }
+}
+
+/// What of a run shows that a limit was met.
+pub(crate) struct Seen<'a> {
+    pub(crate) exit: &'a Exit,
+    pub(crate) usage: &'a ResourceUsage,
+    /// Bytes of the longer stream that was cut.
+    pub(crate) output: Option<u64>,
+    /// The program's error, or the end of its standard error.
+    pub(crate) said: &'a str,
+}
+
+impl Seen<'_> {
+    fn says(&self, words: &[&str]) -> bool {
+        last_lines(self.said).any(|line| words.iter().any(|word| line.contains(word)))
+    }
+}
+
+/// The limits that were met.
+pub(crate) fn denials(bounds: &Bounds, seen: &Seen<'_>) -> Vec<Denial> {
+    let met = [
+        time(bounds, seen),
+        memory(bounds, seen),
+        disk(bounds, seen),
+        processes(bounds, seen),
+        output(bounds, seen),
+    ];
+    met.into_iter().flatten().collect()
+}
+
+fn denial(limit: &str, layer: &str, what: String, hint: String) -> Denial {
+    Denial {
+        rule: format!("limit.{limit}"),
+        layer: layer.to_owned(),
+        what,
+        hint,
+    }
+}
+
+/// Twice as much, if that is allowed; none: it has all that there is.
+fn more<N: PartialOrd + Copy + std::ops::Add<Output = N>>(now: N, most: N) -> Option<N> {
+    let twice = now + now;
+    (now < most).then_some(if twice < most { twice } else { most })
+}
+
+/// Four times as much: room that is not used costs nothing.
+fn more_disk(now: u64, most: u64) -> Option<u64> {
+    (now < most).then(|| most.min(4 * now))
+}
+
+fn no_more(setting: &str) -> String {
+    format!("next: use less; it has the most that the operator allows (`caps.{setting}`)")
+}
+
+fn time(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+    let is_cpu = seen.exit.limit.as_deref() == Some("cpu");
+    if seen.exit.kind != ExitKind::Timeout && !is_cpu {
+        return None;
+    }
+    let now = bounds.limits.timeout_ms.div_ceil(1000);
+    let hint = match more(now, bounds.caps.timeout_ms / 1000) {
+        // Also in a session, where time is a call's own.
+        Some(seconds) => format!("next: execute_code {{timeout_seconds: {seconds}}}"),
+        None => no_more("timeout_seconds"),
+    };
+    let what = format!("the program was stopped after its {now} s (`timeout_seconds`)");
+    Some(denial("timeout", "wall_time", what, hint))
+}
+
+fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+    if seen.exit.kind != ExitKind::OutOfMemory {
+        return None;
+    }
+    let now = bounds.limits.memory_bytes / MEBIBYTE;
+    let hint = match more(now, bounds.caps.memory_bytes / MEBIBYTE) {
+        Some(mb) => bounds.again(&format!("max_ram_mb: {mb}")),
+        None => no_more("ram_mb"),
+    };
+    let files = seen.usage.disk_bytes / MEBIBYTE;
+    let of_files = if bounds.in_memory && files > 0 {
+        format!(", of which files of its private disk took {files} MB")
+    } else {
+        String::new()
+    };
+    let what = format!(
+        "the program was stopped: it needed more than its {now} MB of memory (`max_ram_mb`){of_files}"
+    );
+    Some(denial("memory", "memory", what, hint))
+}
+
+fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+    let (limits, caps) = (&bounds.limits, &bounds.caps);
+    let (size, most) = if bounds.in_memory {
+        (limits.private_disk_bytes(), caps.private_disk_bytes())
+    } else {
+        (limits.disk_bytes, caps.disk_bytes)
+    };
+    let is_stopped = matches!(seen.exit.limit.as_deref(), Some("disk" | "file_size"));
+    let is_told = seen.says(&["No space left on device", "ENOSPC", "File too large", "EFBIG"]);
+    let is_full = seen.usage.disk_bytes + FULL_BYTES > size;
+    if !is_stopped && !is_told && !is_full {
+        return None;
+    }
+    if is_stopped && !bounds.in_memory && seen.usage.disk_bytes <= size {
+        let what =
+            "the server keeps no more on its disk (`disk.free_mb`, `disk.total_mb`, `disk.namespace_mb`)";
+        let hint = "next: remove files, or have the operator make room";
+        return Some(denial("disk", "disk", what.to_owned(), hint.to_owned()));
+    }
+    let now = size / MEBIBYTE;
+    let hint = match more_disk(now, most / MEBIBYTE) {
+        Some(mb) => {
+            let mut raised = format!("max_disk_mb: {mb}");
+            if bounds.in_memory && bounds.names_memory {
+                raised += &format!(", max_ram_mb: {}", 2 * mb);
+            }
+            bounds.again(&raised)
+        }
+        None => no_more("disk_mb"),
+    };
+    let what = match (bounds.in_memory, limits.disk_bytes > size) {
+        (true, true) => {
+            format!("its private disk was full at {now} MB, which is half of the memory, where it lies")
+        }
+        (true, false) => format!("its private disk was full at {now} MB (`max_disk_mb`)"),
+        (false, _) => format!(
+            "the workspace has {} MB, and may have {now} (`max_disk_mb`); remove something",
+            seen.usage.disk_bytes / MEBIBYTE
+        ),
+    };
+    Some(denial("disk", "disk", what, hint))
+}
+
+fn processes(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+    let now = bounds.limits.processes;
+    let is_told = seen.says(&[
+        "can't start new thread",
+        "Resource temporarily unavailable",
+        "EAGAIN",
+    ]);
+    let is_likely = match seen.usage.processes_peak {
+        // The peak of a session is of all its calls: alone it says nothing of this one.
+        Some(peak) => {
+            let is_met = peak >= u64::from(now) && !bounds.in_session;
+            is_met || (is_told && peak >= u64::from(now / 2))
+        }
+        None => is_told,
+    };
+    if !is_likely {
+        return None;
+    }
+    let hint = match more(now, bounds.caps.processes) {
+        Some(count) => bounds.again(&format!("max_processes: {count}")),
+        None => no_more("processes"),
+    };
+    let what = format!("the program had {now} processes and threads, and may have no more (`max_processes`)");
+    Some(denial("processes", "processes", what, hint))
+}
+
+fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+    let (total, now, cap) = (seen.output?, bounds.limits.output_bytes, bounds.caps.output_bytes);
+    let hint = if now < cap {
+        let bytes = total.min(cap);
+        format!("next: execute_code {{resource_limits: {{max_output_bytes: {bytes}}}}}, or write a file")
+    } else {
+        no_more("output_bytes")
+    };
+    let what = format!("of {total} bytes of output the first {now} are kept (`max_output_bytes`)");
+    Some(denial("output", "output", what, hint))
+}
+
+/// The end of a text, by lines.
+fn last_lines(text: &str) -> impl Iterator<Item = &str> {
+    let from = text.len().saturating_sub(SAID_BYTES_MAX);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
+    text[from.unwrap_or_default()..].lines()
+}
+
+/// What the program's error shows to be the sandbox's refusal. One that it has caught is its own matter.
+pub(crate) fn refused_by_kernel(said: &str) -> Option<Denial> {
+    const REFUSALS: [(&str, &[&str], &str, &str); 3] = [
+        (
+            "kernel.read_only",
+            &["Read-only file system", "EROFS"],
+            "mount_namespace",
+            "Write below /workspace, /tmp or $HOME; all else is read-only.",
+        ),
+        (
+            "kernel.not_permitted",
+            &["Operation not permitted", "EPERM"],
+            "seccomp",
+            "Programs have no privileges: no raw sockets, no mounts, no other users, no tracing of others.",
+        ),
+        (
+            "kernel.socket_family",
+            &["Address family not supported", "EAFNOSUPPORT"],
+            "seccomp",
+            "Programs have TCP, UDP and UNIX sockets.",
+        ),
+    ];
+    REFUSALS.into_iter().find_map(|(rule, words, layer, hint)| {
+        let line = last_lines(said).find(|line| words.iter().any(|word| line.contains(word)))?;
+        Some(Denial {
+            rule: rule.to_owned(),
+            layer: layer.to_owned(),
+            what: line.trim().chars().take(LINE_CHARS_MAX).collect(),
+            hint: hint.to_owned(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        memory_bytes: 512 << 20,
+        cpu_millicores: 1000,
+        timeout_ms: 60_000,
+        processes: 64,
+        output_bytes: 1000,
+        disk_bytes: 512 << 20,
+    };
+
+    fn bounds() -> Bounds {
+        Bounds {
+            limits: LIMITS,
+            caps: Limits {
+                memory_bytes: 8192 << 20,
+                timeout_ms: 3_600_000,
+                processes: 1024,
+                output_bytes: 1 << 20,
+                disk_bytes: 16384 << 20,
+                ..LIMITS
+            },
+            names_memory: false,
+            in_memory: true,
+            in_session: false,
+        }
+    }
+
+    fn exit(kind: ExitKind, limit: Option<&str>) -> Exit {
+        Exit {
+            kind,
+            code: None,
+            signal: None,
+            limit: limit.map(str::to_owned),
+        }
+    }
+
+    /// The rule and the next step of each.
+    fn told(bounds: &Bounds, exit: &Exit, usage: &ResourceUsage, said: &str) -> Vec<(String, String)> {
+        let seen = Seen {
+            exit,
+            usage,
+            output: None,
+            said,
+        };
+        let denials = denials(bounds, &seen).into_iter();
+        denials.map(|denial| (denial.rule, denial.hint)).collect()
+    }
+
+    fn check(bounds: &Bounds, exit: &Exit, said: &str, rule: &str, hint: &str) {
+        let told = told(bounds, exit, &ResourceUsage::default(), said);
+        assert_eq!(told, [(rule.to_owned(), hint.to_owned())]);
+    }
+
+    #[test]
+    fn each_limit_names_the_argument_that_raises_it() {
+        let ended = exit(ExitKind::Code, None);
+        let next = "next: execute_code {timeout_seconds: 120}";
+        check(
+            &bounds(),
+            &exit(ExitKind::Timeout, None),
+            "",
+            "limit.timeout",
+            next,
+        );
+        let next = "next: execute_code {resource_limits: {max_ram_mb: 1024}}";
+        check(
+            &bounds(),
+            &exit(ExitKind::OutOfMemory, None),
+            "",
+            "limit.memory",
+            next,
+        );
+        let full = "OSError: [Errno 28] No space left on device";
+        let next = "next: execute_code {resource_limits: {max_disk_mb: 1024}}";
+        check(&bounds(), &ended, full, "limit.disk", next);
+        let named = Bounds {
+            names_memory: true,
+            ..bounds()
+        };
+        let next = "next: execute_code {resource_limits: {max_disk_mb: 1024, max_ram_mb: 2048}}";
+        check(&named, &ended, full, "limit.disk", next);
+        let forks = "bash: fork: retry: Resource temporarily unavailable\n";
+        let next = "next: execute_code {resource_limits: {max_processes: 128}}";
+        check(&bounds(), &ended, forks, "limit.processes", next);
+        let session = Bounds {
+            in_session: true,
+            ..bounds()
+        };
+        let next = "next: create_session {resource_limits: {max_ram_mb: 1024}} (a session keeps the limits that it was made with)";
+        check(
+            &session,
+            &exit(ExitKind::OutOfMemory, None),
+            "",
+            "limit.memory",
+            next,
+        );
+        let next = "next: execute_code {timeout_seconds: 120}";
+        check(
+            &session,
+            &exit(ExitKind::Timeout, None),
+            "",
+            "limit.timeout",
+            next,
+        );
+    }
+
+    #[test]
+    fn what_has_the_most_is_not_told_to_ask_for_more() {
+        let all = Bounds {
+            caps: LIMITS,
+            ..bounds()
+        };
+        let next = "next: use less; it has the most that the operator allows (`caps.ram_mb`)";
+        check(&all, &exit(ExitKind::OutOfMemory, None), "", "limit.memory", next);
+        assert_eq!(more(3, 5), Some(5));
+        assert_eq!(more(2, 5), Some(4));
+        assert_eq!(more(5, 5), None);
+        assert_eq!([1, 3, 5].map(|now| more_disk(now, 5)), [Some(4), Some(5), None]);
+    }
+
+    #[test]
+    fn only_what_was_met_is_told() {
+        let ended = exit(ExitKind::Code, None);
+        let quiet = |usage: ResourceUsage, said: &str| told(&bounds(), &ended, &usage, said);
+        let peak = |processes| ResourceUsage {
+            processes_peak: Some(processes),
+            ..ResourceUsage::default()
+        };
+        assert!(quiet(ResourceUsage::default(), "ValueError: no").is_empty());
+        let blocked = "BlockingIOError: [Errno 11] Resource temporarily unavailable";
+        assert!(quiet(peak(3), blocked).is_empty(), "a read that would block");
+        assert_eq!(quiet(peak(64), "").len(), 1, "the program has caught it");
+        let session = Bounds {
+            in_session: true,
+            ..bounds()
+        };
+        let of_call = |said: &str| told(&session, &ended, &peak(64), said).len();
+        assert_eq!(of_call(""), 0, "an earlier call has met it");
+        assert_eq!(of_call(blocked), 1);
+        let full = ResourceUsage {
+            disk_bytes: (256 << 20) - 4096,
+            ..ResourceUsage::default()
+        };
+        assert_eq!(quiet(full, "")[0].0, "limit.disk");
+    }
+
+    #[test]
+    fn what_the_kernel_refused_is_told_by_what_the_program_says() {
+        let rule = |said: &str| refused_by_kernel(said).map(|denial| denial.rule);
+        let refused = |said: &str, expect: &str| assert_eq!(rule(said).as_deref(), Some(expect), "{said}");
+        refused("[Errno 30] Read-only file system: '/usr/x'", "kernel.read_only");
+        refused("EROFS: read-only file system, open '/usr/x'", "kernel.read_only");
+        refused(
+            "one\nmount: /x: Operation not permitted\n",
+            "kernel.not_permitted",
+        );
+        assert_eq!(rule("[Errno 2] No such file or directory: 'x'"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! What is in force now: the operator's policy, and the limits that namespaces have set for themselves.
+
+use crate::{policy::OwnLimits, settings::PolicySettings};
+use ringfence_types::Namespace;
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+/// The policy of a server.
+pub(crate) struct PolicyStore {
+    policy: RwLock<Arc<PolicySettings>>,
+    own_limits: Mutex<HashMap<Namespace, OwnLimits>>,
+    /// One change at a time, so that the record says what is so.
+    pub(crate) changing_limits: tokio::sync::Mutex<()>,
+    /// Directories of the host that no program is ever shown: keys and the record lie in them.
+    pub(crate) private: Vec<PathBuf>,
+}
+
+impl PolicyStore {
+    pub(crate) fn new(policy: PolicySettings, private: Vec<PathBuf>) -> Self {
+        Self {
+            policy: RwLock::new(Arc::new(policy)),
+            own_limits: Mutex::default(),
+            changing_limits: tokio::sync::Mutex::default(),
+            private,
+        }
+    }
+
+    /// What is in force now.
+    pub(crate) fn current(&self) -> Arc<PolicySettings> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn replace(&self, policy: PolicySettings) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// Limits of namespaces that differ from the operator's.
+    pub(crate) fn all_own_limits(&self) -> MutexGuard<'_, HashMap<Namespace, OwnLimits>> {
+        self.own_limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn own_limits(&self, namespace: &Namespace) -> OwnLimits {
+        self.all_own_limits().get(namespace).cloned().unwrap_or_default()
+    }
+}

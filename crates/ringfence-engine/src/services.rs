@@ -1,0 +1,143 @@
+//! The services of one engine, for those who put the steps of a request together. A component has only those that it
+//! needs.
+
+use crate::{
+    approval::Approvals,
+    caller::Caller,
+    check::Checkers,
+    disk::Disk,
+    egress::Egress,
+    executions::Executions,
+    packages::Packages,
+    policy::NamespaceState,
+    policy_store::PolicyStore,
+    queue::Queue,
+    record::{Note, Record},
+    sandbox::Sandboxes,
+    secrets::Secrets,
+    session::Sessions,
+    telemetry::Telemetry,
+    workspaces::Workspaces,
+};
+use ringfence_store::{
+    artifacts::ArtifactStore,
+    audit::{Action, Outcome},
+    snapshots::SnapshotStore,
+};
+use ringfence_types::{Language, Namespace, RequestError, SessionId};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+use tokio::sync::{Notify, watch};
+
+/// All of them.
+pub(crate) struct Services {
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) queue: Queue,
+    pub(crate) checkers: Arc<Checkers>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) record: Record,
+    pub(crate) secrets: Secrets,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) workspaces: Workspaces,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) packages: Arc<Packages>,
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) approvals: Approvals,
+    pub(crate) executions: Executions,
+    pub(crate) policy: Arc<PolicyStore>,
+    /// Which engine wrote a record.
+    pub(crate) id: String,
+    pub(crate) has_said_goodbye: AtomicBool,
+    pub(crate) running: Mutex<HashMap<String, Run>>,
+    /// Rings when one of them has ended.
+    pub(crate) one_ended: Notify,
+}
+
+/// A request on its way.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) namespace: Namespace,
+    pub(crate) language: Language,
+    pub(crate) since: Instant,
+    pub(crate) cancel: watch::Sender<bool>,
+}
+
+impl Services {
+    /// Lets the record say who serves here, and what has been left open by servers that died.
+    pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
+        let started = Self::note(Action::ServerStarted, Outcome::Ok, self.facts());
+        self.record.note_now(started)?;
+        self.record.close_lost()
+    }
+
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is so of a namespace when one of its requests, or one of the session's, is decided.
+    pub(crate) fn standing(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
+        NamespaceState {
+            limits: self.policy.own_limits(namespace),
+            approved: self.approvals.approved(namespace, session),
+        }
+    }
+
+    /// The same for a run, or a call of the session, which takes what was approved for the next one.
+    pub(crate) fn standing_of_run(
+        &self,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+    ) -> NamespaceState {
+        let mut standing = self.standing(namespace, session);
+        standing.approved.once = self.approvals.rules().take_once(namespace, session);
+        standing
+    }
+
+    /// A note of what the engine itself does.
+    pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {
+        static OURS: LazyLock<Caller> = LazyLock::new(Caller::ours);
+        Note {
+            action,
+            outcome,
+            namespace: "",
+            execution_id: None,
+            caller: &OURS,
+            details,
+        }
+    }
+
+    /// What a server is, for the record of its start.
+    pub(crate) fn facts(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "tier": self.sandboxes.tier,
+            "vault": self.secrets.vault.kind(),
+        })
+    }
+
+    /// Nothing can be refused any more; that it is not on record is told by the log.
+    pub(crate) fn say_goodbye(&self) {
+        if self.has_said_goodbye.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.record.flush_refusals();
+        let details = json!({"not_recorded": self.record.lost()});
+        if let Err(error) = self
+            .record
+            .note_now(Self::note(Action::ServerStopped, Outcome::Ok, details))
+        {
+            tracing::error!(%error, "the end of the server is not on record");
+        }
+        self.record.audit().checkpoint();
+    }
+}

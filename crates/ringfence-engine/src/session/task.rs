@@ -1,0 +1,131 @@
+//! The life of a session: a task that owns its interpreter, hands it one call after the other, and ends it when it is
+//! wanted no more, has not been used for too long, or is too old.
+
+use super::{
+    Session, Sessions,
+    interpreter::{Called, How, Interpreter, Sent, stopped},
+};
+use ringfence_jail::{
+    EgressSpec, LayerName,
+    wire::{Cause, Ending},
+};
+use ringfence_types::{RequestError, SessionEnd};
+use std::{
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    process::ExitStatus,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::sleep_until,
+};
+
+/// How long a session may take to be gone.
+const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Something to do, and who waits for it.
+pub(crate) enum Job {
+    /// A call.
+    Call(Box<Sent>, oneshot::Sender<Called>),
+    /// A layer of packages that the session is to be shown.
+    Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
+    /// More of its way out that is to be opened.
+    WayOut(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>),
+}
+
+pub(crate) struct SessionTask {
+    pub(crate) sessions: Weak<Sessions>,
+    pub(crate) live: Arc<Session>,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) jobs: mpsc::Receiver<Job>,
+    pub(crate) stop: watch::Receiver<Option<SessionEnd>>,
+}
+
+impl SessionTask {
+    /// From its first call to its end, which is on record when nobody can find the session any more.
+    pub(crate) async fn live(mut self) {
+        let end = self.serve().await;
+        let Self {
+            sessions,
+            live,
+            interpreter,
+            jobs,
+            ..
+        } = self;
+        // Whoever comes now is told why; the first reason counts.
+        live.stop(end);
+        drop(jobs);
+        live.close();
+        if !interpreter.end(DEATH_PATIENCE).await {
+            tracing::warn!(session = %live.id, "its supervisor has told no end");
+        }
+        if let Some(sessions) = sessions.upgrade() {
+            sessions.forget_workspace(&live).await;
+            sessions.bury(&live, end).await;
+        }
+        live.gone.send_replace(Some(end));
+    }
+
+    async fn serve(&mut self) -> SessionEnd {
+        loop {
+            tokio::select! {
+                biased;
+                job = self.jobs.recv() => match job {
+                    None => return SessionEnd::Server,
+                    Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
+                    Some(Job::WayOut(way, told)) => drop(told.send(self.interpreter.open(way).await)),
+                    Some(Job::Call(sent, answer)) => if let Some(end) = self.call(*sent, answer).await {
+                        return end;
+                    },
+                },
+                end = stopped(&mut self.stop) => return end,
+                ended = self.interpreter.idle() => return match ended {
+                    Ok(ending) => of(&ending),
+                    Err(_) => SessionEnd::Server,
+                },
+                () = sleep_until(self.live.ends_at().into()) => match self.live.is_over() {
+                    Some(end) => return end,
+                    // Somebody has a turn.
+                    None => self.live.touch(),
+                },
+            }
+        }
+    }
+
+    /// One call; the end of the session, if it was that too.
+    async fn call(&mut self, sent: Sent, answer: oneshot::Sender<Called>) -> Option<SessionEnd> {
+        let called = self.interpreter.call(sent, &mut self.stop).await;
+        let end = called.how.end();
+        // Whoever waited may be gone; the call is complete all the same.
+        drop(answer.send(called));
+        end
+    }
+}
+
+impl How {
+    /// Has the session ended with the call.
+    pub(crate) fn end(&self) -> Option<SessionEnd> {
+        match self {
+            Self::Answered(..) => None,
+            Self::Ended(ending, _) => Some(of(ending)),
+            Self::GivenUp(end, _) => Some(*end),
+            Self::Lost(_) => Some(SessionEnd::Server),
+        }
+    }
+}
+
+/// What the end of its tree says of a session's.
+fn of(ending: &Ending) -> SessionEnd {
+    match ending.cause {
+        Cause::Program => match ending.status.map(ExitStatus::from_raw) {
+            Some(status) if status.signal().is_some() => SessionEnd::Crashed,
+            _ => SessionEnd::Exited,
+        },
+        Cause::OutOfMemory => SessionEnd::OutOfMemory,
+        Cause::Disk => SessionEnd::Limit,
+        Cause::Timeout => SessionEnd::Age,
+        Cause::Cancelled => SessionEnd::Terminated,
+        Cause::Killed => SessionEnd::Crashed,
+    }
+}

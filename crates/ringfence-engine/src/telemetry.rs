@@ -1,0 +1,11 @@
+//! What happens, as it is heard and as it is counted.
+
+use crate::{events::Bus, metrics::Metrics};
+use std::sync::Arc;
+
+/// Events and counters of one engine; clones share them.
+#[derive(Clone)]
+pub(crate) struct Telemetry {
+    pub(crate) bus: Bus,
+    pub(crate) meters: Arc<Metrics>,
+}

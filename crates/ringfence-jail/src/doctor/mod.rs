@@ -1,0 +1,261 @@
+//! Tries every layer on this host, each in a process of its own, and says what is missing and the smallest change that
+//! gives it. Whether all of them together make a sandbox is for the caller to try.
+
+mod cause;
+
+pub use cause::{Advice, Facts, explain};
+
+use crate::{Host, Refused, cgroup, probe::attempt};
+use ringfence_sys::{
+    mount::{self, Attributes},
+    process::{self, NamespaceKind},
+};
+use serde::Serialize;
+use std::{fs, io, path::Path};
+
+/// One layer, tried.
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerReport {
+    /// Layer name as in results.
+    pub layer: &'static str,
+    /// Did it work.
+    pub present: bool,
+    /// Does the `full` tier refuse to run without it (else it has a weaker stand-in, named in `detail`).
+    pub required: bool,
+    /// Version or mechanism, or what failed and with which error.
+    pub detail: String,
+    /// The smallest change that gives it.
+    pub fix: Option<String>,
+}
+
+/// Tries everything, in the order in which it is raised. Refuses (every layer is reported absent) in a process with
+/// several threads, which must not fork: call it at the start of the program. `helper` is the binary that would be the
+/// helper.
+pub fn examine(helper: &Path) -> Vec<LayerReport> {
+    let host = Host::inspect(cgroup::Parent::find(), Refused::ask(helper));
+    let facts = Facts::read();
+    let mut layers = namespaces(&facts, host.refused);
+    layers.extend([
+        own_root(&facts, host.refused),
+        own_proc(&facts),
+        time_namespace(&host),
+        landlock(&facts, &host),
+        seccomp(&facts),
+        limits(&host),
+        overlay(),
+        own_uids(&host),
+    ]);
+    layers
+}
+
+/// What the lack of a layer means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// The full tier is not there.
+    Floor,
+    /// Something weaker takes its place, and says so.
+    Extra,
+}
+
+fn report(
+    layer: &'static str,
+    need: Need,
+    tried: io::Result<String>,
+    advise: impl FnOnce(&io::Error) -> Advice,
+) -> LayerReport {
+    let required = need == Need::Floor;
+    match tried {
+        Ok(detail) => LayerReport {
+            layer,
+            present: true,
+            required,
+            detail,
+            fix: None,
+        },
+        Err(error) => {
+            let Advice { cause, fix } = advise(&error);
+            let detail = match cause.is_empty() {
+                true => error.to_string(),
+                false => format!("{error}: {cause}"),
+            };
+            LayerReport {
+                layer,
+                present: false,
+                required,
+                detail,
+                fix: Some(fix),
+            }
+        }
+    }
+}
+
+/// What the error of a step means on this host.
+fn of_step(facts: &Facts, step: &'static str) -> impl Fn(&io::Error) -> Advice {
+    move |error| facts.explain(step, error.raw_os_error().unwrap_or(0))
+}
+
+/// For what the error itself says.
+fn fix(fix: &str) -> Advice {
+    Advice {
+        cause: String::new(),
+        fix: fix.to_owned(),
+    }
+}
+
+/// Each is used once, because some hosts make namespaces and give no power over them.
+fn namespaces(facts: &Facts, refused: Refused) -> Vec<LayerReport> {
+    type Use = fn() -> io::Result<()>;
+    let nothing: Use = || Ok(());
+    let mounts: Use = mount::make_root_private;
+    let devices: Use = ringfence_sys::network::loopback_up;
+    let kinds: [(&'static str, Option<NamespaceKind>, Use); 7] = [
+        ("user_namespace", None, nothing),
+        ("mount_namespace", Some(NamespaceKind::Mount), mounts),
+        ("pid_namespace", Some(NamespaceKind::Pid), nothing),
+        ("network_namespace", Some(NamespaceKind::Net), devices),
+        ("ipc_namespace", Some(NamespaceKind::Ipc), nothing),
+        ("uts_namespace", Some(NamespaceKind::Uts), nothing),
+        ("cgroup_namespace", Some(NamespaceKind::Cgroup), nothing),
+    ];
+    kinds
+        .into_iter()
+        .map(|(layer, kind, use_it)| {
+            let kinds: Vec<NamespaceKind> = [NamespaceKind::User].into_iter().chain(kind).collect();
+            let detail = match kind {
+                Some(NamespaceKind::Uts) if refused.host_name => {
+                    "own, with the name of the host: sethostname is refused"
+                }
+                _ => "own",
+            };
+            let tried = attempt(&kinds, use_it).map(|()| detail.to_owned());
+            report(layer, Need::Floor, tried, of_step(facts, "new namespaces"))
+        })
+        .collect()
+}
+
+const SAFE: Attributes = Attributes {
+    read_only: true,
+    no_devices: true,
+    no_exec: true,
+};
+
+fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
+    let tried = attempt(&[NamespaceKind::User, NamespaceKind::Mount], || {
+        mount::make_root_private()?;
+        let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
+        let tree = mount::clone_tree(ringfence_sys::file::current_directory(), Path::new("/usr"))?;
+        mount::restrict(std::os::fd::AsFd::as_fd(&tree), SAFE, mount::Reach::AllBelow)?;
+        mount::attach(
+            std::os::fd::AsFd::as_fd(&made),
+            ringfence_sys::file::current_directory(),
+            Path::new("/"),
+        )
+    });
+    let detail = match refused.pivot_root {
+        true => "tmpfs root by chroot (pivot_root is refused), read-only trees",
+        false => "tmpfs root, read-only trees",
+    };
+    let tried = tried.map(|()| detail.to_owned());
+    report("own_root", Need::Floor, tried, of_step(facts, "own root"))
+}
+
+fn own_proc(facts: &Facts) -> LayerReport {
+    let tried = attempt(
+        &[NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid],
+        || mount::new_filesystem("proc", &[], SAFE).map(drop),
+    );
+    let tried = tried.map(|()| "own /proc, masked".to_owned());
+    report("own_proc", Need::Floor, tried, of_step(facts, "proc"))
+}
+
+fn time_namespace(host: &Host) -> LayerReport {
+    let tried = if host.time_namespaces {
+        attempt(&[NamespaceKind::User], || {
+            process::unshare(&[NamespaceKind::Time])
+        })
+        .map(|()| "own clocks".to_owned())
+    } else {
+        Err(io::Error::other("not in this kernel"))
+    };
+    report("time_namespace", Need::Extra, tried, |_| {
+        fix("a kernel of 5.6 or later with CONFIG_TIME_NS=y")
+    })
+}
+
+/// From this version on signals and abstract sockets are scoped.
+const LANDLOCK_SCOPES: i32 = 6;
+
+fn landlock(facts: &Facts, host: &Host) -> LayerReport {
+    let tried = host.landlock_version().map(|abi| match abi < LANDLOCK_SCOPES {
+        true => format!("abi {abi}; signals and abstract sockets are left to the namespaces"),
+        false => format!("abi {abi}"),
+    });
+    report("landlock", Need::Floor, tried, of_step(facts, "landlock"))
+}
+
+fn seccomp(facts: &Facts) -> LayerReport {
+    let filters = crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup: true });
+    let tried = filters.and_then(|filters| {
+        attempt(&[], || {
+            ringfence_sys::identity::refuse_new_privileges()?;
+            ringfence_sys::seccomp::install(filters)
+        })
+    });
+    let tried = tried.map(|()| "allowlist".to_owned());
+    report("seccomp", Need::Floor, tried, of_step(facts, "seccomp"))
+}
+
+fn limits(host: &Host) -> LayerReport {
+    let tried = match &host.cgroups {
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Quota,
+            ..
+        } => Ok("cgroup v2: memory, processes, cpu".to_owned()),
+        cgroup::Parent::V2 {
+            cpu: cgroup::CpuShare::Affinity,
+            ..
+        } => Ok("cgroup v2: memory, processes; cpu by affinity".to_owned()),
+        cgroup::Parent::V1 { cpu: Some(_), .. } => Ok("cgroup v1: memory, processes, cpu".to_owned()),
+        cgroup::Parent::V1 { cpu: None, .. } => {
+            Ok("cgroup v1: memory, processes; cpu by affinity".to_owned())
+        }
+        cgroup::Parent::None { reason } => Err(io::Error::other(format!(
+            "none ({reason}); memory is sampled, processes are counted by the user namespace, cpu is by affinity"
+        ))),
+    };
+    report("cgroup", Need::Extra, tried, |_| {
+        fix(
+            "start it in a delegated cgroup of its own: `systemd-run --user --scope -p Delegate=yes ringfence serve`",
+        )
+    })
+}
+
+fn overlay() -> LayerReport {
+    let listed = fs::read_to_string("/proc/filesystems")
+        .unwrap_or_default()
+        .lines()
+        .any(|line| line.ends_with("\toverlay"));
+    let tried = if listed {
+        Ok("for `--workspace DIR:overlay`".to_owned())
+    } else {
+        Err(io::Error::other("not loaded"))
+    };
+    report("overlayfs", Need::Extra, tried, |_| {
+        fix("`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only")
+    })
+}
+
+fn own_uids(host: &Host) -> LayerReport {
+    let tried = if host.own_uids {
+        Ok("a host uid for each sandbox".to_owned())
+    } else if host.user.0 == 0 {
+        Err(io::Error::other(
+            "root without the ids or capabilities to give each sandbox its own",
+        ))
+    } else {
+        Ok("not needed: the server is an ordinary user".to_owned())
+    };
+    report("own_uid", Need::Extra, tried, |_| {
+        fix("CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids")
+    })
+}

@@ -1,0 +1,199 @@
+//! The egress of a sandbox: sockets that are opened in its network namespace and handed to the server, which answers
+//! names and accepts connections on them. The namespace has no device but its loopback, to which the addresses that
+//! stand for names are delivered. A sandbox that may reach nothing has the same sockets: what it tries is refused at
+//! once, and reported by host and port.
+
+use ringfence_sys::{
+    file,
+    network::{self, Packets, Route},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+/// Where names are answered; `/etc/resolv.conf` of every sandbox says so.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The addresses that stand for names: those set aside for tests of network devices (RFC 2544), routed nowhere.
+pub const SYNTHETIC: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
+/// Where the proxy listens, at [`GATEWAY`], for programs that ask for one.
+pub const PROXY_PORT: u16 = 3128;
+/// The most ports at which one sandbox's connections are accepted.
+pub const PORTS_MAX: usize = 16;
+
+const DNS_PORT: u16 = 53;
+/// The ports at which connections are accepted in every sandbox.
+pub const PORTS_READY: [u16; 2] = [80, 443];
+/// Sockets of every sandbox: three services, the observer, and the listeners of [`PORTS_READY`].
+pub(crate) const SOCKETS_READY: u8 = 6;
+/// Connections that wait to be accepted.
+const BACKLOG: u16 = 128;
+/// Attempts at ports without a listener, until they are asked for.
+const ATTEMPTS_BYTES: usize = 64 << 10;
+
+/// What a claim adds to the sockets of every sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EgressSpec {
+    /// At which connections are accepted beside [`PORTS_READY`].
+    pub ports: Vec<u16>,
+    /// Addresses that programs may name by number; connections to them are accepted as well.
+    pub networks: Vec<(IpAddr, u8)>,
+}
+
+/// The sockets, in the order in which they are handed on: those of [`PORTS_READY`] and of [`EgressSpec::ports`] come
+/// last.
+#[derive(Debug)]
+pub struct EgressSockets {
+    /// Datagrams with questions for names.
+    pub dns_udp: OwnedFd,
+    /// Connections with such.
+    pub dns_tcp: OwnedFd,
+    /// Connections of programs that use a proxy.
+    pub proxy: OwnedFd,
+    /// Raw: the first segments of connections to other ports.
+    pub attempts: OwnedFd,
+    /// Listeners, each with its port.
+    pub ports: Vec<(u16, OwnedFd)>,
+}
+
+impl EgressSockets {
+    /// From what came beside [`crate::wire::Event::Running`]; `None`: not as many as there should be.
+    pub fn from_descriptors(
+        spec: &EgressSpec,
+        descriptors: impl IntoIterator<Item = OwnedFd>,
+    ) -> Option<Self> {
+        let mut next = descriptors.into_iter();
+        let (dns_udp, dns_tcp) = (next.next()?, next.next()?);
+        let (proxy, attempts) = (next.next()?, next.next()?);
+        let listeners: Vec<OwnedFd> = next.collect();
+        let ports = PORTS_READY.iter().chain(&spec.ports).copied();
+        (listeners.len() == PORTS_READY.len() + spec.ports.len()).then(|| Self {
+            dns_udp,
+            dns_tcp,
+            proxy,
+            attempts,
+            ports: ports.zip(listeners).collect(),
+        })
+    }
+}
+
+/// Opens the sockets of a claim. To be called in the sandbox's network namespace, with all rights there.
+pub(crate) fn open_claimed(spec: &EgressSpec) -> io::Result<Vec<OwnedFd>> {
+    for (address, prefix) in &spec.networks {
+        network::add_local_route(*address, *prefix)?;
+        if let IpAddr::V4(address) = address {
+            network::add_rule(NAMED, Packets::To(*address, *prefix), Route::Local)?;
+        }
+    }
+    listeners(&spec.ports)
+}
+
+/// The sockets of every sandbox, in their order. To be called in its network namespace, with all rights there.
+pub(crate) fn open_ready() -> io::Result<Vec<OwnedFd>> {
+    network::add_local_route(SYNTHETIC.0.into(), SYNTHETIC.1)?;
+    route_by_protocol()?;
+    let at = |port| SocketAddr::from((GATEWAY, port));
+    let mut sockets = vec![
+        network::receive_at(at(DNS_PORT))?,
+        network::listen(at(DNS_PORT), BACKLOG)?,
+        network::listen(at(PROXY_PORT), BACKLOG)?,
+        network::observe_attempts(GATEWAY, &PORTS_READY, ATTEMPTS_BYTES)?,
+    ];
+    sockets.extend(listeners(&PORTS_READY)?);
+    Ok(sockets)
+}
+
+/// Priorities of the rules of routing: the addresses that are meant to be reached come first, then the ports that have
+/// listeners, then all TCP.
+const NAMED: u32 = 1;
+const LISTENED: u32 = 2;
+const REST: u32 = 3;
+
+/// Delivers TCP to every IPv4 address to this namespace itself, which has no listener for it: the connection is refused
+/// at once, and the observer sees its destination. Other protocols have no route, so that the sender gets an error at
+/// once; by the local routes alone a datagram would vanish. On a port that has a listener, TCP to an address that
+/// stands for no name has no route either: it would look connected.
+fn route_by_protocol() -> io::Result<()> {
+    let named = |packets| network::add_rule(NAMED, packets, Route::Local);
+    if !named(Packets::To(Ipv4Addr::LOCALHOST, 8))? {
+        return Ok(());
+    }
+    named(Packets::To(GATEWAY, 32))?;
+    named(Packets::TcpTo(SYNTHETIC.0, SYNTHETIC.1))?;
+    network::add_rule(REST, Packets::Tcp, Route::Local)?;
+    network::remove_first_local_rule()?;
+    network::add_local_route(Ipv4Addr::UNSPECIFIED.into(), 0)
+}
+
+fn listeners(ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
+    let at = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let listen = |port: &u16| {
+        network::add_rule(LISTENED, Packets::TcpPort(*port), Route::None)?;
+        network::listen(at(*port), BACKLOG)
+    };
+    ports.iter().map(listen).collect()
+}
+
+/// The most of a table of counters that is read.
+const COUNTERS_BYTES_MAX: u64 = 64 << 10;
+
+/// Packets for which the network namespace of pid 1 had no route, so far, by the kernel's counters (RFC 4293,
+/// `ipSystemStatsOutNoRoutes`): datagrams, IPv6, and by number what has a listener. The sender gets an error at once.
+pub(crate) fn unrouted(proc: &OwnedFd) -> u64 {
+    let read =
+        |name: &str| file::read_small(proc.as_fd(), Path::new(name), COUNTERS_BYTES_MAX).unwrap_or_default();
+    let old = column(&read("1/net/snmp"), "Ip:", "OutNoRoutes");
+    let new = line(&read("1/net/snmp6"), "Ip6OutNoRoutes");
+    old.saturating_add(new)
+}
+
+/// Of a table whose first line with this label names the columns, and whose second has the values.
+fn column(table: &str, label: &str, name: &str) -> u64 {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(label));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let found = names
+        .split_whitespace()
+        .zip(values.split_whitespace())
+        .find(|(known, _)| *known == name);
+    found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+}
+
+fn line(table: &str, name: &str) -> u64 {
+    let mut lines = table.lines().map(|line| line.split_whitespace());
+    let found = lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()).flatten());
+    found.and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_their_names() {
+        let old = "Ip: Forwarding OutNoRoutes X\nIp: 2 7 1\nTcp: OutNoRoutes\nTcp: 9\n";
+        assert_eq!(column(old, "Ip:", "OutNoRoutes"), 7);
+        assert_eq!(column("", "Ip:", "OutNoRoutes"), 0);
+        assert_eq!(column("Ip: OutNoRoutes\n", "Ip:", "OutNoRoutes"), 0);
+        let new = "Ip6InReceives \t1\nIp6OutNoRoutes                  \t3\n";
+        assert_eq!(line(new, "Ip6OutNoRoutes"), 3);
+        assert_eq!(line(new, "Ip6Out"), 0);
+    }
+
+    #[test]
+    fn sockets_are_told_apart_by_their_number() {
+        let spec = EgressSpec {
+            ports: vec![8080],
+            networks: Vec::new(),
+        };
+        let some = |count: usize| (0..count).map(|_| io::pipe().unwrap().0.into());
+        let sockets = EgressSockets::from_descriptors(&spec, some(7)).unwrap();
+        let ports: Vec<u16> = sockets.ports.iter().map(|(port, _)| *port).collect();
+        assert_eq!(ports, [80, 443, 8080]);
+        assert!(EgressSockets::from_descriptors(&spec, some(6)).is_none());
+        assert!(EgressSockets::from_descriptors(&spec, some(8)).is_none());
+    }
+}

@@ -1,0 +1,40 @@
+//! How a set-up fails: the step that the kernel refused, and its error.
+
+use serde::{Deserialize, Serialize};
+use std::{fmt, io};
+
+/// A step of the set-up that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// Which step.
+    pub step: String,
+    /// The error number, or 0.
+    pub errno: i32,
+    /// In words.
+    pub detail: String,
+}
+
+impl Failure {
+    /// From an error of a system call.
+    pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
+        Self {
+            step: step.into(),
+            errno: error.raw_os_error().unwrap_or(0),
+            detail: error.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.detail)
+    }
+}
+
+pub(crate) type StepResult<T> = Result<T, Failure>;
+
+/// Names a step, so that a failure says where it was.
+pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> StepResult<T> {
+    result.map_err(|error| Failure::new(name, &error))
+}

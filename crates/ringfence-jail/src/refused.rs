@@ -1,0 +1,92 @@
+//! What a system call filter on this process refuses although the `full` tier can do without it. Some filters end the
+//! process that asks, so the helper's binary is started to find out, and only where there is a filter.
+
+use crate::probe::{HELPER_WORD, PROBE_WORD, attempt, is_filtered};
+use ringfence_sys::{
+    identity, landlock, mount,
+    process::{self, NamespaceKind},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::AsFd,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// What is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refused {
+    /// Landlock, by ending the process.
+    pub landlock: bool,
+    /// sethostname(2): the host's name shows inside.
+    pub host_name: bool,
+    /// pivot_root(2): chroot(2) takes its place.
+    pub pivot_root: bool,
+    /// setns(2): nothing is forked from a template, and packages and egress are refused.
+    pub setns: bool,
+}
+
+impl Refused {
+    /// Asks the binary that will be the helper. An answer that does not come means that all is refused.
+    pub fn ask(helper: &Path) -> Self {
+        if !is_filtered() {
+            return Self::default();
+        }
+        let all = Self {
+            landlock: true,
+            host_name: true,
+            pivot_root: true,
+            setns: true,
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the helper's binary, which a filter may end"
+        )]
+        let started = Command::new(helper)
+            .args([HELPER_WORD, PROBE_WORD])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut child) = started else { return all };
+        let mut text = String::new();
+        let read = child
+            .stdout
+            .take()
+            .map(|mut answer| answer.read_to_string(&mut text));
+        // Where this process ignores its children there is nothing to wait for.
+        drop(child.wait());
+        match read {
+            Some(Ok(_)) => serde_json::from_str(&text).unwrap_or(all),
+            _ => all,
+        }
+    }
+
+    /// The answer of a process with one thread.
+    pub(crate) fn probe() -> Self {
+        use NamespaceKind::{Mount, User, Uts};
+        let join = || process::join_namespace(File::open("/proc/self/ns/uts")?.as_fd());
+        // Of a root that is in its place already the kernel says EBUSY or EINVAL, once it has allowed the call.
+        let pivot = || match mount::pivot_to_current_directory() {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
+                ) =>
+            {
+                Err(error)
+            }
+            _ => Ok(()),
+        };
+        Self {
+            landlock: attempt(&[], || landlock::version().map(drop).or(Ok(()))).is_err(),
+            host_name: attempt(&[User, Uts], || identity::set_host_name("sandbox")).is_err(),
+            pivot_root: attempt(&[User, Mount], pivot).is_err(),
+            setns: attempt(&[User, Uts], join).is_err(),
+        }
+    }
+}

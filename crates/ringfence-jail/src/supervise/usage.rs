@@ -1,0 +1,67 @@
+//! What a sandbox has used.
+
+use super::Sandbox;
+use crate::{
+    cgroup::{Cgroup, Counted},
+    egress,
+    quota::Watch,
+    sample, tree,
+    wire::{Handle, Usage},
+};
+use ringfence_sys::resource;
+use std::os::fd::AsFd;
+
+impl Sandbox<'_> {
+    /// What the tree has used so far, by the cgroup, or by what can be seen of it.
+    pub(super) fn used(&mut self) -> Usage {
+        let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
+        if counted.cpu.is_none()
+            && let Some(proc) = self.descriptors.get(&Handle::Proc)
+        {
+            let (user, system) = sample::cpu(proc, &tree::processes(proc, self.plan.tier));
+            // Of processes that have ended without a parent that waited for them, nothing is known any more.
+            self.usage.user = self.usage.user.max(user);
+            self.usage.system = self.usage.system.max(system);
+        }
+        self.count_unrouted();
+        self.usage_of(counted)
+    }
+
+    /// While pid 1 lives, in whose network namespace the kernel counts them.
+    pub(super) fn count_unrouted(&mut self) {
+        if let Some(proc) = self
+            .descriptors
+            .get(&Handle::Proc)
+            .filter(|_| self.plan.is_bound_late())
+        {
+            self.unrouted = self.unrouted.max(egress::unrouted(proc));
+        }
+    }
+
+    /// The highest of what was counted and what was seen.
+    pub(super) fn usage_of(&self, counted: Counted) -> Usage {
+        let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
+        let disk = match &self.plan.layout.host_directory {
+            Some(files) => sample::directory_bytes(files),
+            None => self
+                .descriptors
+                .get(&Handle::Output)
+                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
+                .map_or(0, |used| used.0),
+        };
+        Usage {
+            cpu_user,
+            cpu_system,
+            memory_peak_bytes: counted
+                .memory_peak_bytes
+                .max(self.peak.memory_bytes)
+                .max(self.usage.max_rss_bytes),
+            processes_peak: counted
+                .processes_peak
+                .or((self.peak.processes > 0).then_some(self.peak.processes)),
+            disk_bytes: disk + self.quota.as_ref().map_or(0, Watch::bytes),
+            workspace: self.quota.as_ref().map(Watch::count),
+            unrouted: self.unrouted,
+        }
+    }
+}

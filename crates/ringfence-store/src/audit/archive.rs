@@ -1,0 +1,198 @@
+//! Closing segments, and removing those that are too old or too much.
+
+use super::{
+    Action, AuditError, Head, Outcome, Record,
+    chain::{self, Broken, Writer, damage, signed},
+    entry::Fitted,
+    record::{COLUMNS, hex},
+    segments::{self, Segment, Writing},
+};
+use crate::clock;
+use rusqlite::{Connection, TransactionBehavior, params};
+use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// What is kept of the record. Zero: no such limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep {
+    /// Of the database, before its oldest records are moved into a closed segment.
+    pub segment_bytes: u64,
+    /// Of all closed segments and the database.
+    pub total_bytes: u64,
+    /// Of a closed segment's last record.
+    pub age: Duration,
+}
+
+/// What a record takes beside its details, about.
+const RECORD_BYTES: u64 = 600;
+
+/// How much of the database is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Three quarters of it, but not much more than so many bytes.
+    Oldest { bytes_max: u64 },
+    /// Everything up to the head.
+    All,
+}
+
+/// Is the database larger than a segment.
+pub(super) fn is_due(connection: &Connection, segment_bytes: u64) -> rusqlite::Result<bool> {
+    Ok(used_bytes(connection)? > segment_bytes)
+}
+
+/// Without the pages that are free to be used again.
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let pages = number("page_count")? - number("freelist_count")?;
+    Ok((pages * number("page_size")?).max(0).cast_unsigned())
+}
+
+/// In one transaction: the records are in a file on the disk before they go here. When this dies before the commit,
+/// that file begins where the database does, and is written anew the next time.
+pub(super) fn archive(
+    connection: &mut Connection,
+    writer: &Writer,
+    known: Head,
+    database: &Path,
+    extent: Extent,
+) -> Result<Option<(PathBuf, Head)>, Broken> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let head = chain::current(&transaction, writer, known)?;
+    let first: u64 = transaction.query_row("SELECT min(seq) FROM record", [], |row| {
+        super::record::seq_of(row, 0)
+    })?;
+    let bytes_max = match extent {
+        Extent::All => u64::MAX,
+        Extent::Oldest { bytes_max } => bytes_max,
+    };
+    let until = match extent {
+        Extent::All => head.seq,
+        Extent::Oldest { .. } => first + (head.seq - first) / 4 * 3,
+    };
+    let failed = Broken::Io;
+    for left in segments::list(database, u64::MAX).map_err(failed)? {
+        if left.first >= first {
+            std::fs::remove_file(&left.path).map_err(failed)?;
+        }
+    }
+    let mut writing = Writing::begin(database).map_err(failed)?;
+    {
+        let sql = format!("SELECT {COLUMNS} FROM record WHERE seq <= ?1 ORDER BY seq");
+        let mut statement = transaction.prepare_cached(&sql)?;
+        let mut rows = statement.query([signed(until)?])?;
+        let mut bytes = 0;
+        while bytes < bytes_max
+            && let Some(row) = rows.next()?
+        {
+            let record = Record::of_row(row)?;
+            let seq = record.seq;
+            bytes += RECORD_BYTES + record.details.len() as u64;
+            if !writing.add(record).map_err(failed)? {
+                return Err(damage(
+                    format!("record {seq} is not what was written"),
+                    Some(head),
+                ));
+            }
+        }
+    }
+    let Some(written) = writing.finish().map_err(failed)? else {
+        return Ok(None);
+    };
+    let details = json!({
+        "file": written.segment.name(),
+        "first_seq": written.segment.first,
+        "last_seq": written.last.seq,
+        "last_hash": hex(&written.last.hash),
+        "bytes": written.bytes,
+    });
+    let (head, _) = chain::extend(
+        &transaction,
+        writer,
+        Some(head),
+        &[entry(Action::AuditArchived, details)],
+    )?;
+    transaction.execute(
+        "DELETE FROM record WHERE seq <= ?1",
+        params![signed(written.last.seq)?],
+    )?;
+    transaction.commit()?;
+    Ok(Some((written.segment.path, head)))
+}
+
+/// A closed segment that goes.
+pub(super) struct Removal {
+    pub(super) segment: Segment,
+    why: &'static str,
+    /// Of its last record; none where it cannot be read.
+    last_hash: Option<String>,
+    bytes: u64,
+}
+
+impl Removal {
+    pub(super) fn entry(&self) -> Fitted {
+        let details = json!({
+            "file": self.segment.name(),
+            "first_seq": self.segment.first,
+            "last_seq": self.segment.last,
+            "last_hash": self.last_hash,
+            "bytes": self.bytes,
+            "why": self.why,
+        });
+        entry(Action::AuditRemoved, details)
+    }
+}
+
+/// The oldest segments that are over a limit.
+pub(super) fn removals(
+    connection: &Connection,
+    database: &Path,
+    keep: Keep,
+) -> Result<Vec<Removal>, AuditError> {
+    let failed = |error: std::io::Error| AuditError::of_io(database, "listing its segments", &error);
+    let mut found = Vec::new();
+    for segment in segments::list(database, u64::MAX).map_err(failed)? {
+        let metadata = std::fs::symlink_metadata(&segment.path).map_err(failed)?;
+        found.push((segment, metadata.len(), metadata.modified().map_err(failed)?));
+    }
+    if found.is_empty() || (keep.total_bytes == 0 && keep.age.is_zero()) {
+        return Ok(Vec::new());
+    }
+    let used =
+        used_bytes(connection).map_err(|error| AuditError::of_sqlite(database, "measuring it", &error))?;
+    let mut total = used + found.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+    let now = clock::for_retention(&clock::beside(database), SystemTime::now());
+    let is_old = |time: SystemTime| {
+        let age = now.and_then(|now| now.duration_since(time).ok());
+        !keep.age.is_zero() && age.is_some_and(|age| age > keep.age)
+    };
+    let mut removals = Vec::new();
+    for (segment, bytes, time) in found {
+        let why = match is_old(time) {
+            true => "age",
+            false if keep.total_bytes > 0 && total > keep.total_bytes => "size",
+            false => break,
+        };
+        total = total.saturating_sub(bytes);
+        removals.push(Removal {
+            last_hash: segment.last_record().map(|last| hex(&last.hash)),
+            segment,
+            why,
+            bytes,
+        });
+    }
+    Ok(removals)
+}
+
+fn entry(action: Action, details: Value) -> Fitted {
+    Fitted {
+        action,
+        outcome: Outcome::Ok,
+        namespace: String::new(),
+        execution_id: None,
+        caller: "ringfence".to_owned(),
+        details: details.to_string(),
+    }
+}

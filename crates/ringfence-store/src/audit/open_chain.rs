@@ -1,0 +1,246 @@
+//! The open record: the database that is written now, and what becomes of it when it is damaged, moved or full.
+
+use super::{
+    AuditError, Head, Keep, Opened, Place, Receipt, archive,
+    chain::{Broken, Writer, append},
+    entry::Fitted,
+    place::{self, OpenDatabase, Opening},
+    schema::LOCKED_MS_MAX,
+};
+use rusqlite::Connection;
+use std::{path::PathBuf, time::Duration};
+
+/// Records that a record in memory keeps, about a kibibyte each; the first go.
+const MEMORY_RECORDS_MAX: u64 = 200_000;
+/// Segments that are closed before callers have their turn again: a database of an earlier version may hold many.
+const SEGMENTS_AT_ONCE: usize = 2;
+
+/// The open database with the head that this process last wrote or checked.
+pub(super) struct OpenChain {
+    place: Place,
+    writer: Writer,
+    /// None: the file was replaced; the next batch opens what is there now.
+    open: Option<OpenDatabase>,
+    head: Head,
+    keep: Keep,
+}
+
+impl OpenChain {
+    pub(super) fn open(place: Place, writer: Writer) -> Result<(Self, Opened), AuditError> {
+        let place = place.absolute()?;
+        let (open, opened) = place::open(&place, &writer, Opening::First)?;
+        let head = open.head;
+        let chain = Self {
+            place,
+            writer,
+            open: Some(open),
+            head,
+            keep: Keep::default(),
+        };
+        Ok((chain, opened))
+    }
+
+    pub(super) fn set_keep(&mut self, keep: Keep) {
+        self.keep = keep;
+    }
+
+    /// All of the batch, or an error and none of it. A file that turns out to be damaged is moved aside first.
+    pub(super) fn append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
+        match self.try_append(batch) {
+            Err(AuditError::Damaged { what, .. }) => {
+                self.set_aside(what)?;
+                self.try_append(batch)
+            }
+            appended => appended,
+        }
+    }
+
+    /// Moves the open file aside, which is damaged, and goes on in a new one that says so.
+    pub(super) fn set_aside(&mut self, what: String) -> Result<(), AuditError> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        place::keep_log(&open.connection);
+        let Some(hold) = open.hold else {
+            return Err(AuditError::damaged(&self.place.shown(), what));
+        };
+        drop(open.connection);
+        tracing::error!(%what, "the audit record is damaged; it is moved aside, and a new segment begins");
+        let opening = Opening::Damaged {
+            known: self.head,
+            what,
+            files: hold.files(),
+        };
+        self.reopen(opening)
+    }
+
+    fn reopen(&mut self, opening: Opening) -> Result<(), AuditError> {
+        let (open, _) = place::open(&self.place, &self.writer, opening)?;
+        self.head = open.head;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// Closes segments and removes what is too old or too much, where it is time to. What fails is tried again later.
+    pub(super) fn tidy(&mut self) -> Result<(), AuditError> {
+        let bytes_max = self.keep.segment_bytes;
+        for _ in 0..SEGMENTS_AT_ONCE {
+            let (Place::File(path), Some(open)) = (&self.place, &self.open) else {
+                break;
+            };
+            let is_due = archive::is_due(&open.connection, bytes_max);
+            let is_due = is_due.map_err(|error| AuditError::of_sqlite(path, "measuring it", &error))?;
+            if bytes_max == 0 || !is_due {
+                break;
+            }
+            self.archive(archive::Extent::Oldest { bytes_max })?;
+        }
+        self.retain()
+    }
+
+    /// Closes a segment. None: there is nothing to close.
+    pub(super) fn archive(&mut self, extent: archive::Extent) -> Result<Option<PathBuf>, AuditError> {
+        let archived = match (&self.place, &mut self.open) {
+            (Place::File(path), Some(open)) => {
+                archive::archive(&mut open.connection, &self.writer, self.head, path, extent)
+                    .map_err(|broken| broken.told(path, "closing a segment of it"))
+            }
+            _ => Ok(None),
+        };
+        match archived {
+            Ok(Some((path, head))) => {
+                self.head = head;
+                Ok(Some(path))
+            }
+            Ok(None) => Ok(None),
+            Err(AuditError::Damaged { what, .. }) => self.set_aside(what).map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes closed segments that are too old or too many, oldest first; each is on record before it goes.
+    fn retain(&mut self) -> Result<(), AuditError> {
+        let (Place::File(path), Some(open)) = (&self.place, &self.open) else {
+            return Ok(());
+        };
+        let path = path.clone();
+        let removals = archive::removals(&open.connection, &path, self.keep)?;
+        for removal in removals {
+            self.append(&[removal.entry()])?;
+            std::fs::remove_file(&removal.segment.path)
+                .map_err(|error| AuditError::of_io(&removal.segment.path, "removing it", &error))?;
+        }
+        Ok(())
+    }
+
+    fn try_append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
+        if self.open.is_none() {
+            self.reopen(Opening::Again(self.head))?;
+        }
+        let path = self.place.shown();
+        let Some(open) = &mut self.open else {
+            return Err(AuditError::Replaced(path));
+        };
+        let in_place = |hold: &Option<place::Hold>| hold.as_ref().is_none_or(place::Hold::is_in_place);
+        let appended = if in_place(&open.hold) {
+            let kept = matches!(self.place, Place::Memory).then_some(MEMORY_RECORDS_MAX);
+            append(&mut open.connection, &self.writer, self.head, batch, kept)
+                .map_err(|broken| broken.told(&path, "appending to it"))
+        } else {
+            Err(AuditError::Replaced(path.clone()))
+        };
+        // What was committed into a file that has just lost its name is lost too.
+        if !in_place(&open.hold) {
+            self.open = None;
+            return Err(AuditError::Replaced(path));
+        }
+        let (head, receipts) = appended?;
+        self.head = head;
+        Ok(receipts)
+    }
+
+    /// The same for one entry, without waiting for another process that writes. None: there is one.
+    pub(super) fn append_unless_locked(&mut self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
+        let waits = |chain: &Self, time| chain.connection().map(|connection| connection.busy_timeout(time));
+        if !matches!(waits(self, Duration::ZERO), Some(Ok(()))) {
+            return None;
+        }
+        let appended = self.append(std::slice::from_ref(entry));
+        let restored = waits(self, Duration::from_millis(LOCKED_MS_MAX));
+        match (appended, restored) {
+            (Err(AuditError::Locked(_)), _) => None,
+            (_, Some(Err(error))) => Some(Err(
+                Broken::from(error).told(&self.place.shown(), "waiting for others")
+            )),
+            (appended, _) => {
+                Some(appended.and_then(|mut receipts| receipts.pop().ok_or(AuditError::Stopped)))
+            }
+        }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub(super) fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Moves what was committed from the log into the database, without waiting for readers. It fails harmlessly: the
+    /// log is only longer then, and the next commit tries again. At the end (`TRUNCATE`) the log becomes empty.
+    pub(super) fn checkpoint(&self, mode: &'static str) {
+        let Some(open) = &self.open else { return };
+        let done = open
+            .connection
+            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+        if let Err(error) = done {
+            tracing::warn!(%error, "the audit record's log was not moved into its database");
+        }
+    }
+
+    /// The open connection; none while a replaced file has not been opened again.
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.open.as_ref().map(|open| &open.connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Signer,
+        audit::{Durability, tests::fixture},
+    };
+    use std::path::Path;
+
+    #[test]
+    fn a_record_in_memory_lets_its_first_records_go_and_goes_on() {
+        let signer = Signer::in_memory().unwrap();
+        let writer = Writer {
+            public_key: signer.public_key(),
+            signer,
+            server_id: "test".to_owned(),
+            durability: Durability::Process,
+        };
+        let (mut chain, _) = OpenChain::open(Place::Memory, writer).unwrap();
+        let batch: Vec<Fitted> = (0..250)
+            .map(|number| fixture::entry(number).fitted().unwrap())
+            .collect();
+        let open = chain.open.as_mut().unwrap();
+        for _ in 0..9 {
+            let appended = append(&mut open.connection, &chain.writer, chain.head, &batch, Some(500));
+            chain.head = appended
+                .map_err(|broken| broken.told(Path::new("memory"), "append"))
+                .unwrap()
+                .0;
+        }
+        let count = |sql: &str| {
+            open.connection
+                .query_row(sql, [], |row| row.get::<_, i64>(0))
+                .unwrap()
+        };
+        assert_eq!(count("SELECT max(seq) FROM record"), 9 * 250 + 1);
+        let kept = count("SELECT count(*) FROM record");
+        assert!((500..500 + 1000 + 250).contains(&kept), "{kept}");
+    }
+}

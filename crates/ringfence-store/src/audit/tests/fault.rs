@@ -1,0 +1,704 @@
+//! What goes wrong on a disk and between processes, and that nothing is lost silently by it.
+
+use crate::audit::{
+    Audit, AuditError, Durability, Opened, Place, Query,
+    chain::Writer,
+    entry::Fitted,
+    open_chain::OpenChain,
+    query,
+    tests::fixture::{self, Directory},
+    verify,
+    writer::{PLACES_MAX, Room},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{Seek, SeekFrom, Write},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    sync::{Arc, Barrier, mpsc},
+    thread,
+    time::Duration,
+};
+
+fn chain(directory: &Directory) -> OpenChain {
+    let writer = Writer {
+        signer: directory.signer.clone(),
+        public_key: directory.signer.public_key(),
+        server_id: "server".to_owned(),
+        durability: Durability::Process,
+    };
+    OpenChain::open(Place::File(directory.database()), writer)
+        .unwrap()
+        .0
+}
+
+fn batch(count: u64) -> Vec<Fitted> {
+    (0..count)
+        .map(|number| fixture::entry(number).fitted().unwrap())
+        .collect()
+}
+
+/// The details of one record.
+fn details(directory: &Directory, seq: u64) -> Value {
+    let one = Query {
+        after_seq: Some(seq - 1),
+        limit: 1,
+        ..Query::default()
+    };
+    serde_json::from_str(&query(&directory.database(), &one).unwrap().records[0].details).unwrap()
+}
+
+/// Of the first record in the file.
+fn first_details(directory: &Directory) -> Value {
+    let first = query(&directory.database(), &Query::default()).unwrap();
+    serde_json::from_str(&first.records[0].details).unwrap()
+}
+
+fn assert_whole(directory: &Directory, records: u64) {
+    let verdict = directory.verdict();
+    assert_eq!((verdict.bad, verdict.records), (None, records));
+}
+
+#[test]
+fn a_new_file_says_so_and_a_known_one_is_continued() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    assert_eq!(audit.opened(), &Opened::Fresh);
+    assert_eq!(details(&directory, 1)["reason"], "new");
+    let receipt = audit.append_and_wait(fixture::entry(1)).unwrap();
+    drop(audit);
+    let audit = directory.open(Durability::Process);
+    assert!(matches!(audit.opened(), Opened::Continued(head) if (head.seq, head.hash) == (2, receipt.hash)));
+    drop(audit);
+    assert_whole(&directory, 2);
+}
+
+#[test]
+fn the_files_are_their_owners_alone() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Process);
+    for name in [
+        "audit.db",
+        "audit.db-wal",
+        "audit.db-shm",
+        "audit.open.lock",
+        "audit.server.alive",
+    ] {
+        let mode = fs::metadata(directory.path.join(name)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    drop(audit);
+    fs::set_permissions(directory.database(), fs::Permissions::from_mode(0o666)).unwrap();
+    drop(directory.open(Durability::Process));
+    assert_eq!(fs::metadata(directory.database()).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_link_in_the_files_place_is_not_followed() {
+    let directory = Directory::filled(1);
+    let real = directory.path.join("elsewhere.db");
+    fs::rename(directory.database(), &real).unwrap();
+    std::os::unix::fs::symlink(&real, directory.database()).unwrap();
+    assert!(matches!(
+        directory.try_open().err().unwrap(),
+        AuditError::Io { .. }
+    ));
+    assert!(query(&directory.database(), &Query::default()).is_err());
+}
+
+#[test]
+fn an_empty_file_is_begun_and_a_place_that_cannot_be_one_is_refused() {
+    // what a death while it was made leaves
+    let directory = Directory::new();
+    fs::write(directory.database(), b"").unwrap();
+    assert_eq!(directory.open(Durability::Process).opened(), &Opened::Fresh);
+    let place = |name: &str| Place::File(directory.path.join(name));
+    let refused = Audit::open(
+        place(""),
+        Durability::Process,
+        directory.signer.clone(),
+        String::new(),
+    );
+    assert!(refused.is_err());
+    fs::create_dir(directory.path.join("directory.db")).unwrap();
+    let refused = Audit::open(
+        place("directory.db"),
+        Durability::Process,
+        directory.signer.clone(),
+        String::new(),
+    );
+    assert!(matches!(refused.err().unwrap(), AuditError::Io { .. }));
+}
+
+#[test]
+fn a_missing_directory_is_an_error() {
+    let directory = Directory::new();
+    fs::remove_dir_all(&directory.path).unwrap();
+    assert_eq!(
+        directory.try_open().err().unwrap(),
+        AuditError::Gone(directory.path.clone())
+    );
+}
+
+#[test]
+fn a_full_disk_is_told_and_the_chain_goes_on_when_there_is_space() {
+    let directory = Directory::filled(3);
+    let mut chain = chain(&directory);
+    let pages = |chain: &OpenChain, count: i64| {
+        let connection = chain.connection().unwrap();
+        connection
+            .pragma_update_and_check(None, "max_page_count", count, |_| Ok(()))
+            .unwrap();
+    };
+    pages(&chain, 1);
+    let full = loop {
+        match chain.append(&batch(50)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full, AuditError::DiskFull(directory.database()));
+    assert_eq!(chain.append(&batch(50)).unwrap_err(), full);
+    pages(&chain, 1 << 20);
+    let before = chain.head().seq;
+    let receipts = chain.append(&batch(2)).unwrap();
+    assert_eq!(
+        receipts.iter().map(|receipt| receipt.seq).collect::<Vec<_>>(),
+        [before + 1, before + 2]
+    );
+    drop(chain);
+    assert_whole(&directory, before + 2);
+}
+
+#[test]
+fn a_database_that_cannot_be_written_is_told() {
+    let directory = Directory::filled(3);
+    let mut chain = chain(&directory);
+    chain
+        .connection()
+        .unwrap()
+        .pragma_update(None, "query_only", true)
+        .unwrap();
+    assert_eq!(
+        chain.append(&batch(1)).unwrap_err(),
+        AuditError::ReadOnly(directory.database())
+    );
+    chain
+        .connection()
+        .unwrap()
+        .pragma_update(None, "query_only", false)
+        .unwrap();
+    assert_eq!(chain.append(&batch(1)).unwrap()[0].seq, 5);
+}
+
+#[test]
+fn a_database_that_another_holds_is_told_and_then_continued() {
+    let directory = Directory::filled(3);
+    let mut chain = chain(&directory);
+    chain
+        .connection()
+        .unwrap()
+        .busy_timeout(Duration::from_millis(20))
+        .unwrap();
+    let other = directory.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(
+        chain.append(&batch(1)).unwrap_err(),
+        AuditError::Locked(directory.database())
+    );
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(chain.append(&batch(1)).unwrap()[0].seq, 5);
+    drop(chain);
+    assert_whole(&directory, 5);
+}
+
+#[test]
+fn a_damaged_file_is_moved_aside_and_the_new_chain_says_so() {
+    type Damage = (&'static str, fn(&Directory));
+    let damages: [Damage; 7] = [
+        ("not a database", |directory| {
+            fs::write(directory.database(), vec![b'x'; 9000]).unwrap();
+        }),
+        ("cut in the middle", |directory| {
+            let file = fs::File::options()
+                .write(true)
+                .open(directory.database())
+                .unwrap();
+            file.set_len(4096 + 100).unwrap();
+        }),
+        ("first page overwritten", |directory| {
+            let mut file = fs::File::options()
+                .write(true)
+                .open(directory.database())
+                .unwrap();
+            file.seek(SeekFrom::Start(100)).unwrap();
+            file.write_all(&[0xff; 2000]).unwrap();
+        }),
+        ("schema", |directory| {
+            directory.tamper("DROP INDEX record_of_time")
+        }),
+        ("cut tail", |directory| {
+            directory.tamper("DELETE FROM record WHERE seq = 4")
+        }),
+        ("head", |directory| directory.tamper("DELETE FROM head")),
+        ("last record", |directory| {
+            directory.tamper("UPDATE record SET caller = 'x' WHERE seq = 4")
+        }),
+    ];
+    for (what, damage) in damages {
+        let directory = Directory::filled(3);
+        damage(&directory);
+        let audit = directory.open(Durability::Process);
+        let Opened::MovedAside { to, reason } = audit.opened() else {
+            panic!("{what}: {:?}", audit.opened());
+        };
+        assert!(!reason.is_empty());
+        assert_eq!(&directory.aside(), std::slice::from_ref(to), "{what}");
+        let began = first_details(&directory);
+        assert_eq!(began["reason"], "damaged", "{what}");
+        assert_eq!(began["moved_to"], to.to_str().unwrap(), "{what}");
+        let mut first = 1;
+        if matches!(what, "cut tail" | "last record") {
+            assert_eq!(began["previous_head_seq"], 4, "{what}");
+            assert!(began["previous_head_hash"].is_string(), "{what}");
+            first = 5;
+        }
+        audit.append_and_wait(fixture::entry(1)).unwrap();
+        drop(audit);
+        assert_whole(&directory, 2);
+        assert_eq!(directory.verdict().breaks, [first], "{what}");
+    }
+}
+
+#[test]
+fn two_damages_within_a_second_have_two_names() {
+    let directory = Directory::filled(1);
+    for _ in 0..3 {
+        directory.tamper("DELETE FROM head");
+        drop(directory.open(Durability::Process));
+    }
+    assert_eq!(directory.aside().len(), 3);
+}
+
+#[test]
+fn a_chain_of_another_key_is_moved_aside_and_not_continued() {
+    let mut directory = Directory::filled(1);
+    directory.signer = crate::Signer::in_memory().unwrap();
+    assert!(matches!(
+        directory.open(Durability::Process).opened(),
+        Opened::MovedAside { .. }
+    ));
+    assert_whole(&directory, 1);
+}
+
+#[test]
+fn a_damaged_file_that_another_server_has_open_is_moved_aside_and_both_go_on() {
+    let directory = Directory::filled(1);
+    let first = directory.open(Durability::Process);
+    directory.tamper("DELETE FROM head");
+    let second = directory.open(Durability::Process);
+    assert!(matches!(second.opened(), Opened::MovedAside { .. }));
+    second.append_and_wait(fixture::entry(1)).unwrap();
+    assert!(matches!(
+        first.append_and_wait(fixture::entry(2)),
+        Err(AuditError::Replaced(_))
+    ));
+    first.append_and_wait(fixture::entry(3)).unwrap();
+    assert_eq!(directory.aside().len(), 1);
+    drop((first, second));
+    assert_eq!(directory.verdict().bad, None);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_as_it_is() {
+    let directory = Directory::filled(1);
+    directory.tamper("PRAGMA user_version = 2; ALTER TABLE head ADD COLUMN later TEXT");
+    let refused = directory.try_open().err().unwrap();
+    assert!(
+        matches!(refused, AuditError::NewerSchema { version: 2, .. }),
+        "{refused}"
+    );
+    assert!(directory.aside().is_empty());
+    let refused = verify(&directory.database(), None, None, &mut |_, _| {}).unwrap_err();
+    assert!(matches!(refused, AuditError::NewerSchema { version: 2, .. }));
+}
+
+#[test]
+fn damage_under_a_running_server_is_moved_aside_and_the_next_segment_says_so() {
+    for damage in [
+        "DELETE FROM record WHERE seq = 4",
+        "UPDATE head SET signature = zeroblob(64), seq = 3",
+        "DELETE FROM head",
+        "INSERT INTO record SELECT seq + 1, time_us, server_id, action, outcome, namespace, execution_id, caller, \
+         details, prev_hash, hash, signature FROM record WHERE seq = 4",
+    ] {
+        let directory = Directory::filled(3);
+        let audit = directory.open(Durability::Process);
+        directory.tamper(damage);
+        // The chain goes on with the number after the last one that this server wrote.
+        assert_eq!(
+            audit.append_and_wait(fixture::entry(1)).unwrap().seq,
+            6,
+            "{damage}"
+        );
+        let began = first_details(&directory);
+        assert_eq!(
+            (&began["reason"], &began["previous_head_seq"]),
+            (&"damaged".into(), &4.into())
+        );
+        assert_eq!(directory.aside().len(), 1, "{damage}");
+        drop(audit);
+        assert_whole(&directory, 2);
+    }
+}
+
+#[test]
+fn a_true_but_older_state_put_back_under_a_running_server_is_noticed() {
+    let directory = Directory::filled(3);
+    let audit = directory.open(Durability::Process);
+    let raw = directory.raw();
+    raw.execute_batch("ATTACH ':memory:' AS kept; CREATE TABLE kept.head AS SELECT * FROM main.head")
+        .unwrap();
+    audit.append_and_wait(fixture::entry(1)).unwrap();
+    raw.execute_batch(
+        "DELETE FROM main.record WHERE seq > 4; REPLACE INTO main.head SELECT * FROM kept.head",
+    )
+    .unwrap();
+    assert_whole(&directory, 4);
+    audit.append_and_wait(fixture::entry(2)).unwrap();
+    let damage = first_details(&directory)["damage"].to_string();
+    assert!(damage.contains("set back"), "{damage}");
+    assert_eq!(directory.aside().len(), 1);
+}
+
+#[test]
+fn a_file_deleted_under_a_running_server_is_told_and_begun_anew() {
+    let directory = Directory::filled(3);
+    let audit = directory.open(Durability::Process);
+    let last = audit.append_and_wait(fixture::entry(1)).unwrap();
+    fs::remove_file(directory.database()).unwrap();
+    assert_eq!(
+        audit.append_and_wait(fixture::entry(2)),
+        Err(AuditError::Replaced(directory.database()))
+    );
+    assert_eq!(
+        audit.append_and_wait(fixture::entry(3)).unwrap().seq,
+        last.seq + 2
+    );
+    let began = first_details(&directory);
+    assert_eq!(
+        (&began["reason"], &began["previous_head_seq"]),
+        (&"replaced".into(), &last.seq.into())
+    );
+    drop(audit);
+    assert_whole(&directory, 2);
+}
+
+#[test]
+fn an_older_copy_put_in_the_files_place_is_told_in_the_chain_itself() {
+    let directory = Directory::filled(3);
+    let copy = directory.path.join("copy.db");
+    fs::copy(directory.database(), &copy).unwrap();
+    let audit = directory.open(Durability::Process);
+    audit.append_and_wait(fixture::entry(1)).unwrap();
+    fs::rename(&copy, directory.database()).unwrap();
+    for end in ["-wal", "-shm"] {
+        fs::remove_file(directory.path.join(format!("audit.db{end}"))).unwrap();
+    }
+    assert!(matches!(
+        audit.append_and_wait(fixture::entry(2)),
+        Err(AuditError::Replaced(_))
+    ));
+    assert_eq!(audit.append_and_wait(fixture::entry(3)).unwrap().seq, 6);
+    assert_eq!(details(&directory, 5)["reason"], "replaced");
+    drop(audit);
+    assert_whole(&directory, 6);
+    assert_eq!(directory.verdict().breaks, [5]);
+}
+
+#[test]
+fn a_log_deleted_under_a_running_server_is_noticed() {
+    for end in ["-wal", "-shm"] {
+        let directory = Directory::filled(3);
+        let audit = directory.open(Durability::Process);
+        audit.append_and_wait(fixture::entry(1)).unwrap();
+        fs::remove_file(directory.path.join(format!("audit.db{end}"))).unwrap();
+        assert!(
+            matches!(
+                audit.append_and_wait(fixture::entry(2)),
+                Err(AuditError::Replaced(_))
+            ),
+            "{end}"
+        );
+        audit.append_and_wait(fixture::entry(3)).unwrap();
+        drop(audit);
+        assert_eq!(directory.verdict().bad, None, "{end}");
+    }
+}
+
+#[test]
+fn a_log_without_its_database_is_kept_and_not_merged_into_the_new_one() {
+    let directory = Directory::filled(3);
+    fs::remove_file(directory.database()).unwrap();
+    fs::write(directory.path.join("audit.db-wal"), b"a log").unwrap();
+    let audit = directory.open(Durability::Process);
+    assert_eq!(audit.opened(), &Opened::Fresh);
+    let kept: Vec<_> = fs::read_dir(&directory.path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(".damaged.db-wal"))
+        .collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(fs::read(&kept[0]).unwrap(), b"a log");
+}
+
+#[test]
+fn a_directory_that_goes_away_is_told_each_time_and_recovers() {
+    let directory = Directory::filled(3);
+    let audit = directory.open(Durability::Process);
+    fs::remove_dir_all(&directory.path).unwrap();
+    for _ in 0..3 {
+        assert!(audit.append_and_wait(fixture::entry(1)).is_err());
+    }
+    fs::create_dir(&directory.path).unwrap();
+    audit.append_and_wait(fixture::entry(1)).unwrap();
+    drop(audit);
+    assert_whole(&directory, 2);
+}
+
+#[test]
+fn servers_on_one_file_make_one_chain_while_readers_read() {
+    let directory = Directory::filled(0);
+    let start = Barrier::new(4);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let audit = directory.open(Durability::Process);
+                start.wait();
+                for number in 0..100 {
+                    audit.append_and_wait(fixture::entry(number)).unwrap();
+                }
+            });
+        }
+        start.wait();
+        let mut seen = 0;
+        while seen < 301 {
+            let verdict = directory.verdict();
+            assert_eq!(verdict.bad, None);
+            assert!(verdict.records >= seen);
+            seen = verdict.records;
+            let newest = Query {
+                newest_first: true,
+                limit: 1,
+                ..Query::default()
+            };
+            assert!(query(&directory.database(), &newest).unwrap().records[0].seq >= seen);
+        }
+    });
+    assert_whole(&directory, 301);
+}
+
+#[test]
+fn servers_that_start_at_once_on_no_file_share_one_chain() {
+    for _ in 0..10 {
+        let directory = Directory::new();
+        let start = Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    directory
+                        .open(Durability::Process)
+                        .append_and_wait(fixture::entry(0))
+                        .unwrap();
+                });
+            }
+        });
+        assert_whole(&directory, 5);
+        assert!(directory.aside().is_empty());
+    }
+}
+
+#[test]
+fn servers_that_start_at_once_on_a_damaged_file_move_it_aside_once() {
+    for _ in 0..10 {
+        let directory = Directory::filled(1);
+        directory.tamper("DELETE FROM head");
+        let start = Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    directory
+                        .open(Durability::Process)
+                        .append_and_wait(fixture::entry(0))
+                        .unwrap();
+                });
+            }
+        });
+        assert_whole(&directory, 5);
+        assert_eq!(directory.aside().len(), 1);
+    }
+}
+
+/// Holds the writer inside a callback until the sender is dropped. The record is one of [`Durability::Power`], which
+/// leaves all writing to the writer.
+fn hold(audit: &Audit) -> mpsc::Sender<()> {
+    let (release, held) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    audit.append(fixture::entry(0), move |_| {
+        tell.send(()).unwrap();
+        assert!(held.recv().is_err());
+    });
+    told.recv().unwrap();
+    release
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    let release = hold(&audit);
+    let (tell, told) = mpsc::channel();
+    let own = 1024;
+    let _most = audit.reserve("default", PLACES_MAX / 2 - 1024).unwrap();
+    for number in 0..own + 6 {
+        let tell = tell.clone();
+        audit.append(fixture::entry(number), move |result| {
+            tell.send((number, result)).unwrap()
+        });
+    }
+    for number in own..own + 6 {
+        assert_eq!(told.try_recv().unwrap(), (number, Err(AuditError::Overloaded)));
+    }
+    assert!(told.try_recv().is_err());
+    // another namespace has room all the same
+    let mut other = fixture::entry(own);
+    other.namespace = "other".to_owned();
+    audit.append(other, move |result| tell.send((own, result)).unwrap());
+    drop(release);
+    for number in 0..=own {
+        let (of, result) = told.recv().unwrap();
+        // in the order in which they came, behind `audit.began` and the one that held the writer
+        assert_eq!((of, result.unwrap().seq), (number, number + 3));
+    }
+    drop(audit);
+    assert_whole(&directory, own + 3);
+}
+
+#[test]
+fn reserved_room_is_there_however_full_the_queue_is_and_comes_back() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    let mut room = audit.reserve("default", 2).unwrap();
+    let release = hold(&audit);
+    let mut floods = Vec::new();
+    while let Ok(flood) = audit.reserve(&format!("flood-{}", floods.len()), PLACES_MAX / 64) {
+        floods.push(flood);
+    }
+    assert!(floods.len() > 8, "a namespace took all");
+    let full: Vec<_> = std::iter::from_fn(|| audit.reserve("default", 1).ok()).collect();
+    let (tell, told) = mpsc::channel();
+    let append = |room: &mut Room| {
+        let tell = tell.clone();
+        audit.append_reserved(room, fixture::entry(1), move |result| tell.send(result).unwrap());
+    };
+    append(&mut room);
+    append(&mut room);
+    append(&mut room);
+    assert_eq!(told.recv().unwrap(), Err(AuditError::Overloaded));
+    drop((full, floods));
+    append(&mut room);
+    drop(release);
+    assert_eq!([3, 4, 5].map(|_| told.recv().unwrap().unwrap().seq), [3, 4, 5]);
+    drop(room);
+    let all = audit.reserve("default", PLACES_MAX / 2);
+    assert!(all.is_ok(), "room did not come back");
+}
+
+#[test]
+fn dropping_the_last_clone_writes_what_waits() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    let release = hold(&audit);
+    for number in 0..300 {
+        audit.append(fixture::entry(number), |result| assert!(result.is_ok()));
+    }
+    drop(audit.clone());
+    drop(release);
+    drop(audit);
+    assert_whole(&directory, 302);
+}
+
+#[test]
+fn a_callback_may_panic_append_and_drop_the_last_clone() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    audit.append(fixture::entry(0), |_| panic!("a caller's fault"));
+    let (tell, told) = mpsc::channel();
+    let last = Arc::new(audit);
+    let inside = last.clone();
+    let release = hold(&last);
+    last.append(fixture::entry(1), move |result| {
+        result.unwrap();
+        assert_eq!(
+            inside.append_and_wait(fixture::entry(2)),
+            Err(AuditError::WouldWaitForItself)
+        );
+        inside.append(fixture::entry(3), move |result| {
+            tell.send(result.unwrap().seq).unwrap()
+        });
+        drop(inside);
+    });
+    drop(last);
+    drop(release);
+    assert_eq!(told.recv().unwrap(), 5);
+}
+
+#[test]
+fn an_entry_that_is_too_large_is_refused_and_the_others_are_not() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    let mut large = fixture::entry(0);
+    large.caller = "x".repeat(513);
+    assert!(matches!(
+        audit.append_and_wait(large),
+        Err(AuditError::TooLarge { .. })
+    ));
+    assert_eq!(audit.append_and_wait(fixture::entry(1)).unwrap().seq, 2);
+    let refused = Audit::open(
+        Place::Memory,
+        Durability::Process,
+        directory.signer.clone(),
+        "s".repeat(513),
+    );
+    assert!(matches!(
+        refused.err().unwrap(),
+        AuditError::TooLarge {
+            field: "server_id",
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_chain_is_whole_as_it_lies_on_disk_after_each_commit() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Power);
+    let copy = Directory::new();
+    for number in 0..20 {
+        let receipt = audit.append_and_wait(fixture::entry(number)).unwrap();
+        // what a killed process leaves: the database and its log, without the index of the log
+        for end in ["", "-wal"] {
+            let name = format!("audit.db{end}");
+            fs::copy(directory.path.join(&name), copy.path.join(&name)).unwrap();
+        }
+        let key = directory.signer.public_key();
+        let expected = Some((receipt.seq, receipt.hash));
+        let verdict = verify(&copy.database(), Some(&key), expected, &mut |_, _| {}).unwrap();
+        assert_eq!((verdict.bad, verdict.records), (None, receipt.seq));
+        for end in ["", "-wal", "-shm"] {
+            fs::remove_file(copy.path.join(format!("audit.db{end}"))).unwrap_or_default();
+        }
+    }
+}

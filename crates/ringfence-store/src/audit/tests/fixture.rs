@@ -1,0 +1,108 @@
+//! What the tests share: a directory of their own, a key, entries, and a way to tamper.
+
+use crate::Signer;
+use crate::audit::{Action, Audit, Durability, Entry, Fault, Outcome, Place, Verdict, verify};
+use rusqlite::Connection;
+use serde_json::{Map, Value};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Removed when dropped.
+pub(in crate::audit) struct Directory {
+    pub(in crate::audit) path: PathBuf,
+    pub(in crate::audit) signer: Signer,
+}
+
+impl Directory {
+    pub(in crate::audit) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ringfence-audit-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        let signer = Signer::in_memory().unwrap();
+        Self { path, signer }
+    }
+
+    pub(in crate::audit) fn database(&self) -> PathBuf {
+        self.path.join("audit.db")
+    }
+
+    pub(in crate::audit) fn try_open(&self) -> Result<Audit, crate::audit::AuditError> {
+        let place = Place::File(self.database());
+        Audit::open(
+            place,
+            Durability::Process,
+            self.signer.clone(),
+            "server".to_owned(),
+        )
+    }
+
+    pub(in crate::audit) fn open(&self, durability: Durability) -> Audit {
+        let place = Place::File(self.database());
+        Audit::open(place, durability, self.signer.clone(), "server".to_owned()).unwrap()
+    }
+
+    /// A closed chain of `audit.began` and `count` more.
+    pub(in crate::audit) fn filled(count: u64) -> Self {
+        let directory = Self::new();
+        let audit = directory.open(Durability::Process);
+        (0..count).for_each(|number| {
+            audit.append_and_wait(entry(number)).unwrap();
+        });
+        directory
+    }
+
+    /// A connection as an attacker has it.
+    pub(in crate::audit) fn raw(&self) -> Connection {
+        Connection::open(self.database()).unwrap()
+    }
+
+    pub(in crate::audit) fn tamper(&self, sql: &str) {
+        self.raw().execute_batch(sql).unwrap();
+    }
+
+    pub(in crate::audit) fn verdict(&self) -> Verdict {
+        verify(
+            &self.database(),
+            Some(&self.signer.public_key()),
+            None,
+            &mut |_, _| {},
+        )
+        .unwrap()
+    }
+
+    pub(in crate::audit) fn assert_bad(&self, seq: u64, what: Fault) {
+        let bad = self.verdict().bad.unwrap();
+        assert_eq!((bad.seq, bad.what), (seq, what));
+    }
+
+    /// The damaged files that were set aside.
+    pub(in crate::audit) fn aside(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.path)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        entries
+            .filter(|path| path.to_string_lossy().ends_with(".damaged.db"))
+            .collect()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.path).unwrap_or_default();
+    }
+}
+
+pub(in crate::audit) fn entry(number: u64) -> Entry {
+    Entry {
+        action: Action::ToolCalled,
+        outcome: Outcome::Ok,
+        namespace: "default".to_owned(),
+        execution_id: None,
+        caller: "caller".to_owned(),
+        details: Map::from_iter([("number".to_owned(), Value::from(number))]),
+    }
+}

@@ -1,0 +1,229 @@
+//! Contents as files named by their SHA-256, and pins, which keep a content until something names it.
+//!
+//! ```text
+//! blobs/ab/<64 hex>     contents, mode 0400; `ab` are the first two digits
+//! incoming/<32 hex>     what is being written, and pins: second links to contents that nothing names yet
+//! ```
+
+use crate::{
+    digest::{self, Hashed, from_hex, to_hex},
+    whole_file::{Directory, FileError, random_name, size_of},
+};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Seek, Write},
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// The directories of the contents.
+#[derive(Debug)]
+pub(crate) struct LooseBlobs {
+    blobs: Directory,
+    pub(crate) incoming: Directory,
+}
+
+/// A content being written. Dropped, it is gone; after a crash it is swept.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    file: File,
+    pin: Pin,
+}
+
+/// A link in `incoming`, removed when this is dropped.
+#[derive(Debug)]
+struct Pin {
+    blobs: Arc<LooseBlobs>,
+    name: String,
+}
+
+/// A content in the store. While this or a clone of it lives, up to an hour, no sweep removes it.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// Of all bytes.
+    pub sha256: [u8; 32],
+    /// The number of bytes.
+    pub size_bytes: u64,
+    /// Held for its drop.
+    pin: Option<Arc<Pin>>,
+}
+
+impl LooseBlobs {
+    pub(crate) fn open(root: &Directory) -> Result<Self, FileError> {
+        Ok(Self {
+            blobs: root.subdirectory("blobs")?,
+            incoming: root.subdirectory("incoming")?,
+        })
+    }
+
+    pub(crate) fn draft(self: &Arc<Self>) -> Result<Draft, FileError> {
+        let name = random_name().map_err(self.incoming.failed("name a file in", ""))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.incoming, &name, flags, Mode::RUSR);
+        Ok(Draft {
+            file: file.map_err(self.incoming.failed("make", &name))?.into(),
+            pin: Pin {
+                blobs: Arc::clone(self),
+                name,
+            },
+        })
+    }
+
+    /// Puts what was written in place and pins it. The same content, if it is there and intact, is kept: then the
+    /// second result is false. No sweep may run meanwhile.
+    pub(crate) fn put(self: &Arc<Self>, draft: Draft, hashed: Hashed) -> Result<(Content, bool), FileError> {
+        let hex = to_hex(&hashed.sha256);
+        let fan = self.blobs.subdirectory(fan_name(&hex))?;
+        let mut content = Content::unpinned(hashed.sha256, hashed.bytes);
+        let put = || -> io::Result<(Pin, bool)> {
+            // A pin's time is the file's time.
+            draft.file.set_modified(SystemTime::now())?;
+            match draft.link_to(fan.as_fd(), &hex) {
+                Ok(()) => return Ok((draft.pin, true)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+            match self.find(&hex).map_err(|error| error.error)? {
+                Some(file) if content.is_in(&file)? => {
+                    file.set_modified(SystemTime::now())?;
+                    Ok((Pin::new(self, fan.as_fd(), &hex)?, false))
+                }
+                _ => {
+                    draft.replace(fan.as_fd(), &hex)?;
+                    Ok((draft.pin, false))
+                }
+            }
+        };
+        let (pin, is_new) = put().map_err(fan.failed("put in place", &hex))?;
+        content.pin = Some(Arc::new(pin));
+        Ok((content, is_new))
+    }
+
+    /// The content of this digest, if it is a regular file.
+    pub(crate) fn find(&self, hex: &str) -> Result<Option<File>, FileError> {
+        match self.blobs.find(fan_name(hex))? {
+            Some(fan) => fan.open(hex, OFlags::RDONLY),
+            None => Ok(None),
+        }
+    }
+
+    /// Is the content there, and of its size.
+    pub(crate) fn has(&self, content: &Content) -> Result<bool, FileError> {
+        let hex = to_hex(&content.sha256);
+        let Some(fan) = self.blobs.find(fan_name(&hex))? else {
+            return Ok(false);
+        };
+        Ok(fan
+            .stat(&hex)?
+            .is_some_and(|stat| size_of(&stat) == content.size_bytes))
+    }
+
+    pub(crate) fn list(&self) -> Result<HashMap<[u8; 32], Stat>, FileError> {
+        let mut found = HashMap::new();
+        for name in self.blobs.names()?.iter().filter(|name| name.len() == 2) {
+            let Some(fan) = self.blobs.find(name)? else {
+                continue;
+            };
+            let files = fan.files()?.into_iter();
+            found.extend(files.filter_map(|(name, stat)| Some((from_hex(&name)?, stat))));
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn remove(&self, sha256: &[u8; 32]) -> Result<(), FileError> {
+        let hex = to_hex(sha256);
+        match self.blobs.find(fan_name(&hex))? {
+            Some(fan) => fan.remove(&hex),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Draft {
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// One more name; `AlreadyExists` when it is taken.
+    pub(crate) fn link_to(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        let Pin { blobs, name: own } = &self.pin;
+        Ok(rustix::fs::linkat(
+            &blobs.incoming,
+            own,
+            directory,
+            name,
+            AtFlags::empty(),
+        )?)
+    }
+
+    /// Takes the place of what has this name.
+    fn replace(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        let beside = Pin {
+            blobs: Arc::clone(&self.pin.blobs),
+            name: random_name()?,
+        };
+        self.link_to(beside.blobs.incoming.as_fd(), &beside.name)?;
+        Ok(rustix::fs::renameat(
+            &beside.blobs.incoming,
+            &beside.name,
+            directory,
+            name,
+        )?)
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Pin {
+    fn new(blobs: &Arc<LooseBlobs>, directory: BorrowedFd<'_>, hex: &str) -> io::Result<Self> {
+        let name = random_name()?;
+        rustix::fs::linkat(directory, hex, &blobs.incoming, &name, AtFlags::empty())?;
+        Ok(Self {
+            blobs: Arc::clone(blobs),
+            name,
+        })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Err(error) = self.blobs.incoming.remove(&self.name) {
+            tracing::warn!(%error, "a pin of the artifact store stays until a sweep");
+        }
+    }
+}
+
+impl Content {
+    pub(crate) fn unpinned(sha256: [u8; 32], size_bytes: u64) -> Self {
+        Self {
+            sha256,
+            size_bytes,
+            pin: None,
+        }
+    }
+
+    /// Are the bytes of this file the content; leaves it at its beginning.
+    pub(crate) fn is_in(&self, mut file: &File) -> io::Result<bool> {
+        if file.metadata()?.len() != self.size_bytes {
+            return Ok(false);
+        }
+        let hashed = digest::of(file)?;
+        file.rewind()?;
+        Ok(hashed.sha256 == self.sha256 && hashed.bytes == self.size_bytes)
+    }
+}
+
+fn fan_name(hex: &str) -> &str {
+    hex.get(..2).unwrap_or(hex)
+}

@@ -1,0 +1,149 @@
+//! The time that retention goes by. What is deleted because it is old is gone for good, so a clock that jumps deletes
+//! nothing: the last time that was seen is kept on the disk, and a time that is more than a day away from it counts
+//! only when the clock has gone on from there for a day. The same holds after a pause of more than a day: the two
+//! cannot be told apart.
+
+use crate::whole_file::{Directory, Taken};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// What a clock may be away from the last time that was seen.
+const STEP_MS: u64 = 24 * 60 * 60 * 1000;
+/// A clock that is further from where it jumped to has not gone on from there, but jumped again.
+const GONE_ON_MS_MAX: u64 = 14 * STEP_MS;
+/// So much newer, the time is written again.
+const WRITE_MS: u64 = 60 * 1000;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    /// What retention went by last, since 1970.
+    seen_ms: u64,
+    /// Where the clock jumped to.
+    jumped_ms: Option<u64>,
+}
+
+impl Seen {
+    /// Does `now` count; and what is so afterwards.
+    fn after(self, now_ms: u64) -> (bool, Self) {
+        let settled = Self {
+            seen_ms: now_ms,
+            jumped_ms: None,
+        };
+        let since_jump = self.jumped_ms.and_then(|jumped| now_ms.checked_sub(jumped));
+        match since_jump {
+            _ if now_ms.abs_diff(self.seen_ms) <= STEP_MS => (true, settled),
+            Some(0..STEP_MS) => (false, self),
+            Some(STEP_MS..=GONE_ON_MS_MAX) => (true, settled),
+            _ => {
+                let jumped_ms = Some(now_ms);
+                (false, Self { jumped_ms, ..self })
+            }
+        }
+    }
+}
+
+/// The file of a store that has this file or directory.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    path.with_file_name("clock.json")
+}
+
+/// `now`, if it may be gone by. None: the clock has jumped, and what is old stays.
+pub(crate) fn for_retention(file: &Path, now: SystemTime) -> Option<SystemTime> {
+    let now_ms = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now_ms = u64::try_from(now_ms.as_millis()).unwrap_or(u64::MAX);
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let Ok(seen) = serde_json::from_str::<Seen>(&text) else {
+        let first = Seen {
+            seen_ms: now_ms,
+            jumped_ms: None,
+        };
+        return write(file, first).then_some(now);
+    };
+    let (counts, after) = seen.after(now_ms);
+    let is_new = seen.jumped_ms != after.jumped_ms;
+    if !counts && is_new {
+        tracing::warn!(
+            seen_ms = seen.seen_ms,
+            now_ms,
+            "the clock has jumped by more than a day, or no server ran; nothing is removed for its age for a day"
+        );
+    }
+    let is_known = !is_new && seen.seen_ms.abs_diff(after.seen_ms) < WRITE_MS;
+    let written = is_known || write(file, after);
+    (counts && written).then_some(now)
+}
+
+/// False: it could not be written.
+fn write(file: &Path, seen: Seen) -> bool {
+    let text = serde_json::to_string(&seen).unwrap_or_default();
+    let written = Directory::of_file(file)
+        .and_then(|(directory, name)| directory.write_unsynced(&name, text.as_bytes(), Taken::Replaced));
+    if let Err(error) = &written {
+        tracing::warn!(%error, "the time of retention cannot be kept; nothing is removed for its age");
+    }
+    written.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = STEP_MS;
+
+    #[test]
+    fn a_clock_that_jumps_counts_when_it_has_gone_on_for_a_day() {
+        let begun = Seen {
+            seen_ms: 100 * DAY,
+            jumped_ms: None,
+        };
+        // The times of the clock, in days, and whether each counts.
+        let check = |times: &[(f64, bool)]| {
+            let mut seen = begun;
+            for (days, expect) in times {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a few days"
+                )]
+                let now = (days * 24.0 * 60.0) as u64 * 60_000;
+                let (counts, after) = seen.after(now);
+                assert_eq!(counts, *expect, "{times:?} at {days}");
+                seen = after;
+            }
+        };
+        check(&[(100.5, true), (101.4, true), (102.0, true)]);
+        // ahead, and right again
+        check(&[(500.0, false), (500.9, false), (100.1, true), (100.2, true)]);
+        // ahead, for good
+        check(&[(130.0, false), (130.5, false), (131.0, true), (131.1, true)]);
+        // back, and on from there
+        check(&[(3.0, false), (3.5, false), (4.0, true)]);
+        // from one wrong time to another
+        check(&[
+            (500.0, false),
+            (90.0, false),
+            (90.5, false),
+            (500.1, false),
+            (501.2, true),
+        ]);
+    }
+
+    #[test]
+    fn the_last_time_is_kept_on_the_disk() {
+        let directory = std::env::temp_dir().join(format!("ringfence-clock-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let file = beside(&directory.join("audit.db"));
+        let at = |days: u64| UNIX_EPOCH + Duration::from_millis(days * DAY);
+        assert_eq!(for_retention(&file, at(100)), Some(at(100)));
+        assert_eq!(for_retention(&file, at(400)), None);
+        assert_eq!(for_retention(&file, at(100)), Some(at(100)));
+        assert_eq!(for_retention(&file, at(101)), Some(at(101)));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(for_retention(&file, at(101)), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! SHA-256 of what is read or written, and digests as text.
+
+use sha2::{Digest, Sha256};
+use std::{
+    fmt::Write as _,
+    io::{self, Read, Write},
+};
+
+/// Hashes and counts what it passes on.
+#[derive(Debug)]
+pub(crate) struct Hashing<W> {
+    pub(crate) inner: W,
+    hash: Sha256,
+    bytes: u64,
+}
+
+/// What a [`Hashing`] has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hashed {
+    pub(crate) sha256: [u8; 32],
+    pub(crate) bytes: u64,
+}
+
+impl<W> Hashing<W> {
+    pub(crate) fn new(inner: W) -> Self {
+        Self {
+            inner,
+            hash: Sha256::new(),
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn finish(self) -> (W, Hashed) {
+        let hashed = Hashed {
+            sha256: self.hash.finalize().into(),
+            bytes: self.bytes,
+        };
+        (self.inner, hashed)
+    }
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..count]);
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Copies all that the reader gives.
+pub(crate) fn copy(mut reader: impl Read, writer: impl Write) -> io::Result<Hashed> {
+    let mut hashing = Hashing::new(writer);
+    io::copy(&mut reader, &mut hashing)?;
+    Ok(hashing.finish().1)
+}
+
+/// Of all that the reader gives.
+pub(crate) fn of(reader: impl Read) -> io::Result<Hashed> {
+    copy(reader, io::sink())
+}
+
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A String takes everything.
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}
+
+/// 64 lower-case digits, nothing else.
+pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != digest.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+        *byte = nibble(*high)? << 4 | nibble(*low)?;
+    }
+    Some(digest)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}

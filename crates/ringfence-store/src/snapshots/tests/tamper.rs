@@ -1,0 +1,162 @@
+//! Whoever can write to the store can delete it, but cannot make it give back anything but what was saved.
+
+use crate::snapshots::{
+    tests::fixture::{Scratch, about, furnish, namespace, noise},
+    *,
+};
+use std::{fs, os::fd::AsFd};
+
+/// What a restore into an empty workspace says, which must be empty after a refusal.
+fn attempt(scratch: &Scratch, id: SnapshotId) -> Result<(), SnapshotError> {
+    fs::remove_dir_all(scratch.path("")).unwrap();
+    fs::create_dir(scratch.path("")).unwrap();
+    let restored = scratch
+        .store()
+        .restore(id, &namespace("ours"), scratch.root().as_fd());
+    if restored.is_err() {
+        assert_eq!(scratch.state().len(), 1, "nothing is half restored");
+    }
+    restored.map(|_| ())
+}
+
+#[test]
+fn a_flipped_byte_anywhere_is_found_or_changes_nothing() {
+    let scratch = Scratch::new();
+    furnish(&scratch);
+    let store = scratch.store();
+    let id = scratch.create(&store).id;
+    let good = scratch.state();
+    let files: Vec<PathBuf> = scratch
+        .stored()
+        .into_iter()
+        .filter(|path| fs::metadata(path).unwrap().len() > 0)
+        .collect();
+    assert_eq!(files.len(), 3, "a pack, a manifest and the list: {files:?}");
+    let (mut refused, mut restored) = (0, 0);
+    for path in &files {
+        let bytes = fs::read(path).unwrap();
+        let step = bytes.len() / 40 + 1;
+        let positions = (0..bytes.len())
+            .step_by(step)
+            .chain(bytes.len().saturating_sub(60)..bytes.len());
+        for at in positions {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x41;
+            fs::write(path, bad).unwrap();
+            match attempt(&scratch, id) {
+                Ok(()) => {
+                    assert_eq!(scratch.state(), good, "{path:?} {at}");
+                    restored += 1;
+                }
+                Err(SnapshotError::Damaged { what }) => {
+                    assert!(!what.is_empty());
+                    refused += 1;
+                }
+                Err(error) => panic!("{path:?} {at}: {error}"),
+            }
+        }
+        for length in [0, 1, bytes.len() / 2, bytes.len() - 1] {
+            fs::write(path, &bytes[..length]).unwrap();
+            match attempt(&scratch, id) {
+                Ok(()) => assert_eq!(scratch.state(), good),
+                Err(SnapshotError::Damaged { .. }) => refused += 1,
+                Err(error) => panic!("{path:?} cut to {length}: {error}"),
+            }
+        }
+        fs::remove_file(path).unwrap();
+        assert!(
+            matches!(attempt(&scratch, id), Err(SnapshotError::Damaged { .. })),
+            "{path:?} is missing"
+        );
+        fs::write(path, bytes).unwrap();
+    }
+    assert!(
+        attempt(&scratch, id).is_ok() && scratch.state() == good,
+        "the control: nothing is left damaged"
+    );
+    assert!(
+        refused > 150 && restored > 50,
+        "{refused} refused, {restored} restored by an index made anew"
+    );
+}
+
+#[test]
+fn a_forged_an_exchanged_and_a_foreign_manifest_are_refused() {
+    let scratch = Scratch::new();
+    scratch.write("file", "first");
+    let store = scratch.store();
+    let first = scratch.create(&store).id;
+    scratch.write("file", "second");
+    let second = scratch.create(&store).id;
+    let place = scratch.base.join("store/namespaces/ours");
+    let manifest = |id: SnapshotId| place.join("manifests").join(id.to_string());
+    let (one, two) = (
+        fs::read(manifest(first)).unwrap(),
+        fs::read(manifest(second)).unwrap(),
+    );
+    let damaged = |id| matches!(attempt(&scratch, id), Err(SnapshotError::Damaged { .. }));
+    fs::write(manifest(first), &two).unwrap();
+    assert!(damaged(first), "another snapshot's");
+    fs::write(manifest(first), &one).unwrap();
+    // Signed by a key of the attacker's own, and the list too.
+    let own = Signer::in_memory().unwrap();
+    let mut forged = store.manifest(first, &namespace("ours")).unwrap();
+    forged.entries[0].path = "../outside".into();
+    let opened = store.layout.find(&namespace("ours")).unwrap().unwrap();
+    let (digest, _) = forged.write(&opened, &own).unwrap();
+    assert!(damaged(first), "another digest");
+    let good_list = fs::read(place.join("list")).unwrap();
+    let mut list = list::read(&opened, &store.public_key()).unwrap();
+    list[0].digest = digest;
+    list::write(&opened, &own, &list).unwrap();
+    assert!(damaged(first), "another key");
+    // Even the right key signs no path that leads out.
+    let (digest, _) = forged.write(&opened, &scratch.signer).unwrap();
+    list[0].digest = digest;
+    list::write(&opened, &scratch.signer, &list).unwrap();
+    assert!(damaged(first), "a path that leads out");
+    fs::write(manifest(first), &one).unwrap();
+    fs::write(place.join("list"), &good_list).unwrap();
+    // Everything of another namespace, signatures and all.
+    store.create(scratch.root().as_fd(), about("theirs")).unwrap();
+    let theirs = scratch.base.join("store/namespaces/theirs");
+    fs::copy(theirs.join("list"), place.join("list")).unwrap();
+    assert!(damaged(first), "another namespace's list");
+    fs::write(place.join("list"), &good_list).unwrap();
+    assert!(attempt(&scratch, first).is_ok());
+    assert_eq!(fs::read(scratch.path("file")).unwrap(), b"first");
+}
+
+#[test]
+fn a_chunk_that_was_exchanged_or_lost_is_named_by_its_file_and_a_new_snapshot_heals_nothing_silently() {
+    let scratch = Scratch::new();
+    scratch.write("directory/file", noise(100_000, 1));
+    let store = scratch.store();
+    let id = scratch.create(&store).id;
+    let packs = scratch.base.join("store/namespaces/ours/packs");
+    let pack = fs::read_dir(&packs).unwrap().next().unwrap().unwrap().path();
+    let other = Scratch::new();
+    other.write("directory/file", noise(100_000, 2));
+    store.create(other.root().as_fd(), about("theirs")).unwrap();
+    let theirs = scratch.base.join("store/namespaces/theirs/packs");
+    let theirs = fs::read_dir(theirs).unwrap().next().unwrap().unwrap().path();
+    fs::copy(theirs, &pack).unwrap();
+    let Err(SnapshotError::Damaged { what }) = attempt(&scratch, id) else {
+        panic!("a chunk is missing");
+    };
+    assert!(what.contains("directory/file"), "{what}");
+    // A snapshot made now stores what is missing anew, although the last one knows the file.
+    scratch.write("directory/file", noise(100_000, 1));
+    let made = scratch.create(&store);
+    assert_eq!(made.new_bytes, 100_000);
+    attempt(&scratch, made.id).unwrap();
+    let digest = crate::artifacts::digest(fs::File::open(scratch.path("directory/file")).unwrap()).unwrap();
+    let manifest = store.manifest(made.id, &namespace("ours")).unwrap();
+    let Some(SnapshotKind::File(content)) = manifest
+        .entry(Path::new("directory/file"))
+        .map(|entry| &entry.kind)
+    else {
+        panic!("it is a file");
+    };
+    assert_eq!(digest.0, content.sha256);
+}

@@ -1,0 +1,69 @@
+//! What tests of the vault share: a directory that goes away, and short ways to say names and values.
+
+use crate::vault::{
+    SecretValue,
+    key::{Cost, FileKey},
+};
+use ringfence_types::{EnvName, Namespace};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+pub(in crate::vault) struct Directory(PathBuf);
+
+impl Directory {
+    pub(in crate::vault) fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ringfence-vault-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(in crate::vault) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(in crate::vault) fn names(&self) -> Vec<String> {
+        let listing = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> = listing
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(in crate::vault) fn key_file(&self) -> FileKey {
+        FileKey::KeyFile(self.path("key"))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // a test that failed has said so already
+        fs::remove_dir_all(&self.0).unwrap_or_default();
+    }
+}
+
+/// The least that Argon2 takes.
+pub(in crate::vault) fn cheap() -> Cost {
+    Cost::bounded(8, 1, 1).unwrap()
+}
+
+pub(in crate::vault) fn passphrase(words: &str) -> FileKey {
+    FileKey::Passphrase(value(words).into())
+}
+
+pub(in crate::vault) fn value(text: &str) -> SecretValue {
+    SecretValue::new(text.to_owned()).unwrap()
+}
+
+pub(in crate::vault) fn namespace(text: &str) -> Namespace {
+    Namespace::try_from(text.to_owned()).unwrap()
+}
+
+pub(in crate::vault) fn key(text: &str) -> EnvName {
+    EnvName::try_from(text.to_owned()).unwrap()
+}

@@ -1,0 +1,470 @@
+//! The stores' own files: named below a directory that is held open, so that nothing is resolved twice, never through a
+//! link, and written whole or not at all.
+
+use crate::digest::to_hex;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat},
+    io::Errno,
+};
+use std::{
+    fmt,
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// The end of a name while its file is being written. A sweep removes such a file when no process writes it.
+pub(crate) const UNFINISHED: &str = ".new";
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// What could not be done to a file.
+#[derive(Debug)]
+pub struct FileError {
+    /// A verb, as in "cannot read".
+    pub step: &'static str,
+    /// The file: of a store, or below a workspace.
+    pub path: PathBuf,
+    /// The system's error.
+    pub error: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`.
+    pub fn at<E: Into<io::Error>>(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(E) -> Self {
+        let path = path.into();
+        move |error| Self {
+            step,
+            path,
+            error: error.into(),
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.step, self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    opened: OwnedFd,
+}
+
+/// What to do when a name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The new file replaces the old one.
+    Replaced,
+    /// An error of the kind `AlreadyExists`.
+    Refused,
+}
+
+/// A lock (flock(2)), held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct FileLock(pub(crate) File);
+
+impl Drop for FileLock {
+    /// Closing alone is not enough: a process that is being started holds a copy until it executes its program.
+    fn drop(&mut self) {
+        if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "a lock of a store was not released");
+        }
+    }
+}
+
+impl Directory {
+    /// Opens a store's directory, which is made (mode 0700) when there is none. It must be this user's alone.
+    pub(crate) fn private(path: PathBuf) -> Result<Self, FileError> {
+        let open = || -> io::Result<OwnedFd> {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            let opened = File::open(&path)?;
+            let metadata = opened.metadata()?;
+            if metadata.uid() != rustix::process::geteuid().as_raw() {
+                return Err(io::Error::other("another user owns it"));
+            }
+            if metadata.mode() & 0o077 != 0 {
+                return Err(io::Error::other("others may enter it; chmod it to 0700"));
+            }
+            Ok(opened.into())
+        };
+        match open() {
+            Ok(opened) => Ok(Self { path, opened }),
+            Err(error) => Err(FileError::at("open", path)(error)),
+        }
+    }
+
+    /// The directory in which a file of this path lies, as it is, and the file's name.
+    pub(crate) fn of_file(path: &Path) -> Result<(Self, String), FileError> {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let nameless = || FileError::at("find", path)(io::Error::other("it is not the name of a file"));
+        let name = name.ok_or_else(nameless)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(parent, flags, Mode::empty()).map_err(FileError::at("find", path))?;
+        let directory = Self {
+            path: parent.to_owned(),
+            opened,
+        };
+        Ok((directory, name.to_owned()))
+    }
+
+    /// A directory in this one, which is made when there is none.
+    pub(crate) fn subdirectory(&self, name: &str) -> Result<Self, FileError> {
+        if let Some(found) = self.find(name)? {
+            return Ok(found);
+        }
+        match rustix::fs::mkdirat(&self.opened, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(self.failed("make", name)(error)),
+        }
+        let opened = open_directory(self.as_fd(), name);
+        let opened = opened.map_err(self.failed("open", name))?;
+        Ok(Self {
+            path: self.path.join(name),
+            opened,
+        })
+    }
+
+    /// A directory in this one, if there is one.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Self>, FileError> {
+        match open_directory(self.as_fd(), name) {
+            Ok(opened) => Ok(Some(Self {
+                path: self.path.join(name),
+                opened,
+            })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(self.failed("open", name)(error)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// For `map_err`.
+    pub(crate) fn failed<E: Into<io::Error>>(
+        &self,
+        step: &'static str,
+        name: &str,
+    ) -> impl FnOnce(E) -> FileError + use<E> {
+        FileError::at(step, self.path.join(name))
+    }
+
+    /// The names of everything in it that are text.
+    pub(crate) fn names(&self) -> Result<Vec<String>, FileError> {
+        let list = || -> rustix::io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&self.opened)? {
+                let entry = entry?;
+                let name = entry.file_name().to_str().unwrap_or(".");
+                if !matches!(name, "." | "..") {
+                    names.push(name.to_owned());
+                }
+            }
+            Ok(names)
+        };
+        list().map_err(self.failed("list", ""))
+    }
+
+    /// The regular files in it, with their attributes. Anything else is not a file of a store.
+    pub(crate) fn files(&self) -> Result<Vec<(String, Stat)>, FileError> {
+        let mut files = Vec::new();
+        for name in self.names()? {
+            let found = self.stat(&name)?;
+            files.extend(found.map(|stat| (name, stat)));
+        }
+        Ok(files)
+    }
+
+    /// The attributes of a regular file. None: there is no such file.
+    pub(crate) fn stat(&self, name: &str) -> Result<Option<Stat>, FileError> {
+        match rustix::fs::statat(&self.opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(is_regular(&stat).then_some(stat)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(self.failed("look at", name)(error)),
+        }
+    }
+
+    /// A regular file. None: there is no such file.
+    pub(crate) fn open(&self, name: &str, access: OFlags) -> Result<Option<File>, FileError> {
+        match open_regular(self.as_fd(), Path::new(name), access) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => Ok(None),
+            Err(error) => Err(self.failed("open", name)(error)),
+        }
+    }
+
+    /// A regular file's bytes, at most one more than `bytes_max`. None: there is no such file.
+    pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, FileError> {
+        let Some(file) = self.open(name, OFlags::RDONLY)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
+        read.map_err(self.failed("read", name))?;
+        Ok(Some(bytes))
+    }
+
+    /// A new file of mode 0600.
+    pub(crate) fn create(&self, name: &str) -> Result<File, FileError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&self.opened, name, flags, PRIVATE_FILE);
+        made.map(File::from).map_err(self.failed("make", name))
+    }
+
+    /// Writes a file of mode 0600: whole, and on the disk when this returns.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8], taken: Taken) -> Result<File, FileError> {
+        let file = self.write_then(name, bytes, taken, File::sync_all)?;
+        self.sync()?;
+        Ok(file)
+    }
+
+    /// The same, but a loss of power may damage it.
+    pub(crate) fn write_unsynced(&self, name: &str, bytes: &[u8], taken: Taken) -> Result<(), FileError> {
+        self.write_then(name, bytes, taken, |_| Ok(())).map(drop)
+    }
+
+    fn write_then(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        taken: Taken,
+        then: impl Fn(&File) -> io::Result<()>,
+    ) -> Result<File, FileError> {
+        let beside = unfinished_name(name).map_err(self.failed("draw a name beside", name))?;
+        let mut file = self.create(&beside)?;
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| then(&file))
+            .map_err(self.failed("write", name))
+            .and_then(|()| self.put(&beside, name, taken));
+        let removed = match (&written, taken) {
+            (Ok(()), Taken::Replaced) => Ok(()),
+            _ => self.remove(&beside),
+        };
+        // The first error is the one that counts.
+        written.and(removed)?;
+        Ok(file)
+    }
+
+    fn put(&self, beside: &str, name: &str, taken: Taken) -> Result<(), FileError> {
+        let directory = self.as_fd();
+        let put = match taken {
+            Taken::Replaced => rustix::fs::renameat(directory, beside, directory, name),
+            Taken::Refused => rustix::fs::linkat(directory, beside, directory, name, AtFlags::empty()),
+        };
+        put.map_err(self.failed("put in place", name))
+    }
+
+    pub(crate) fn sync(&self) -> Result<(), FileError> {
+        rustix::fs::fsync(&self.opened).map_err(self.failed("sync the directory", ""))
+    }
+
+    /// Removes a file, if there is one.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), FileError> {
+        match rustix::fs::unlinkat(&self.opened, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.failed("remove", name)(error)),
+        }
+    }
+
+    /// Locks a file, which is made when there is none; opened each time, so that threads exclude each other as
+    /// processes do. None: another process or thread holds the lock.
+    pub(crate) fn lock(&self, name: &str, operation: FlockOperation) -> Result<Option<FileLock>, FileError> {
+        let failed = |step| self.failed::<Errno>(step, name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        loop {
+            let file = rustix::fs::openat(&self.opened, name, flags, PRIVATE_FILE).map_err(failed("open"))?;
+            match rustix::io::retry_on_intr(|| rustix::fs::flock(&file, operation)) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(failed("lock")(error)),
+            }
+            let lock = FileLock(file.into());
+            let own = rustix::fs::fstat(&lock.0).map_err(failed("look at"))?;
+            if !is_regular(&own) {
+                return Err(failed("lock")(Errno::NXIO));
+            }
+            // Its last holder may have removed it while this waited: then the name leads elsewhere.
+            let named = self.stat(name)?;
+            if named.is_some_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)) {
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    /// The same for an operation that waits.
+    pub(crate) fn lock_waiting(&self, name: &str, operation: FlockOperation) -> Result<FileLock, FileError> {
+        let lock = self.lock(name, operation)?;
+        lock.ok_or_else(|| self.failed("lock", name)(Errno::WOULDBLOCK))
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.opened.as_fd()
+    }
+}
+
+/// Follows no link and waits for no pipe. `Errno::NXIO`: it is not a regular file.
+pub(crate) fn open_regular(
+    directory: BorrowedFd<'_>,
+    name: &Path,
+    access: OFlags,
+) -> rustix::io::Result<File> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    match is_regular(&rustix::fs::fstat(&file)?) {
+        true => Ok(file.into()),
+        false => Err(Errno::NXIO),
+    }
+}
+
+fn open_directory(parent: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// When the content was changed last.
+pub(crate) fn modified(stat: &Stat) -> SystemTime {
+    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let since = Duration::new(stat.st_mtime.unsigned_abs(), 0);
+    let time = match stat.st_mtime < 0 {
+        true => UNIX_EPOCH.checked_sub(since),
+        false => UNIX_EPOCH.checked_add(since),
+    };
+    let time = time.and_then(|time| time.checked_add(Duration::new(0, nanoseconds)));
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+pub(crate) fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+/// 32 hexadecimal digits.
+pub(crate) fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(to_hex(&bytes))
+}
+
+/// `vault` -> `vault.0123456789abcdef.new`
+pub(crate) fn unfinished_name(name: &str) -> io::Result<String> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    Ok(format!("{name}.{}{UNFINISHED}", to_hex(&random)))
+}
+
+/// Has `found` the form of a name that [`unfinished_name`] made for this name.
+pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
+    let random = found
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('.')?.strip_suffix(UNFINISHED));
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    random.is_some_and(|random| random.len() == 16 && random.bytes().all(is_digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn scratch(name: &str) -> (PathBuf, Directory) {
+        let path = std::env::temp_dir().join(format!("ringfence-whole-{name}-{}", std::process::id()));
+        let directory = Directory::private(path.clone()).unwrap();
+        (path, directory)
+    }
+
+    #[test]
+    fn a_file_is_replaced_or_refused_whole_and_nothing_stays_beside_it() {
+        let (path, directory) = scratch("write");
+        directory.write("file", b"one", Taken::Refused).unwrap();
+        let taken = directory.write("file", b"two", Taken::Refused).unwrap_err();
+        assert_eq!(taken.error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(directory.read("file", 9).unwrap().unwrap(), b"one");
+        directory
+            .write_unsynced("file", b"three", Taken::Replaced)
+            .unwrap();
+        assert_eq!(
+            directory.read("file", 3).unwrap().unwrap(),
+            b"thre",
+            "one byte over the bound"
+        );
+        fs::create_dir(path.join("directory")).unwrap();
+        assert!(directory.write("directory", b"x", Taken::Replaced).is_err());
+        let mut names = directory.names().unwrap();
+        names.sort_unstable();
+        assert_eq!(names, ["directory", "file"]);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_link_or_a_pipe_in_the_place_of_a_file_or_directory_is_not_used() {
+        let (path, directory) = scratch("stranger");
+        fs::create_dir(path.join("real")).unwrap();
+        fs::write(path.join("real/file"), "canary").unwrap();
+        symlink("real", path.join("link")).unwrap();
+        symlink("real/file", path.join("file")).unwrap();
+        rustix::fs::mkfifoat(&directory, "pipe", PRIVATE_FILE).unwrap();
+        // The control: the same names below the real directory.
+        let real = directory.find("real").unwrap().unwrap();
+        assert_eq!(real.read("file", 9).unwrap().unwrap(), b"canary");
+        assert!(directory.find("link").unwrap().is_none() && directory.subdirectory("link").is_err());
+        for name in ["file", "pipe", "real", "absent"] {
+            assert!(directory.read(name, 9).unwrap().is_none(), "{name}");
+            assert!(directory.stat(name).unwrap().is_none(), "{name}");
+        }
+        for name in ["file", "pipe"] {
+            let locked = directory.lock(name, FlockOperation::NonBlockingLockExclusive);
+            assert!(locked.is_err(), "{name}");
+        }
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused() {
+        let (path, _) = scratch("closed");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o710)).unwrap();
+        let refused = Directory::private(path.clone()).unwrap_err().to_string();
+        assert!(refused.contains("chmod it to 0700"), "{refused}");
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_and_one_whose_file_was_removed_is_taken_anew() {
+        let (path, directory) = scratch("lock");
+        let try_lock = || {
+            directory
+                .lock("lock", FlockOperation::NonBlockingLockExclusive)
+                .unwrap()
+        };
+        let held = try_lock().unwrap();
+        assert!(try_lock().is_none());
+        fs::remove_file(path.join("lock")).unwrap();
+        let anew = try_lock().unwrap();
+        drop(held);
+        assert!(try_lock().is_none(), "the new file's lock is held");
+        drop(anew);
+        assert!(try_lock().is_some());
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! The directory behind `/workspace`, as a request names it.
+
+use crate::WorkspaceName;
+use serde::{Deserialize, Serialize};
+use std::{path::PathBuf, str::FromStr};
+
+/// The directory behind `/workspace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum WorkspaceSource {
+    /// Empty, in memory, gone afterwards.
+    Private,
+    /// The directory that the server keeps for the namespace, read-write.
+    Namespace,
+    /// A directory of the host's that the operator has listed, by the name that it has in that list.
+    Listed(WorkspaceName),
+    /// A directory of the host's, named by the operator (never by a tool call).
+    Host {
+        /// Canonical path.
+        directory: PathBuf,
+        /// How it is mounted.
+        mode: WorkspaceMode,
+    },
+}
+
+/// How a host directory is seen inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkspaceMode {
+    /// Read-only.
+    Ro,
+    /// Read-write: the program changes the host's files.
+    Rw,
+    /// Reads the host's files, writes to a private layer that is gone afterwards.
+    Overlay,
+}
+
+impl WorkspaceSource {
+    /// Does what programs write there lie in the sandbox's memory.
+    pub fn lies_in_memory(&self) -> bool {
+        let is_shared = matches!(
+            self,
+            Self::Namespace
+                | Self::Host {
+                    mode: WorkspaceMode::Rw,
+                    ..
+                }
+        );
+        !is_shared
+    }
+}
+
+impl WorkspaceMode {
+    /// The word, as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ro => "ro",
+            Self::Rw => "rw",
+            Self::Overlay => "overlay",
+        }
+    }
+}
+
+/// `private`, `namespace`, or the name of a directory that the operator has listed.
+impl FromStr for WorkspaceSource {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "private" => Ok(Self::Private),
+            "namespace" => Ok(Self::Namespace),
+            name => WorkspaceName::from_str(name).map(Self::Listed),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The operations, each described once: what it takes, what it gives and what a model is told of it. The schemas that
+//! clients see and the reading of what they send come from these types; nothing here acts.
+//!
+//! The doc comment of a request is the tool's description and that of a field is the argument's, so they are short: a
+//! model carries them in every conversation. An alias is accepted and not listed, as is a field marked `x-unlisted`.
+
+mod data;
+mod execute;
+mod files;
+mod observe;
+mod read;
+mod schema;
+mod sessions;
+mod snapshots;
+mod vault;
+
+pub(crate) use data::{ValidateCode, ValidateCsv, ValidateJson};
+pub(crate) use execute::{
+    CancelExecution, ExecuteCode, FileInput, GetExecution, GetSandboxInfo, InstallPackage, ListExecutions,
+    ListRuntimes, ResourceLimits, RunSandboxCode,
+};
+pub(crate) use files::{EditFile, GetFile, ListFiles, PutFile};
+pub(crate) use observe::{
+    AuditExecution, GetArtifacts, GetSandboxMetrics, InspectState, SandboxStats, SetResourceLimits,
+};
+pub(crate) use read::{Object, invalid, parse, read, words};
+pub(crate) use schema::{listed_input, output, without_nulls};
+pub(crate) use sessions::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession};
+pub(crate) use snapshots::{
+    CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
+};
+pub(crate) use vault::{RequestEgress, VaultDelete, VaultList};
+
+use crate::settings::Toolset;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+
+/// The names of limits, wherever they are asked for or told.
+pub(crate) const LIMIT_NAMES: [&str; 6] = [
+    "max_ram_mb",
+    "max_cpu_cores",
+    "timeout_seconds",
+    "max_processes",
+    "max_output_bytes",
+    "max_disk_mb",
+];
+
+/// What calling an operation may change: the hints that clients decide by whether to ask their user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    Reads,
+    /// Something; the same call again changes nothing more.
+    Sets,
+    /// Something, with each call anew.
+    Adds,
+    /// It deletes or overwrites; the same call again changes nothing more.
+    Replaces,
+    /// It may delete or overwrite, with each call anew.
+    Runs,
+    /// It reaches beyond the sandbox; the same call again changes nothing more.
+    Reaches,
+}
+
+/// One operation: the request itself is the type.
+pub(crate) trait Operation: DeserializeOwned + JsonSchema {
+    const NAME: &'static str;
+    const TITLE: &'static str;
+    const TOOLSET: Toolset;
+    const EFFECT: Effect;
+    type Response: JsonSchema;
+}
+
+/// Names an operation of a toolset.
+macro_rules! operation {
+    ($request:ty => $response:ty, $name:literal, $title:literal, $toolset:ident, $effect:ident) => {
+        impl $crate::api::Operation for $request {
+            const NAME: &'static str = $name;
+            const TITLE: &'static str = $title;
+            const TOOLSET: $crate::settings::Toolset = $crate::settings::Toolset::$toolset;
+            const EFFECT: $crate::api::Effect = $crate::api::Effect::$effect;
+            type Response = $response;
+        }
+    };
+}
+pub(crate) use operation;
+
+/// The fields of an answer, beside `success`.
+macro_rules! response {
+    ($name:ident { $($(#[$meta:meta])* $field:ident: $type:ty),* $(,)? }) => {
+        #[derive(schemars::JsonSchema)]
+        #[expect(dead_code, reason = "only its schema is used")]
+        pub(crate) struct $name {
+            success: bool,
+            $($(#[$meta])* $field: $type),*
+        }
+    };
+}
+pub(crate) use response;
+
+/// Panics where an answer is not as its operation's response says.
+#[cfg(test)]
+pub(crate) use schema::tests::conforms;

@@ -1,0 +1,116 @@
+//! The toolset `observe`.
+
+use super::{
+    Object, ResourceLimits, operation,
+    read::{OUTCOMES, Whole, words},
+    response,
+};
+use ringfence_store::audit::Outcome;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// List the files that an execution left, with digest, signature and resource address.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetArtifacts {
+    /// The execution_id of a result.
+    #[serde(alias = "execution_id")]
+    pub(crate) request_id: String,
+}
+operation!(GetArtifacts => Artifacts, "get_artifacts", "List an execution's files", Observe, Reads);
+
+response!(Artifacts { execution_id: String, artifacts: Vec<Object>, manifest: Object });
+
+/// Set the default limits of this namespace's programs, within the operator's caps. The answer tells both.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(transparent)]
+pub(crate) struct SetResourceLimits(pub(crate) ResourceLimits);
+operation!(SetResourceLimits => LimitsNow, "set_resource_limits", "Set default limits", Observe, Sets);
+
+response!(LimitsNow {
+    namespace: String,
+    limits: Object
+});
+
+/// Show this server's load now: programs running and waiting, ready sandboxes, memory. Use it when calls are slow or
+/// refused as busy.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SandboxStats {}
+operation!(SandboxStats => Stats, "sandbox_stats", "Show the server's load", Observe, Reads);
+
+response!(Stats {
+    server_id: String,
+    version: String,
+    pid: u32,
+    tier: String,
+    queue: Object,
+    warm: Vec<Object>,
+    sessions: u64,
+    vault: String,
+    artifacts_bytes: u64,
+    not_recorded: u64,
+    memory_bytes: u64,
+});
+
+/// Count what this server did since its start: executions by language and outcome, durations, refusals, limits met.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetSandboxMetrics {}
+operation!(GetSandboxMetrics => Metrics, "get_sandbox_metrics", "Count what was done", Observe, Reads);
+
+response!(Metrics {
+    uptime_seconds: f64,
+    executions: Object,
+    refusals: Object,
+    limits_exceeded: Object,
+    duration_ms: Object,
+    memory_peak_bytes: Object,
+    tools: Object,
+    cpu_seconds: f64,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+    redactions: u64,
+    artifacts: u64,
+});
+
+/// Describe this namespace: running requests, sessions, limits, approved hosts, names of secrets, recent events.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InspectState {}
+operation!(InspectState => State, "inspect_state", "Describe a namespace", Observe, Reads);
+
+response!(State {
+    namespace: String,
+    running: Vec<Object>,
+    waiting: u64,
+    sessions: Vec<Object>,
+    limits: Object,
+    is_narrowed: bool,
+    approved: Vec<String>,
+    secrets: Vec<String>,
+    recent_events: Vec<Object>,
+});
+
+/// Read this namespace's signed audit record, newest first: what was run, by whom, with what outcome, and refusals.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditExecution {
+    /// Default 50, at most 1000.
+    pub(crate) limit: Option<Whole>,
+    /// Also caller, details and hash.
+    pub(crate) detail: Option<bool>,
+    /// Such as execution.failed or execution.
+    pub(crate) action: Option<String>,
+    /// Such as 2026-01-31T12:00:00Z or 2h.
+    pub(crate) since: Option<String>,
+    #[serde(default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>", extend("enum" = OUTCOMES))]
+    pub(crate) outcome: Option<Outcome>,
+    /// next_before of the page before.
+    pub(crate) before: Option<Whole>,
+}
+operation!(AuditExecution => Records, "audit_execution", "Read the audit record", Observe, Reads);
+
+response!(Records { records: Vec<Object>, next_before: Option<u64> });

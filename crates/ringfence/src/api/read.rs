@@ -1,0 +1,406 @@
+//! From what a stranger sent to a request. Every refusal names the argument as the caller wrote it and says what was
+//! expected; none repeats a value, which may be a secret.
+
+use super::Operation;
+use crate::settings::Namespaces;
+use ringfence_types::{ErrorCode, Namespace, RequestError, nearest::suggestion};
+use schemars::JsonSchema;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, IntoDeserializer, SeqAccess, Visitor, value::StrDeserializer},
+};
+use serde_json::{Map, Value};
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+pub(crate) type Object = Map<String, Value>;
+
+/// Of a name or a word that is repeated in a refusal.
+const SHOWN_CHARS_MAX: usize = 64;
+const SEE_SCHEMA: &str = "See the tool's input schema.";
+
+/// The names of languages that are listed; others are accepted.
+pub(super) const LANGUAGES: [&str; 4] = ["python", "node", "typescript", "shell"];
+/// How something ended, in the audit record.
+pub(super) const OUTCOMES: [&str; 5] = ["ok", "failed", "denied", "pending", "lost"];
+
+pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> RequestError {
+    RequestError::invalid(message, hint)
+}
+
+/// The request of an operation, and the tenant. Where the operator fixes that, naming another is refused.
+pub(crate) fn read<T: Operation>(
+    mut arguments: Object,
+    namespaces: Namespaces,
+) -> Result<(T, Namespace), RequestError> {
+    let namespace = match arguments.remove("namespace") {
+        None | Some(Value::Null) => Namespace::default_name(),
+        Some(_) if namespaces == Namespaces::Fixed => {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "this server does not let callers choose a `namespace`.",
+                "Leave it out.",
+            ));
+        }
+        Some(name) => at("namespace", Namespace::deserialize(name))?,
+    };
+    Ok((parse(arguments)?, namespace))
+}
+
+/// A request without a tenant. `null` is the same as absent, because many clients send it for what they leave out; only
+/// `data` may be it.
+pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(mut arguments: Object) -> Result<T, RequestError> {
+    arguments.retain(|name, value| !value.is_null() || name == "data");
+    let read = serde_path_to_error::deserialize(Value::Object(arguments));
+    read.map_err(|error| {
+        let path = error.path().to_string();
+        refused::<T>(&path, &error.into_inner().to_string())
+    })
+}
+
+fn at<T>(name: &str, read: Result<T, serde_json::Error>) -> Result<T, RequestError> {
+    read.map_err(|error| {
+        let message = wrong(name, &error.to_string());
+        invalid(message, SEE_SCHEMA)
+    })
+}
+
+/// `path` is `.` for the request itself; `said` are serde's words.
+fn refused<T: JsonSchema>(path: &str, said: &str) -> RequestError {
+    let shown = shown(path);
+    if said.starts_with("unknown field") {
+        // The last words: those before may be a stranger's.
+        let known = said.rsplit_once("`, expected").map_or("", |(_, known)| known);
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let name = path.rsplit('.').next().unwrap_or(path);
+        let hint = match known.is_empty() {
+            true => "It takes no arguments.".to_owned(),
+            false => format!("Known: {}.", known.join(", ")),
+        };
+        return RequestError::new(
+            ErrorCode::UnknownArgument,
+            format!("`{shown}` is not an argument.{}", suggestion(name, known)),
+            hint,
+        );
+    }
+    if let Some(name) = quoted(said, "missing field") {
+        let path = if path == "." {
+            name.to_owned()
+        } else {
+            format!("{shown}.{name}")
+        };
+        let hint = super::schema::about::<T>(&path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+        return invalid(format!("`{path}` is missing."), hint);
+    }
+    if let Some(name) = quoted(said, "duplicate field") {
+        return invalid(
+            format!("`{name}` is given under two of its names."),
+            "Give it once.",
+        );
+    }
+    let hint = super::schema::about::<T>(path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+    invalid(wrong(&shown, said), hint)
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
+}
+
+fn quoted<'a>(said: &'a str, beginning: &str) -> Option<&'a str> {
+    said.strip_prefix(beginning)?.split('`').nth(1)
+}
+
+/// `invalid type: string "secret", expected f64`, without the value and in plain words.
+fn wrong(path: &str, said: &str) -> String {
+    let Some(said) = said.strip_prefix("invalid type: ") else {
+        return format!("`{path}`: {said}.");
+    };
+    let found = match said.split([' ', ',']).next().unwrap_or_default() {
+        "string" => "a string",
+        "integer" | "floating" => "a number",
+        "boolean" => "a boolean",
+        "sequence" => "a list",
+        "map" => "an object",
+        other => other,
+    };
+    let expected = match said
+        .rsplit_once(", expected ")
+        .map_or("", |(_, expected)| expected)
+    {
+        "f64" => "a number without quotes, such as 5",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        name if name.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("`{path}` is {found}, not {expected}.")
+}
+
+/// A closed set of words, with those that a refusal names.
+pub(crate) trait Words: FromStr {
+    const WORDS: &'static [&'static str];
+}
+
+impl Words for ringfence_types::Language {
+    const WORDS: &'static [&'static str] = &LANGUAGES;
+}
+
+impl Words for ringfence_types::Validate {
+    const WORDS: &'static [&'static str] = Self::WORDS;
+}
+
+impl Words for ringfence_types::Profile {
+    const WORDS: &'static [&'static str] = Self::WORDS;
+}
+
+impl Words for ringfence_store::audit::Outcome {
+    const WORDS: &'static [&'static str] = &OUTCOMES;
+}
+
+/// One of some words.
+pub(crate) fn words<'de, D: Deserializer<'de>, T: Words>(from: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(|_| {
+        let near = suggestion(&text, T::WORDS.iter().copied());
+        let shown = shown(&text).escape_default().to_string();
+        D::Error::custom(format!(
+            "`{shown}` is not known.{near} Known: {}",
+            T::WORDS.join(", ")
+        ))
+    })
+}
+
+/// `null`, too, is a value.
+pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+/// A list of texts, or one text, which is meant as a list of it alone.
+pub(crate) fn many<'de, D, T, C>(from: D) -> Result<Option<C>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+    C: FromIterator<T> + IntoIterator<Item = T>,
+{
+    struct Many<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Many<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a list of strings")
+        }
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            let one: StrDeserializer<'_, E> = text.into_deserializer();
+            Ok(vec![T::deserialize(one)?])
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                all.push(item);
+            }
+            Ok(all)
+        }
+    }
+    let all = from.deserialize_any(Many(PhantomData))?;
+    Ok(Some(all.into_iter().collect()))
+}
+
+// A whole number that is not negative; 512.0 is one. A doc comment would be said of every limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub(crate) struct Whole(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be whole and below 2^53"
+    )]
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Whole;
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a whole number without quotes that is not negative, such as 512")
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Whole, E> {
+                if number.fract() == 0.0 && (0.0..EXACT).contains(&number) {
+                    return Ok(Whole(number as u64));
+                }
+                Err(E::invalid_type(serde::de::Unexpected::Float(number), &self))
+            }
+        }
+        from.deserialize_any(Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AuditExecution, BridgeData, CreateSession, ExecuteCode, ListRuntimes};
+    use serde_json::json;
+
+    fn refusal<T: Operation>(arguments: Value) -> RequestError {
+        let arguments = arguments.as_object().unwrap().clone();
+        let read = read::<T>(arguments, Namespaces::CallerChooses);
+        read.err().expect("a refusal")
+    }
+
+    #[test]
+    fn a_refusal_names_the_argument_as_it_was_written_and_says_what_was_expected() {
+        let check = |arguments: Value, message: &str| {
+            assert_eq!(refusal::<ExecuteCode>(arguments).message, message);
+        };
+        check(
+            json!({"code": "1", "timeout": "s3cret"}),
+            "`timeout` is a string, not a number without quotes, such as 5.",
+        );
+        check(json!({"code": 5}), "`code` is a number, not a string.");
+        check(json!({}), "`code` is missing.");
+        check(
+            json!({"code": "1", "files": [{"text": "x"}]}),
+            "`files[0].path` is missing.",
+        );
+        check(
+            json!({"code": "1", "files": [5]}),
+            "`files[0]` is a number, not an object.",
+        );
+        check(
+            json!({"code": "1", "packages": 1}),
+            "`packages` is a number, not a list of strings.",
+        );
+        check(
+            json!({"code": "1", "env": {"A": 1}}),
+            "`env.A` is a number, not a string.",
+        );
+        check(
+            json!({"code": "1", "timeout": 1, "timeout_seconds": 1}),
+            "`timeout_seconds` is given under two of its names.",
+        );
+        check(
+            json!({"code": "1", "language": "pyton"}),
+            "`language`: `pyton` is not known. Did you mean `python`? Known: python, node, typescript, shell.",
+        );
+        check(
+            json!({"code": "1", "resource_limits": {"max_ram_mb": 1.5}}),
+            "`resource_limits.max_ram_mb` is a number, not a whole number without quotes that is not negative, such \
+             as 512.",
+        );
+    }
+
+    #[test]
+    fn a_hint_is_what_the_schema_says_of_the_argument() {
+        let refused = refusal::<ExecuteCode>(json!({"code": "1", "memory_limit": 5}));
+        assert_eq!(refused.hint, "`memory_limit`: Such as 512m or 1g.");
+        let refused = refusal::<ExecuteCode>(json!({}));
+        assert_eq!(refused.hint, "`code`: The complete program.");
+    }
+
+    #[test]
+    fn an_unknown_argument_is_told_the_nearest_only_where_that_is_near() {
+        let check = |arguments: Value, near: &str| {
+            let refused = refusal::<ExecuteCode>(arguments);
+            assert_eq!(refused.code, ErrorCode::UnknownArgument);
+            assert!(refused.message.contains(near), "{refused}");
+            assert_eq!(
+                refused.message.contains("Did you mean"),
+                near.contains("Did"),
+                "{refused}"
+            );
+        };
+        check(json!({"code": "1", "langage": "x"}), "Did you mean `language`?");
+        check(json!({"code": "1", "nope": 1}), "`nope` is not an argument.");
+        check(
+            json!({"code": "1", "resource_limits": {"max_ram": 5}}),
+            "`resource_limits.max_ram` is not an argument. Did you mean `max_ram_mb`?",
+        );
+        check(json!({"code": "1", "`, expected `x": 1}), "is not an argument.");
+        let refused = refusal::<ListRuntimes>(json!({"x": 1}));
+        assert_eq!(refused.hint, "It takes no arguments.");
+        let long = refusal::<ListRuntimes>(json!({"x".repeat(10_000): 1}));
+        assert!(long.message.len() < 200, "{long}");
+    }
+
+    #[test]
+    fn no_refusal_repeats_a_value() {
+        for arguments in [
+            json!({"code": {"s3cret": 1}}),
+            json!({"code": "1", "env": {"A": ["s3cret"]}}),
+            json!({"code": "1", "secrets": [{"a": "s3cret"}]}),
+            json!({"code": "1", "session_id": "s3cret"}),
+            json!({"code": "1", "timeout": "s3cret"}),
+            json!({"code": "1", "capture_output": "s3cret, expected s3cret"}),
+        ] {
+            let refused = refusal::<ExecuteCode>(arguments);
+            let said = refused.to_string();
+            let quoted = said.matches("s3cret").count();
+            // A word that ends the message is what was expected, which a value may look like.
+            assert!(quoted == 0, "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_null_is_absent_but_for_data() {
+        let arguments = |value: Value| value.as_object().unwrap().clone();
+        let (read, _) = read::<CreateSession>(
+            arguments(json!({"language": null, "env": null})),
+            Namespaces::Fixed,
+        )
+        .unwrap();
+        assert!(read.language.is_none() && read.env.is_none());
+        let id = "0190b8f0-5c1e-7000-8000-00000000abcd";
+        let given = |value: Value| parse::<BridgeData>(arguments(value)).unwrap().data;
+        assert_eq!(given(json!({"to_session": id, "data": null})), Some(Value::Null));
+        assert_eq!(given(json!({"to_session": id})), None);
+    }
+
+    #[test]
+    fn one_text_is_a_list_of_it_and_a_whole_float_a_whole_number() {
+        let packages = |value: Value| {
+            let arguments = json!({"code": "1", "packages": value})
+                .as_object()
+                .unwrap()
+                .clone();
+            parse::<ExecuteCode>(arguments).unwrap().packages.unwrap()
+        };
+        assert_eq!(packages(json!("numpy")), ["numpy"]);
+        assert_eq!(packages(json!(["a", "b"])), ["a", "b"]);
+        let limit = |value: Value| {
+            let arguments = json!({"limit": value}).as_object().unwrap().clone();
+            parse::<AuditExecution>(arguments).map(|read| read.limit)
+        };
+        assert_eq!(limit(json!(512.0)).unwrap(), Some(Whole(512)));
+        for bad in [
+            json!(-1),
+            json!(1.5),
+            json!("5"),
+            json!(true),
+            json!(1e300),
+            json!([]),
+            json!({}),
+        ] {
+            assert!(limit(bad.clone()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_the_callers_only_where_the_operator_says_so() {
+        let named = |name: Value, namespaces| {
+            let arguments = json!({"namespace": name}).as_object().unwrap().clone();
+            read::<ListRuntimes>(arguments, namespaces).map(|(_, namespace)| namespace)
+        };
+        assert_eq!(
+            named(json!("a"), Namespaces::CallerChooses).unwrap().as_str(),
+            "a"
+        );
+        assert_eq!(named(json!(null), Namespaces::Fixed).unwrap().as_str(), "default");
+        let refused = named(json!("a"), Namespaces::Fixed).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied);
+        for bad in [json!("../x"), json!(5)] {
+            let refused = named(bad, Namespaces::CallerChooses).unwrap_err();
+            assert!(refused.message.starts_with("`namespace`"), "{refused}");
+        }
+    }
+}

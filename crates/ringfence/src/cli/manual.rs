@@ -1,0 +1,291 @@
+//! What the help and the manual pages have beside the flags: examples for each command, the commands in groups, and
+//! `ringfence man`.
+
+use super::{Context, definition, fault};
+use clap::{Args, Command};
+use ringfence_types::RequestError;
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+#[derive(Debug, Args)]
+pub(super) struct ManArguments {
+    /// Directory for one page of each command, as /usr/local/share/man/man1 [default: print the program's own]
+    directory: Option<PathBuf>,
+}
+
+/// The commands in the order of the help.
+const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Run code",
+        &["run", "validate", "session", "bridge", "snapshot", "artifacts"],
+    ),
+    ("Serve agents", &["serve", "approvals", "egress", "vault"]),
+    (
+        "See what happens",
+        &[
+            "ps", "logs", "cancel", "events", "audit", "verify", "inspect", "stats", "queue",
+        ],
+    ),
+    ("Set up", &["doctor", "config", "limits", "bench"]),
+    ("Learn", &["completions", "man", "help"]),
+];
+
+/// Command lines that work, by the command. One with commands of its own shows the first of each.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "run",
+        &[
+            "ringfence run script.py",
+            "ringfence run app.js --timeout 10 --memory 256m -- input.txt",
+            "ringfence run fix.sh --workspace ./project:overlay",
+            "ringfence run fetch.py --allow api.example.com",
+        ],
+    ),
+    (
+        "validate",
+        &[
+            "ringfence validate script.py",
+            "ringfence validate data.json --schema config",
+            "ringfence validate src/*.py --write",
+        ],
+    ),
+    (
+        "serve",
+        &["ringfence serve", "ringfence serve --config ./ringfence.yaml"],
+    ),
+    (
+        "session create",
+        &["id=$(ringfence session create --language python)"],
+    ),
+    ("session list", &["ringfence session list"]),
+    ("session exec", &["ringfence session exec $id -c 'x=1'"]),
+    ("session interrupt", &["ringfence session interrupt $id"]),
+    ("session cp", &["ringfence session cp data.csv $id:data.csv"]),
+    ("session ls", &["ringfence session ls $id"]),
+    ("session diff", &["ringfence session diff $id"]),
+    ("session commit", &["ringfence session commit $id"]),
+    ("session kill", &["ringfence session kill $id"]),
+    (
+        "snapshot create",
+        &["ringfence snapshot create 'before the change'"],
+    ),
+    ("snapshot list", &["ringfence snapshot list"]),
+    ("snapshot restore", &["ringfence snapshot restore $snapshot"]),
+    ("snapshot delete", &["ringfence snapshot delete $snapshot"]),
+    ("snapshot diff", &["ringfence snapshot diff"]),
+    (
+        "bridge",
+        &[
+            "ringfence bridge $id total 42",
+            "ringfence bridge $id total --from $other",
+        ],
+    ),
+    (
+        "events",
+        &["ringfence events --follow", "ringfence events --json"],
+    ),
+    ("ps", &["ringfence ps", "ringfence ps --namespace team-a --json"]),
+    (
+        "logs",
+        &["ringfence logs $execution", "ringfence logs --follow $execution"],
+    ),
+    ("cancel", &["ringfence cancel $execution"]),
+    ("queue status", &["ringfence queue status"]),
+    ("stats", &["ringfence stats --json"]),
+    ("inspect", &["ringfence inspect team-a"]),
+    (
+        "limits",
+        &[
+            "ringfence limits --ram-mb 1024 --cpus 2",
+            "ringfence limits --restore",
+        ],
+    ),
+    (
+        "egress",
+        &["ringfence egress api.example.com --reason 'weather data'"],
+    ),
+    ("approvals list", &["ringfence approvals list"]),
+    (
+        "approvals approve",
+        &["ringfence approvals approve $request --for 1h"],
+    ),
+    ("approvals deny", &["ringfence approvals deny $request"]),
+    ("approvals watch", &["ringfence approvals watch"]),
+    (
+        "vault add",
+        &[
+            "ringfence vault add API_KEY",
+            "pass show api | ringfence vault add API_KEY --ttl 2h",
+        ],
+    ),
+    ("vault list", &["ringfence vault list"]),
+    ("vault delete", &["ringfence vault delete API_KEY"]),
+    (
+        "audit list",
+        &["ringfence audit list --since 2h --action execution."],
+    ),
+    ("audit verify", &["ringfence audit verify"]),
+    (
+        "audit export",
+        &["ringfence audit export --format ocsf --output audit.jsonl"],
+    ),
+    ("audit archive", &["ringfence audit archive"]),
+    ("audit key", &["ringfence audit key > audit-key.pem"]),
+    ("artifacts", &["ringfence artifacts $execution"]),
+    ("verify", &["ringfence verify report.pdf --execution $execution"]),
+    ("doctor", &["ringfence doctor"]),
+    ("bench", &["ringfence bench"]),
+    ("config show", &["ringfence config show"]),
+    ("config check", &["ringfence config check"]),
+    (
+        "config schema",
+        &["ringfence config schema > ringfence.schema.json"],
+    ),
+    ("config example", &["ringfence config example > ringfence.yaml"]),
+    (
+        "completions",
+        &["ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence"],
+    ),
+    (
+        "man",
+        &[
+            "ringfence man | man -l -",
+            "sudo ringfence man /usr/local/share/man/man1",
+        ],
+    ),
+];
+
+/// The same command line with examples and groups in its help.
+pub(super) fn complete(command: Command) -> Command {
+    let groups = groups(&command);
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let command = names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name.clone(), |one| with_examples(one, &name))
+    });
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n\
+         `ringfence help COMMAND` shows a command's flags and examples.\n"
+    ))
+}
+
+fn groups(command: &Command) -> String {
+    let about = |name: &&str| {
+        let about = command.find_subcommand(name).and_then(Command::get_about);
+        let about = about.map_or_else(
+            || "Show this, or the help of a command".to_owned(),
+            ToString::to_string,
+        );
+        format!("  {name:<12} {about}\n")
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: String = names.iter().map(about).collect();
+        format!("{title}:\n{lines}")
+    };
+    GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
+}
+
+fn with_examples(command: Command, path: &str) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let command = names.into_iter().fold(command, |command, name| {
+        let path = format!("{path} {name}");
+        command.mut_subcommand(name, |one| with_examples(one, &path))
+    });
+    match examples(path) {
+        lines if lines.is_empty() => command,
+        lines => command.after_help(format!("Examples:\n  {}", lines.join("\n  "))),
+    }
+}
+
+/// Those of a command, or the first of each that it has.
+fn examples(path: &str) -> Vec<&'static str> {
+    if let Some((_, own)) = EXAMPLES.iter().find(|(command, _)| *command == path) {
+        return own.to_vec();
+    }
+    let inner = EXAMPLES.iter().filter(|(command, _)| {
+        command
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.starts_with(' '))
+    });
+    inner.filter_map(|(_, own)| own.first().copied()).collect()
+}
+
+pub(super) fn man(context: &Context, arguments: &ManArguments) -> Result<ExitCode, RequestError> {
+    let Some(directory) = &arguments.directory else {
+        let mut page = Vec::new();
+        let made = clap_mangen::Man::new(definition()).render(&mut page);
+        let printed = made.and_then(|()| context.terminal.print(&String::from_utf8_lossy(&page)));
+        printed.map_err(|error| fault("print", &error))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let written = fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(definition(), directory))
+        .and_then(|()| io::stdout().flush());
+    written.map_err(|error| {
+        RequestError::invalid(
+            format!("the pages cannot be written to {}: {error}.", directory.display()),
+            "Name a directory that you may write.",
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_and_has_examples_that_are_understood() {
+        let mut all = definition();
+        all.build();
+        let mut names: Vec<&str> = all.get_subcommands().map(Command::get_name).collect();
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        names.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(names, grouped);
+        for (command, help) in super::super::helps() {
+            assert!(
+                help.contains("Examples:\n") || command == "ringfence",
+                "{command}: {help}"
+            );
+        }
+        for (command, lines) in EXAMPLES {
+            for line in *lines {
+                assert!(line.contains(&format!("ringfence {command}")), "{line}");
+                let from = line.split_once("ringfence ").map_or("", |(_, rest)| rest);
+                let words = from.split([')', '|', '>']).next().unwrap_or_default();
+                let id = "01890000-0000-7000-8000-000000000000";
+                let words = words.replace("$id:", "0:");
+                let words = words
+                    .split('\'')
+                    .enumerate()
+                    .flat_map(|(number, part)| match number % 2 {
+                        0 => part.split_whitespace().collect(),
+                        _ => vec![part],
+                    });
+                let words = words.map(|word| if word.starts_with('$') { id } else { word });
+                let parsed = definition().try_get_matches_from(std::iter::once("ringfence").chain(words));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_a_page_of_the_program() {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(definition()).render(&mut page).unwrap();
+        assert!(String::from_utf8(page).unwrap().contains(".TH ringfence 1"));
+    }
+}

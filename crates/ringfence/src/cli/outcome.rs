@@ -1,0 +1,106 @@
+//! What `run` and `session exec` tell alike of a program's end, and when a person is there to be asked.
+
+use super::hints;
+use crate::terminal::Terminal;
+use ringfence_types::{Denial, ErrorCode, ExecutionResult, ExitKind, RequestError};
+use std::{
+    fs,
+    io::{self, IsTerminal},
+};
+
+/// Broken pipe, as a shell shows it: 128 + SIGPIPE.
+pub(super) const READER_LEFT: u8 = 141;
+const NAMES_SHOWN: usize = 5;
+
+pub(super) fn unwritten(error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("could not write the script's output: {error}."),
+        "Send it to a place that takes it.",
+    )
+}
+
+/// A closed stderr does not end the run: its stdout may still be read.
+pub(super) fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// An end that the script's own output cannot explain.
+pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
+    let (message, hint) = match result.exit.kind {
+        ExitKind::Timeout | ExitKind::OutOfMemory | ExitKind::Limit => {
+            match result.denials.iter().find(|denial| denial.is_limit()) {
+                Some(met) => (format!("{}.", met.what), hints::words(&met.hint)),
+                None => (
+                    "the script passed a limit and was stopped.".to_owned(),
+                    "`--json` says which.".to_owned(),
+                ),
+            }
+        }
+        ExitKind::Signal => (
+            "the script was ended by a signal.".to_owned(),
+            "Its status is 128 + the signal's number.".to_owned(),
+        ),
+        ExitKind::Code | ExitKind::Cancelled => return,
+    };
+    terminal.complain(&message, &hint);
+}
+
+/// What was refused, but for the limit that has been told as the end, and for the output that is kept: it was shown
+/// whole.
+pub(super) fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
+    let is_told = !matches!(result.exit.kind, ExitKind::Code | ExitKind::Signal);
+    result
+        .denials
+        .iter()
+        .filter(move |denial| denial.rule != "limit.output" && !(is_told && denial.is_limit()))
+}
+
+/// The first few names, and how many more there are.
+pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let shown = names.by_ref().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Is a person there who sees a question and can answer it.
+pub(super) fn has_answers(terminal: Terminal) -> bool {
+    io::stdin().is_terminal() && !in_background() && terminal.has_person()
+}
+
+/// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
+pub(super) fn in_background() -> bool {
+    fs::read_to_string("/proc/self/stat").is_ok_and(|stat| background_in(&stat))
+}
+
+/// Fields 5 (process group) and 8 (foreground group of the terminal) of proc_pid_stat(5); the name in field 2 may hold
+/// anything, so counting starts behind it.
+fn background_in(stat: &str) -> bool {
+    let mut fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(2);
+    let group = fields.next();
+    let foreground = fields.nth(2);
+    group.is_some() && foreground.is_some() && group != foreground
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_background_job_is_told_from_its_process_groups() {
+        assert!(!background_in("17 (ringfence) S 1 17 17 34816 17 4194304 0"));
+        assert!(background_in("17 (ringfence) S 1 17 17 34816 99 4194304 0"));
+        assert!(background_in("17 (a) b) (c) S 1 17 17 34816 99 4194304 0"));
+        assert!(!background_in(""));
+    }
+}

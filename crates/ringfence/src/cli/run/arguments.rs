@@ -1,0 +1,310 @@
+//! From what was typed after `run` to a request: the script's text and language, and what it may use.
+
+use crate::cli::{
+    commit::CommitChoice,
+    request::{self, mebibytes, milliseconds},
+};
+use crate::terminal::Raw;
+use clap::Args;
+use ringfence_engine::Conflicts;
+use ringfence_types::{
+    AllowedDomains, ExecuteRequest, Language, LimitsRequest, ModuleName, Profile, RequestError, SessionId,
+    Validate,
+};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RunArguments {
+    /// Script to run, or `-` for standard input
+    pub(in crate::cli) script: PathBuf,
+    /// Language: python, node, typescript or shell [default: by the file's ending, else its first line]
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) language: Option<String>,
+    /// Wall-clock limit in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
+    pub(in crate::cli) timeout: Option<f64>,
+    /// What makes the sandbox
+    #[arg(long, value_name = "NAME")]
+    pub(super) backend: Option<String>,
+    /// A host that the script may reach, as example.com, *.example.com, example.com:8443 or "GET example.com/path";
+    /// with any, only these, and not those of egress.allow
+    #[arg(long, value_name = "HOST")]
+    pub(super) allow: Vec<String>,
+    /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports,
+    /// too, and strict refuses warnings
+    #[arg(long, value_name = "off|warn|fix|strict", default_value = "off", value_parser = validation, hide_default_value = true)]
+    pub(super) validate: Validate,
+    /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or
+    /// strict
+    #[arg(long, value_name = "NAME", value_parser = request::profile)]
+    pub(super) profile: Option<Profile>,
+    /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
+    #[arg(long, value_name = "MODULE")]
+    pub(super) allow_import: Vec<ModuleName>,
+    /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
+    #[arg(long, value_name = "NAME")]
+    pub(super) package: Vec<String>,
+    /// The session of a running server to run in, instead of a sandbox of its own; standard input that is no terminal
+    /// is read to its end first
+    #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard", "validate", "profile", "allow_import"])]
+    pub(super) session: Option<SessionId>,
+    /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it until they are
+    /// committed; `namespace`: the one that is kept for the namespace; or the name of one that the configuration lists
+    #[arg(long, value_name = "DIR:ro|rw|overlay")]
+    pub(super) workspace: Option<String>,
+    /// Write what the script changed in DIR:overlay to the directory, if it succeeds, without asking
+    #[arg(long, conflicts_with = "discard")]
+    pub(super) commit: bool,
+    /// With --commit: also over what the host itself has changed in the directory meanwhile
+    #[arg(long, requires = "commit")]
+    pub(super) overwrite: bool,
+    /// Show what the script changed in DIR:overlay, and give it up without asking
+    #[arg(long)]
+    pub(super) discard: bool,
+    /// Print one JSON document with everything about the run, instead of streaming its output
+    #[arg(long)]
+    pub(super) json: bool,
+    /// With --json: also the state of each layer of isolation
+    #[arg(long, requires = "json")]
+    pub(super) verbose: bool,
+    /// Copy the files that the script leaves into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) artifacts: Option<PathBuf>,
+    /// Memory limit, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory: Option<String>,
+    /// Processor cores; fractions are allowed
+    #[arg(long, value_name = "CORES", value_parser = request::number)]
+    pub(super) cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
+    pub(super) processes: Option<u32>,
+    /// Private disk, as 256m or 1g
+    #[arg(long, value_name = "SIZE")]
+    pub(super) disk: Option<String>,
+    /// A variable for the script, whose environment is otherwise built from nothing
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(super) env: Vec<String>,
+    /// A secret of the vault that the script gets as a variable of this name
+    #[arg(long, value_name = "NAME")]
+    pub(super) secret: Vec<String>,
+    /// Pass control characters of the output through to a terminal
+    #[arg(long)]
+    pub(super) raw: bool,
+    /// The script's own arguments
+    #[arg(last = true, value_name = "ARGS")]
+    pub(in crate::cli) args: Vec<String>,
+}
+
+fn validation(word: &str) -> Result<Validate, String> {
+    word.parse()
+        .map_err(|_| format!("it is one of {}", Validate::WORDS.join(", ")))
+}
+
+impl RunArguments {
+    pub(super) fn choice(&self) -> Option<CommitChoice> {
+        let discard = self.discard.then_some(CommitChoice::Discard);
+        let conflicts = if self.overwrite {
+            Conflicts::Overwrite
+        } else {
+            Conflicts::Refuse
+        };
+        self.commit.then_some(CommitChoice::Commit(conflicts)).or(discard)
+    }
+
+    /// How the output is printed as it comes; none: one document is printed instead.
+    pub(in crate::cli) fn streams(&self) -> Option<Raw> {
+        (!self.json).then_some(Raw::of(self.raw))
+    }
+
+    pub(super) fn request(&self) -> Result<ExecuteRequest, RequestError> {
+        let code = request::read_script(&self.script)?;
+        let language = self.language(&code)?;
+        let mut built = ExecuteRequest::new(language, code);
+        built.name = request::script_name(&self.script);
+        built.args = request::arguments(&self.args)?;
+        built.env = request::variables(&self.env)?;
+        built.secrets = request::secrets(&self.secret)?;
+        built.packages = ringfence_types::requirements(language, &self.package)?;
+        built.limits = self.limits()?;
+        built.validate = self.validate;
+        built.profile = self.profile;
+        built.allowed_imports = request::modules(&self.allow_import);
+        if !self.allow.is_empty() {
+            built.allowed_domains = AllowedDomains::Operator(self.allow.iter().cloned().collect());
+        }
+        if let Some(workspace) = &self.workspace {
+            built.workspace = request::workspace_of(workspace)?;
+        }
+        Ok(built)
+    }
+
+    /// Named, else by the ending of the file's name, else by the first line.
+    fn language(&self, code: &str) -> Result<Language, RequestError> {
+        if let Some(name) = &self.language {
+            return name.parse().map_err(|reason: String| {
+                RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
+            });
+        }
+        request::language_of(&self.script, code).ok_or_else(|| request::unclear(&self.script))
+    }
+
+    fn limits(&self) -> Result<LimitsRequest, RequestError> {
+        Ok(LimitsRequest {
+            max_ram_mb: self
+                .memory
+                .as_deref()
+                .map(|text| mebibytes("--memory", text))
+                .transpose()?,
+            max_cpu_cores: self.cpus,
+            timeout_ms: self.timeout.map(milliseconds).transpose()?,
+            max_processes: self.processes,
+            max_output_bytes: None,
+            max_disk_mb: self
+                .disk
+                .as_deref()
+                .map(|text| mebibytes("--disk", text))
+                .transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use ringfence_types::{Argument, ErrorCode};
+    use std::fs;
+
+    struct Script(PathBuf);
+
+    impl Script {
+        fn new(name: &str, code: &[u8]) -> Self {
+            let directory =
+                std::env::temp_dir().join(format!("ringfence-request-{name}-{}", std::process::id()));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(name), code).unwrap();
+            Self(directory.join(name))
+        }
+
+        fn request(&self, flags: &[&str]) -> Result<ExecuteRequest, RequestError> {
+            let words = ["ringfence", "run"]
+                .into_iter()
+                .chain([self.0.to_str().unwrap()])
+                .chain(flags.iter().copied());
+            match crate::cli::Cli::try_parse_from(words).unwrap().command {
+                crate::cli::Command::Run(arguments) => arguments.request(),
+                _ => unreachable!("the words say run"),
+            }
+        }
+    }
+
+    impl Drop for Script {
+        fn drop(&mut self) {
+            fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_language_is_named_or_in_the_ending_or_in_the_first_line() {
+        let check = |name: &str, code: &str, flags: &[&str], expect: Option<Language>| {
+            assert_eq!(
+                Script::new(name, code.as_bytes())
+                    .request(flags)
+                    .ok()
+                    .map(|r| r.language),
+                expect,
+                "{name}"
+            );
+        };
+        check("a.py", "1", &[], Some(Language::Python));
+        check("a.ts", "1", &[], Some(Language::Typescript));
+        check("a.py", "1", &["-l", "bash"], Some(Language::Shell));
+        check("plain", "#!/usr/bin/env node\n1", &[], Some(Language::Node));
+        check("plain2", "1", &[], None);
+        check("b.py", "1", &["-l", "perl"], None);
+    }
+
+    #[test]
+    fn hosts_at_the_command_line_are_the_operators_word() {
+        let script = Script::new("c.py", b"1");
+        let asked = |flags: &[&str]| script.request(flags).unwrap().allowed_domains;
+        assert_eq!(asked(&[]), AllowedDomains::Granted);
+        let hosts = ["GET b.test/x".to_owned(), "a.test".to_owned()];
+        let named = asked(&["--allow", "a.test", "--allow", "GET b.test/x"]);
+        assert_eq!(named, AllowedDomains::Operator(hosts.into()));
+    }
+
+    #[test]
+    fn limits_and_words_are_read() {
+        let flags = [
+            "--memory",
+            "1g",
+            "--cpus",
+            "0.5",
+            "--timeout",
+            "1.5",
+            "--disk",
+            "5m",
+            "--processes",
+            "9",
+        ];
+        let rest = ["--env", "A=b=c", "--", "-x", "--memory"];
+        let request = Script::new("d.py", b"1")
+            .request(&[flags.as_slice(), &rest].concat())
+            .unwrap();
+        let limits = &request.limits;
+        assert_eq!(
+            (limits.max_ram_mb, limits.max_cpu_cores, limits.timeout_ms),
+            (Some(1024), Some(0.5), Some(1500))
+        );
+        assert_eq!((limits.max_disk_mb, limits.max_processes), (Some(5), Some(9)));
+        assert_eq!(
+            request.args.iter().map(Argument::as_str).collect::<Vec<_>>(),
+            ["-x", "--memory"]
+        );
+        assert_eq!(request.env.values().next().unwrap().as_str(), "b=c");
+        assert_eq!(request.name.unwrap().as_str(), "d.py");
+    }
+
+    #[test]
+    fn absurd_values_are_refused() {
+        let script = Script::new("e.py", b"1");
+        let check = |flags: &[&str]| {
+            let error = script.request(flags).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument, "{flags:?}");
+            assert!(!error.message.contains("hunter2"), "{error}");
+        };
+        check(&["--timeout", "nan"]);
+        check(&["--timeout", "0"]);
+        check(&["--timeout=-1"]);
+        check(&["--memory", "lots"]);
+        check(&["--env", "NOEQUALS"]);
+        check(&["--env", "1X=hunter2"]);
+        check(&["--env", "A=1", "--env", "A=2"]);
+        check(&["--workspace", "/tmp"]);
+        check(&["--workspace", "/nonexistent:ro"]);
+        check(&["--workspace", "/etc/passwd:ro"]);
+    }
+
+    #[test]
+    fn a_script_that_is_no_text_or_absent_is_refused() {
+        assert!(
+            Script::new("f.py", b"\xff")
+                .request(&[])
+                .unwrap_err()
+                .message
+                .contains("UTF-8")
+        );
+        let directory = Script::new("g.py", b"1").0.parent().unwrap().to_owned();
+        assert!(Script(directory.join("absent.py")).missing());
+    }
+
+    impl Script {
+        fn missing(&self) -> bool {
+            fs::create_dir_all(self.0.parent().unwrap()).unwrap();
+            self.request(&[])
+                .is_err_and(|error| error.message.contains("cannot read"))
+        }
+    }
+}

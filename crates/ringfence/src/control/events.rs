@@ -1,0 +1,67 @@
+//! `ringfence events`: what happens in a server, told to its operator: what is remembered, and what comes.
+
+use super::{Failure, sessions::write_piece};
+use crate::render::Rendered;
+use ringfence_engine::{Caller, Engine, Event, Hears, OutputChunk, OutputStream};
+use ringfence_types::{ErrorCode, RequestError};
+use serde_json::json;
+use std::io;
+use tokio::{
+    io::AsyncReadExt,
+    net::{UnixStream, unix::WriteHalf},
+    sync::Semaphore,
+};
+
+/// Each event is a line of JSON. Without `hears` only those that are remembered.
+pub(super) async fn tell(
+    engine: &Engine,
+    caller: &Caller,
+    hears: Option<Hears>,
+    places: &Semaphore,
+    stream: &mut UnixStream,
+) -> Result<Rendered, Failure> {
+    let Ok(_place) = places.try_acquire() else {
+        return Err(too_many().into());
+    };
+    engine.note_call(caller, "", "events").await?;
+    let events = hears.map(|hears| engine.subscribe(hears));
+    let recent = engine.recent_events();
+    let last = recent.last().map_or(0, |event| event.number);
+    let (mut from, mut to) = stream.split();
+    for event in &recent {
+        write(&mut to, event).await?;
+    }
+    let mut nothing = [0];
+    let Some(mut events) = events else {
+        return Ok(sent());
+    };
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
+        };
+        match event {
+            Some(event) if event.number > last => write(&mut to, &event).await?,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(sent())
+}
+
+/// No place is left for one more that watches.
+pub(super) fn too_many() -> RequestError {
+    let message = "too many commands watch this server already.";
+    RequestError::new(ErrorCode::Busy, message, "End one of them.")
+}
+
+fn sent() -> Rendered {
+    Rendered::new("", json!({}))
+}
+
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(event)?;
+    bytes.push(b'\n');
+    let stream = OutputStream::Stdout;
+    write_piece(to, &OutputChunk { stream, bytes }).await
+}

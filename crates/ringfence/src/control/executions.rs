@@ -1,0 +1,92 @@
+//! What the operator's commands see of executions, and how they stop one. An operator reaches those of every namespace.
+
+use super::{Failure, events::too_many, sessions::write_piece};
+use crate::render::{self, Rendered};
+use ringfence_engine::{Caller, Engine, Following, Found, OutputChunk, OutputStream};
+use ringfence_types::{Namespace, RequestError};
+use serde_json::json;
+use std::{io, time::Duration};
+use tokio::{io::AsyncReadExt, net::UnixStream, sync::Semaphore};
+
+/// A piece of output, which is longer as base64.
+const PIECE_BYTES: usize = 1 << 20;
+
+pub(super) async fn list(
+    engine: &Engine,
+    caller: &Caller,
+    namespace: Option<Namespace>,
+    limit: usize,
+) -> Result<Rendered, RequestError> {
+    let lines = match namespace {
+        Some(namespace) => engine.executions(caller, &namespace, None, limit).await?,
+        None => engine.all_executions(caller, limit).await?,
+    };
+    Ok(render::executions(&lines))
+}
+
+pub(super) async fn cancel(engine: &Engine, caller: &Caller, id: &str) -> Result<Rendered, RequestError> {
+    let namespace = engine.owner_of(id)?;
+    let cancelled = engine.cancel_execution(caller, &namespace, id).await?;
+    let text = match cancelled.cancelled {
+        true => "it is being stopped\n",
+        false => "it had ended before\n",
+    };
+    Ok(Rendered::new(text, json!(cancelled)))
+}
+
+/// Its output, and then whether it runs and how it ended. With `places` it is followed to its end.
+pub(super) async fn logs(
+    engine: &Engine,
+    caller: &Caller,
+    id: &str,
+    places: Option<&Semaphore>,
+    stream: &mut UnixStream,
+) -> Result<Rendered, Failure> {
+    let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
+        return Err(too_many().into());
+    };
+    // Followed before it is looked at: what ends meanwhile is told from what is kept.
+    let (namespace, following) = engine.follow_execution(id)?;
+    let look = async || engine.execution(caller, &namespace, id, Duration::ZERO).await;
+    let mut given = [0; 2];
+    let mut found = look().await;
+    if places.is_some() && matches!(found, Ok(Found::Running(_))) {
+        given = follow(following, stream).await?;
+        found = look().await;
+    }
+    let (streams, running, exit_code) = match found {
+        Err(error) => return Err(error.into()),
+        Ok(Found::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
+        Ok(Found::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
+    };
+    let (_, mut to) = stream.split();
+    for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
+        // Of a stream that is too long to be followed to its end, what has not been told: where it is not UTF-8, some
+        // of it comes twice, since what is kept is text.
+        let rest = streams[at].as_bytes().get(given[at]..).unwrap_or_default();
+        for bytes in rest.chunks(PIECE_BYTES) {
+            let bytes = bytes.to_vec();
+            write_piece(&mut to, &OutputChunk { stream, bytes }).await?;
+        }
+    }
+    let facts =
+        json!({"execution_id": id, "namespace": namespace, "running": running, "exit_code": exit_code});
+    Ok(Rendered::new("", facts))
+}
+
+/// Until it ends or the command goes away. How many bytes of each stream were told.
+async fn follow(mut following: Following, stream: &mut UnixStream) -> io::Result<[usize; 2]> {
+    let (mut from, mut to) = stream.split();
+    let (mut given, mut nothing) = ([0; 2], [0]);
+    loop {
+        let chunk = tokio::select! {
+            chunk = following.next() => chunk,
+            _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
+        };
+        let Some(chunk) = chunk else {
+            return Ok(given);
+        };
+        given[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
+        write_piece(&mut to, &chunk).await?;
+    }
+}

@@ -1,0 +1,131 @@
+//! What a client of revision 2026-07-28 brings back with its user's answer: a sealed text that says which request it is
+//! about. It is good for one return, in time, with the question that it was given for; whatever else comes is refused
+//! in one way. The request itself never leaves the server.
+
+use super::lock;
+use ringfence_engine::Waiting;
+use ringfence_types::{ErrorCode, RequestError};
+use rmcp::model::{RequestStateCodec, SealOptions};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    io,
+    sync::Mutex,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Open states at once.
+const OPEN_MAX: usize = 128;
+const SEALED_BYTES_MAX: usize = 4 << 10;
+/// A client that comes late is told what was decided.
+const GRACE: Duration = Duration::from_secs(60);
+const KEY_BYTES: usize = 32;
+
+/// States that a client has not brought back yet.
+pub(super) struct RequestStates {
+    codec: RequestStateCodec,
+    open: Mutex<HashMap<String, Open>>,
+}
+
+struct Open {
+    waiting: Waiting,
+    until: Instant,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    pledge: String,
+    request: String,
+    digest: String,
+}
+
+impl RequestStates {
+    /// With a key of this server's alone.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            codec: RequestStateCodec::try_new(random()?).map_err(io::Error::other)?,
+            open: Mutex::default(),
+        })
+    }
+
+    /// Keeps the waiting call, until its client comes back with this text and is `bound` to the same. A request that
+    /// was decided already is not kept.
+    pub(super) fn give(&self, waiting: Waiting, bound: &[u8]) -> Result<String, RequestError> {
+        let fault = |error: &dyn std::fmt::Display| {
+            RequestError::new(
+                ErrorCode::SandboxFault,
+                format!("a request's state could not be sealed: {error}."),
+                "Report this.",
+            )
+        };
+        let request = waiting.request().ok_or_else(|| fault(&"it has no request"))?;
+        let pledge = random().map_err(|error| fault(&error))?;
+        let sealed = Sealed {
+            pledge: pledge.iter().map(|byte| format!("{byte:02x}")).collect(),
+            request: request.id.clone(),
+            digest: request.digest(),
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let lasts = Duration::from_millis(request.expires_unix_ms).saturating_sub(now) + GRACE;
+        let options = SealOptions::new().associated_data(bound).ttl(lasts);
+        let text = self
+            .codec
+            .seal_json_with(&sealed, &options)
+            .map_err(|error| fault(&error))?;
+        let mut open = lock(&self.open);
+        let now = Instant::now();
+        open.retain(|_, one| now < one.until);
+        if open.len() >= OPEN_MAX {
+            // `waiting` is dropped, which withdraws the request.
+            return Err(RequestError::new(
+                ErrorCode::Busy,
+                format!("{OPEN_MAX} requests wait for the client to come back."),
+                "Bring the answers to those.",
+            ));
+        }
+        let until = now + lasts;
+        open.insert(sealed.pledge, Open { waiting, until });
+        Ok(text)
+    }
+
+    /// Takes it back, once.
+    pub(super) fn redeem(&self, sealed: &str, bound: &[u8]) -> Result<Waiting, RequestError> {
+        let refused = || {
+            RequestError::invalid(
+                "the request state was not given by this server for this question, or it was used, or it has expired.",
+                "Call the tool again without it.",
+            )
+        };
+        if sealed.len() > SEALED_BYTES_MAX {
+            return Err(refused());
+        }
+        let opened = self.codec.open_json_with::<Sealed>(sealed, bound);
+        let opened = opened.map_err(|error| {
+            tracing::warn!(%error, "a request state was refused");
+            refused()
+        })?;
+        let open = lock(&self.open).remove(&opened.pledge);
+        let Open { waiting, .. } = open.ok_or_else(|| {
+            tracing::warn!(
+                request = opened.request,
+                "a request state came back a second time, or too late"
+            );
+            refused()
+        })?;
+        let is_same = waiting
+            .request()
+            .is_some_and(|request| request.id == opened.request && request.digest() == opened.digest);
+        if is_same { Ok(waiting) } else { Err(refused()) }
+    }
+}
+
+fn random() -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; KEY_BYTES];
+    let mut filled = 0;
+    while filled < KEY_BYTES {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}

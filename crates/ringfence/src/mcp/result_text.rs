@@ -1,0 +1,371 @@
+//! A result as a model reads it: within `text_max` bytes, and each thing once. The structured result has more, but its
+//! streams are bounded, too, because some clients give a model that; `get_execution` reads the rest.
+
+use super::{traceback, validate::name_of};
+use ringfence_types::{ExecutionResult, ExitKind, ProgramError, Severity};
+
+/// Artifacts that an answer lists; `get_artifacts` has all.
+pub(super) const ARTIFACTS_LISTED: usize = 10;
+/// What of a message stands in one line.
+const LINE_BYTES_MAX: usize = 300;
+/// What a program's output has at least, however much else there is.
+const OUTPUT_BYTES_MIN: usize = 512;
+/// Of what is said between the ends of a stream.
+const GAP_BYTES_MAX: usize = 160;
+/// What is said of what was left out, between the ends of each part and below it.
+const NOTES_BYTES: usize = 800;
+/// A longer repr is cut where it is made.
+const REPR_BYTES_MAX: usize = 64 << 10;
+
+/// `text_max`: bytes of all of it.
+pub(super) fn render(result: &ExecutionResult, text_max: usize) -> String {
+    let head = head(result);
+    let error = error(result);
+    let tail = tail(result);
+    let stderr = stderr(result);
+    let value = result.result_repr.as_deref().unwrap_or_default();
+    let room = text_max
+        .saturating_sub(head.len() + tail.len() + NOTES_BYTES)
+        .max(OUTPUT_BYTES_MIN);
+    let [out_room, err_room, value_room, error_room] = shares(
+        [result.stdout.len(), stderr.len(), value.len(), error.len()],
+        room,
+    );
+    let mut text = head;
+    let stdout = Stream {
+        name: "stdout",
+        id: &result.execution_id,
+        shown: &result.stdout,
+        kept: result.stdout.len(),
+        total: result.truncated.stdout.then_some(result.stdout_bytes),
+    };
+    text += &stdout.within(out_room);
+    let stderr = Stream {
+        name: "stderr",
+        id: &result.execution_id,
+        shown: &stderr,
+        kept: result.stderr.len(),
+        total: result.truncated.stderr.then_some(result.stderr_bytes),
+    };
+    text += &stderr.within(err_room);
+    if result.result_repr.is_some() {
+        text += &format!("\n\nresult: {}{}", cut(value, value_room), value_note(result));
+    }
+    if !error.is_empty() {
+        text += &format!("\n\nerror: {}", cut(error.trim_start(), error_room));
+    }
+    text += &tail;
+    beginning(&text, text_max.max(OUTPUT_BYTES_MIN)).to_owned()
+}
+
+/// What each of them gets of the room: those that want little leave their share to the others.
+fn shares<const N: usize>(wants: [usize; N], room: usize) -> [usize; N] {
+    let mut shares = [0; N];
+    let mut order: Vec<usize> = (0..N).collect();
+    order.sort_by_key(|at| wants[*at]);
+    let mut left = room;
+    for (done, at) in order.into_iter().enumerate() {
+        shares[at] = wants[at].min(left / (N - done));
+        left -= shares[at];
+    }
+    shares
+}
+
+fn head(result: &ExecutionResult) -> String {
+    let mut text = format!(
+        "{} {} after {:.0} ms, isolation {}\nexecution_id: {}",
+        result.language,
+        end(result),
+        result.duration_ms,
+        result.isolation.tier,
+        result.execution_id
+    );
+    match &result.session_ended {
+        Some(end) => {
+            text += &format!("\nthe session has ended: {end}");
+            // A limit's hint says how.
+            if !result
+                .denials
+                .iter()
+                .any(|denial| denial.hint.contains("create_session"))
+            {
+                text += "\nnext: create_session makes another";
+            }
+        }
+        None if result.session_id.is_some() && !result.success => {
+            text += "\nthe session and its state are kept";
+        }
+        None => {}
+    }
+    text
+}
+
+fn end(result: &ExecutionResult) -> String {
+    match result.exit.kind {
+        ExitKind::Code if result.success => "finished".to_owned(),
+        ExitKind::Code => format!("failed with exit code {}", result.exit_code),
+        ExitKind::Signal => format!("ended by signal {}", result.exit.signal.unwrap_or_default()),
+        ExitKind::Timeout => "stopped: out of time".to_owned(),
+        ExitKind::OutOfMemory => "stopped: out of memory".to_owned(),
+        ExitKind::Limit => format!(
+            "stopped: limit {}",
+            result.exit.limit.as_deref().unwrap_or("passed")
+        ),
+        ExitKind::Cancelled => "cancelled".to_owned(),
+    }
+}
+
+struct Stream<'a> {
+    name: &'static str,
+    /// Of the execution.
+    id: &'a str,
+    shown: &'a str,
+    kept: usize,
+    /// Bytes that there were; none: all are kept.
+    total: Option<u64>,
+}
+
+impl Stream<'_> {
+    /// Its beginning and its end, with the count of what is between; and whether there was more than is kept.
+    fn within(&self, room: usize) -> String {
+        let mut text = String::new();
+        if !self.shown.is_empty() {
+            text += &format!("\n\n{}:\n", self.name);
+            match ends(self.shown, room) {
+                None => text += self.shown.trim_end_matches('\n'),
+                Some((first, last)) => {
+                    let between = self.shown.len() - first.len() - last.len();
+                    // Folded text has other offsets.
+                    let from = if self.shown.len() == self.kept {
+                        first.len()
+                    } else {
+                        0
+                    };
+                    text += first.trim_end_matches('\n');
+                    text += &gap(between, self.id, self.name, from);
+                    text += last.trim_end_matches('\n');
+                }
+            }
+        }
+        if let Some(total) = self.total {
+            text += &format!(
+                "\n[{} has {total} bytes, of which the first {} are kept]",
+                self.name, self.kept
+            );
+        }
+        text
+    }
+}
+
+/// What stands between the ends of a stream.
+fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
+    format!(
+        "\n[... {between} bytes between; next: get_execution {{\"execution_id\": \"{id}\", \"{stream}_from\": {from}}}]\n"
+    )
+}
+
+/// Leaves both ends of a stream that is longer than `text_max`.
+pub(super) fn bound(result: &mut ExecutionResult, text_max: usize) {
+    let truncated = &mut result.truncated;
+    for (name, stream, is_cut) in [
+        ("stdout", &mut result.stdout, &mut truncated.stdout),
+        ("stderr", &mut result.stderr, &mut truncated.stderr),
+    ] {
+        if stream.len() > text_max
+            && let Some((first, last)) = ends(stream, text_max.saturating_sub(GAP_BYTES_MAX))
+        {
+            let between = stream.len() - first.len() - last.len();
+            let gap = gap(between, &result.execution_id, name, first.len());
+            let first = first.strip_suffix('\n').unwrap_or(first);
+            *stream = format!("{first}{gap}{last}");
+            *is_cut = true;
+        }
+    }
+}
+
+/// Half of the room each, at the ends of lines where there are some near; none: all of it has room.
+fn ends(text: &str, room: usize) -> Option<(&str, &str)> {
+    if text.len() <= room {
+        return None;
+    }
+    let first = beginning(text, room / 2);
+    let first = match first.rfind('\n') {
+        Some(at) if at >= first.len() / 2 => &first[..=at],
+        _ => first,
+    };
+    let last = &text[text.ceil_char_boundary(text.len() - room / 2)..];
+    let last = match last.find('\n') {
+        Some(at) if at < last.len() / 2 => &last[at + 1..],
+        _ => last,
+    };
+    Some((first, last))
+}
+
+fn cut(text: &str, room: usize) -> String {
+    match ends(text, room) {
+        None => text.to_owned(),
+        Some((first, last)) => {
+            let between = text.len() - first.len() - last.len();
+            format!("{first}\n[... {between} bytes ...]\n{last}")
+        }
+    }
+}
+
+/// Without the traceback at its end, which is told as the error.
+fn stderr(result: &ExecutionResult) -> String {
+    match traceback_in(result) {
+        Some((before, _)) => traceback::folded(before),
+        None => traceback::folded(&result.stderr),
+    }
+}
+
+fn traceback_in(result: &ExecutionResult) -> Option<(&str, &str)> {
+    let traceback = result.error.as_ref()?.traceback.trim_end();
+    let before = result.stderr.trim_end().strip_suffix(traceback)?;
+    (!traceback.is_empty()).then_some((before, traceback))
+}
+
+/// The traceback where there is one, else the error in a line; nothing where standard error has said it.
+fn error(result: &ExecutionResult) -> String {
+    let Some(error) = &result.error else {
+        return String::new();
+    };
+    match traceback_in(result) {
+        Some((_, traceback)) => traceback::folded(traceback).trim_end().to_owned(),
+        None if result.stderr.contains(&error.to_string()) => String::new(),
+        None => in_a_line(error),
+    }
+}
+
+/// With the line, which Python tells in the message of some already.
+fn in_a_line(error: &ProgramError) -> String {
+    let line = error
+        .line
+        .filter(|line| !error.message.contains(&format!(", line {line})")))
+        .map_or_else(String::new, |line| format!(" (line {line})"));
+    format!("{error}{line}")
+}
+
+/// What a repr does not say of its value.
+fn value_note(result: &ExecutionResult) -> &'static str {
+    match (&result.result, &result.result_repr) {
+        (_, Some(repr)) if repr.len() >= REPR_BYTES_MAX - 4 => {
+            "\n[the beginning of its repr, which is longer; next: print a part, or write it to a file]"
+        }
+        (None, Some(_)) => " [its repr: it is not JSON, or longer than 1 MiB as JSON]",
+        _ => "",
+    }
+}
+
+/// What stands below the output: refusals, files, advice.
+fn tail(result: &ExecutionResult) -> String {
+    let mut text = String::new();
+    if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
+        text += "\nnext: name the package that has it in `packages`";
+    }
+    for denial in &result.denials {
+        text += &format!("\nrefused: {}: {}", denial.rule, denial.what);
+        let next = denial.hint.strip_prefix("next: ").unwrap_or(&denial.hint);
+        if !next.is_empty() {
+            text += &format!("\nnext: {next}");
+        }
+    }
+    // Below the refusals: long names push nothing out but themselves.
+    text + &artifacts(result) + &advice(result)
+}
+
+fn artifacts(result: &ExecutionResult) -> String {
+    let mut text = String::new();
+    for artifact in result.artifacts.iter().take(ARTIFACTS_LISTED) {
+        text += &format!(
+            "\nartifact: {} ({}, {} bytes)",
+            artifact.uri.as_deref().unwrap_or(&artifact.name),
+            artifact.mime,
+            artifact.size_bytes
+        );
+    }
+    let more = result.artifacts.len().saturating_sub(ARTIFACTS_LISTED);
+    if more > 0 {
+        text += &format!(
+            "\nand {more} more artifacts, {} in all; next: get_artifacts {{\"request_id\": \"{}\"}} lists all",
+            result.artifacts.len(),
+            result.execution_id
+        );
+    }
+    text
+}
+
+/// What was found of the code, in one line: `validate_code` has all of it.
+fn advice(result: &ExecutionResult) -> String {
+    let Some(found) = &result.validation else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if !found.fixes_applied.is_empty() {
+        text += &format!("\nadded to the code: {}", found.fixes_applied.join("; "));
+    }
+    // An error that ended the program has been told.
+    let told = |line: u32| {
+        result
+            .error
+            .as_ref()
+            .is_some_and(|error| error.line == Some(line))
+    };
+    let mut issues = found.issues.iter().filter(|issue| {
+        issue.severity >= Severity::Warning && !(issue.severity == Severity::Error && told(issue.line))
+    });
+    if let Some(first) = issues.next() {
+        let more = match issues.count() {
+            0 => String::new(),
+            more => format!("; {more} more"),
+        };
+        text += &format!(
+            "\nadvice: {}:{}: {}{more} (validate_code tells each)",
+            name_of(result.language),
+            first.line,
+            beginning(&first.message, LINE_BYTES_MAX)
+        );
+    }
+    text
+}
+
+/// At most so many bytes, cut between characters.
+fn beginning(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_that_says_nothing_twice() {
+        let check = |kind: &str, message: &str, line: Option<u32>, expect: &str| {
+            let error = ProgramError {
+                kind: kind.to_owned(),
+                message: message.to_owned(),
+                traceback: String::new(),
+                line,
+            };
+            assert_eq!(in_a_line(&error), expect);
+        };
+        check("ValueError", "no", Some(3), "ValueError: no (line 3)");
+        check("ValueError", "no", None, "ValueError: no");
+        check("KeyboardInterrupt", "", Some(1), "KeyboardInterrupt (line 1)");
+        let told = "invalid syntax (call-7.py, line 1)";
+        check(
+            "SyntaxError",
+            told,
+            Some(1),
+            "SyntaxError: invalid syntax (call-7.py, line 1)",
+        );
+        let twice = "KeyError: invalid syntax (call-7.py, line 1) (line 12)";
+        check("KeyError", told, Some(12), twice);
+    }
+
+    #[test]
+    fn what_wants_little_leaves_its_share_to_others() {
+        assert_eq!(shares([10, 0, 5000, 5000], 1010), [10, 0, 500, 500]);
+        assert_eq!(shares([1, 2, 3], 100), [1, 2, 3]);
+    }
+}

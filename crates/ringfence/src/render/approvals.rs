@@ -1,0 +1,68 @@
+//! Requests for approval and what became of them.
+
+use super::Rendered;
+use crate::time;
+use ringfence_engine::{ApprovalRequest, ApprovalVerdict, Decision};
+use serde_json::{Value, json};
+
+pub(crate) fn approvals(requests: &[ApprovalRequest]) -> Rendered {
+    let now = time::now_milliseconds();
+    let text: Vec<String> = requests.iter().map(|request| approval(request, now)).collect();
+    Rendered {
+        text: if requests.is_empty() {
+            "no requests are waiting\n".to_owned()
+        } else {
+            text.join("\n")
+        },
+        facts: json!({"requests": requests}),
+    }
+}
+
+pub(crate) fn approval(request: &ApprovalRequest, now_unix_ms: u64) -> String {
+    let left = time::span(request.expires_unix_ms.saturating_sub(now_unix_ms));
+    let mut text = format!("{} (waits for another {left})\n", request.id);
+    for line in &request.lines {
+        text += &format!("  {line}\n");
+    }
+    text
+}
+
+pub(crate) fn decision(id: &str, decision: &Decision) -> Rendered {
+    let mut facts = decision_facts(decision);
+    facts["request_id"] = json!(id);
+    Rendered {
+        text: format!("{}\n", decision_words(decision)),
+        facts,
+    }
+}
+
+/// The same of a host that was asked for.
+pub(crate) fn host_decision(domain: &str, decision: &Decision) -> Rendered {
+    let mut facts = decision_facts(decision);
+    facts["domain"] = json!(domain);
+    Rendered {
+        text: format!("{domain}: {}\n", decision_words(decision)),
+        facts,
+    }
+}
+
+/// `approved for the namespace until 2026-01-31T12:00:00Z, by cli`.
+pub(crate) fn decision_words(decision: &Decision) -> String {
+    let how = match (decision.verdict, decision.expires_unix_ms) {
+        (ApprovalVerdict::Denied(_), _) => "denied".to_owned(),
+        (ApprovalVerdict::Approved(scope), Some(end)) => {
+            format!("approved for the {scope} until {}", time::write_milliseconds(end))
+        }
+        (ApprovalVerdict::Approved(scope), None) => format!("approved ({scope})"),
+    };
+    format!("{how}, by {}", decision.decided_by)
+}
+
+pub(crate) fn decision_facts(decision: &Decision) -> Value {
+    json!({
+        "approved": decision.is_approved(),
+        "scope": decision.scope(),
+        "decided_by": decision.decided_by,
+        "expires_at": decision.expires_unix_ms.map(time::write_milliseconds),
+    })
+}

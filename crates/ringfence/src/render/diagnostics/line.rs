@@ -1,0 +1,123 @@
+//! One line of code as it is shown: tabs become spaces, what is not harmless is spelled out, a long line is cut around
+//! the place that matters, and the caret knows how wide each character is.
+
+use crate::terminal::neutral;
+use ringfence_types::Issue;
+use unicode_width::UnicodeWidthStr;
+
+/// Of a line that is shown.
+const CELLS_MAX: usize = 120;
+/// Of a long line: characters before the place that matters.
+const CONTEXT: usize = 40;
+const TAB: &str = "    ";
+const CUT: char = '…';
+
+/// Characters of one line, from 0; the second is the first behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    from: usize,
+    to: usize,
+}
+
+impl Range {
+    /// What of a finding lies in its first line.
+    pub(super) fn of(issue: &Issue) -> Self {
+        let index = |column: u32| usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1);
+        Self {
+            from: index(issue.column),
+            to: if issue.end_line > issue.line {
+                usize::MAX
+            } else {
+                index(issue.end_column)
+            },
+        }
+    }
+}
+
+/// A line, and the cells of it that are marked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ShownLine {
+    pub(super) text: String,
+    pub(super) before: usize,
+    pub(super) marked: usize,
+}
+
+pub(super) fn shown(line: &str, range: Range) -> ShownLine {
+    let skipped = if line.len() > CELLS_MAX {
+        range.from.saturating_sub(CONTEXT)
+    } else {
+        0
+    };
+    let (mut text, mut cells) = (String::new(), 0);
+    if skipped > 0 {
+        text.push(CUT);
+        cells += 1;
+    }
+    let (mut before, mut end) = (None, cells);
+    for (index, character) in line.chars().enumerate().skip(skipped) {
+        let piece = match character {
+            '\t' => TAB.to_owned(),
+            other => neutral::line(other.encode_utf8(&mut [0; 4])),
+        };
+        let width = piece.width();
+        if index == range.from {
+            before = Some(cells);
+        }
+        if cells + width > CELLS_MAX {
+            text.push(CUT);
+            break;
+        }
+        text += &piece;
+        cells += width;
+        if index < range.to {
+            end = cells;
+        }
+    }
+    let before = before.unwrap_or(cells);
+    ShownLine {
+        text,
+        before,
+        marked: end.saturating_sub(before).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carets_stand_below_wide_combined_and_spelled_out_characters() {
+        let check = |line: &str, (from, to): (usize, usize), text: &str, before: usize, marked: usize| {
+            let expect = ShownLine {
+                text: text.to_owned(),
+                before,
+                marked,
+            };
+            assert_eq!(shown(line, Range { from, to }), expect, "{line:?}");
+        };
+        check("abc", (1, 2), "abc", 1, 1);
+        check("abc", (1, 1), "abc", 1, 1);
+        check("abc", (3, 3), "abc", 3, 1);
+        check("abc", (7, 9), "abc", 3, 1);
+        check("\tab", (1, 3), "    ab", 4, 2);
+        check("漢字x", (1, 2), "漢字x", 2, 2);
+        check("e\u{301}x", (2, 3), "e\u{301}x", 1, 1);
+        check("\u{202e}x", (1, 2), "<U+202E>x", 8, 1);
+        check("a\u{0}b", (1, 2), "a␀b", 1, 1);
+        check("", (0, 0), "", 0, 1);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_on_both_sides_of_the_place() {
+        let line = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
+        let shown = shown(&line, Range { from: 500, to: 504 });
+        assert_eq!((shown.before, shown.marked), (41, 4));
+        assert!(
+            shown.text.starts_with('…') && shown.text.ends_with('…'),
+            "{}",
+            shown.text
+        );
+        assert_eq!(&shown.text.chars().skip(41).take(4).collect::<String>(), "HERE");
+        assert!(shown.text.width() <= CELLS_MAX + 1);
+    }
+}

@@ -1,0 +1,528 @@
+//! What a server knows, told twice: as words for a person and as facts for a program. The tools of the protocol and the
+//! control socket tell the same.
+
+mod approvals;
+pub(crate) mod diagnostics;
+mod workspaces;
+
+pub(crate) use approvals::{approval, approvals, decision, decision_facts, decision_words, host_decision};
+pub(crate) use workspaces::{
+    committed, difference, files, held_changes, snapshot_made, snapshot_restored, snapshots,
+};
+
+use crate::{api::LIMIT_NAMES, terminal::neutral, time};
+use ringfence_engine::{Counts, ExecutionLine, Inspection, QueueState, Stats};
+use ringfence_store::{
+    audit::{Action, Actions, Page, Record},
+    vault::SecretEntry,
+};
+use ringfence_types::{EnvName, Limits, Namespace, Session, SessionState};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Events that stand in the text about a namespace, the last first; the facts have all.
+const EVENTS_SHOWN: usize = 10;
+
+/// The same, for both readers. Names in it may be a stranger's.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) facts: Value,
+}
+
+impl Rendered {
+    pub(crate) fn new(text: impl Into<String>, facts: Value) -> Self {
+        let text = text.into();
+        Self { text, facts }
+    }
+}
+
+pub(crate) fn stats(stats: &Stats) -> Rendered {
+    let mut text = queue_line(&stats.queue);
+    for warm in &stats.warm {
+        text += &format!(
+            "{}: {} sandboxes ready, {} MiB\n",
+            warm.language,
+            warm.ready,
+            warm.memory_bytes >> 20
+        );
+    }
+    text += &format!(
+        "sessions: {}; vault: {}; artifacts: {} KiB; server: {} MiB\n",
+        stats.sessions,
+        stats.vault,
+        stats.artifacts_bytes >> 10,
+        stats.memory_bytes >> 20
+    );
+    Rendered::new(text, json!(stats))
+}
+
+pub(crate) fn session(session: &Session) -> Rendered {
+    Rendered::new(
+        format!("session_id: {}\n{}", session.session_id, session_line(session)),
+        json!(session),
+    )
+}
+
+pub(crate) fn sessions(sessions: &[Session]) -> Rendered {
+    Rendered {
+        text: if sessions.is_empty() {
+            "no sessions\n".to_owned()
+        } else {
+            session_table(sessions)
+        },
+        facts: json!({"sessions": sessions}),
+    }
+}
+
+/// None: no session has this id.
+pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
+    let text = match killed {
+        Some(true) => "ended\n",
+        Some(false) => "it had ended before\n",
+        None => "there is no such session in this namespace\n",
+    };
+    Rendered::new(
+        text,
+        json!({"killed": killed == Some(true), "existed": killed.is_some()}),
+    )
+}
+
+fn session_table(sessions: &[Session]) -> String {
+    let now = time::now_milliseconds();
+    let row = |cells: [&str; 9]| {
+        let [
+            id,
+            language,
+            state,
+            age,
+            idle,
+            calls,
+            memory,
+            workspace,
+            namespace,
+        ] = cells;
+        format!(
+            "{id:<36}  {language:<10}  {state:<5}  {age:>4}  {idle:>4}  {calls:>5}  {memory:>8}  {workspace:<17}  {namespace}\n"
+        )
+    };
+    let mut text = row([
+        "SESSION",
+        "LANGUAGE",
+        "STATE",
+        "AGE",
+        "IDLE",
+        "CALLS",
+        "MEM MAX",
+        "WORKSPACE",
+        "NAMESPACE",
+    ]);
+    for session in sessions {
+        text += &row([
+            session.session_id.as_str(),
+            session.language.as_str(),
+            state(session),
+            &time::span(now.saturating_sub(session.created_unix_ms)),
+            &time::span(now.saturating_sub(session.used_unix_ms)),
+            &session.calls.to_string(),
+            &format!("{} MiB", session.memory_bytes_max >> 20),
+            &session.workspace,
+            &session.namespace,
+        ]);
+    }
+    text
+}
+
+pub(crate) fn executions(lines: &[ExecutionLine]) -> Rendered {
+    let now = time::now_milliseconds();
+    let row = |cells: [&str; 8]| {
+        let [id, state, language, age, took, files, namespace, line] = cells;
+        format!(
+            "{id:<36}  {state:<13}  {language:<10}  {age:>4}  {took:>6}  {files:>5}  {namespace:<12}  {line}\n"
+        )
+    };
+    let mut text = row([
+        "EXECUTION",
+        "STATE",
+        "LANGUAGE",
+        "AGE",
+        "TOOK",
+        "FILES",
+        "NAMESPACE",
+        "FIRST LINE",
+    ]);
+    for line in lines {
+        text += &row([
+            &line.execution_id,
+            line.verdict,
+            line.language.as_str(),
+            &time::span(now.saturating_sub(line.started_unix_ms)),
+            &took(line.duration_ms),
+            &line.artifacts.to_string(),
+            line.namespace.as_str(),
+            &neutral::line(&line.first_line),
+        ]);
+    }
+    if lines.is_empty() {
+        text = "no executions, or none that are kept\n".to_owned();
+    }
+    let facts = json!({"executions": lines});
+    Rendered { text, facts }
+}
+
+fn took(milliseconds: u64) -> String {
+    match milliseconds {
+        short @ 0..10_000 => format!("{short}ms"),
+        long => time::span(long),
+    }
+}
+
+fn state(session: &Session) -> &'static str {
+    match session.state {
+        SessionState::Idle => "idle",
+        SessionState::Busy => "busy",
+    }
+}
+
+fn session_line(session: &Session) -> String {
+    let state = state(session);
+    format!(
+        "{} {} {state}, {} calls, ends {} if it is not used, isolation {}\n",
+        session.session_id,
+        session.language,
+        session.calls,
+        time::write_milliseconds(session.idle_until_unix_ms),
+        session.tier,
+    )
+}
+
+pub(crate) fn queue(queue: &QueueState) -> Rendered {
+    let mut text = queue_line(queue);
+    for line in &queue.lines {
+        text += &format!("{}: {} waiting\n", line.namespace, line.waiting);
+    }
+    Rendered::new(text, json!(queue))
+}
+
+fn queue_line(queue: &QueueState) -> String {
+    format!(
+        "running {} of {} with {} of {} MiB of memory, waiting {} of {}, turned away {}\n",
+        queue.running,
+        queue.concurrency,
+        queue.memory_mb,
+        queue.memory_mb_max,
+        queue.waiting,
+        queue.waiting_max,
+        queue.refused
+    )
+}
+
+pub(crate) fn counts(counts: &Counts) -> Rendered {
+    let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
+    for (language, outcomes) in &counts.executions {
+        let outcomes: Vec<String> = outcomes
+            .iter()
+            .map(|(outcome, count)| format!("{count} {outcome}"))
+            .collect();
+        text += &format!("{language}: {}\n", outcomes.join(", "));
+    }
+    for (language, duration) in &counts.duration_ms {
+        text += &format!(
+            "{language}: p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms of the last {}\n",
+            duration.p50, duration.p90, duration.p99, duration.count
+        );
+    }
+    for (language, peak) in &counts.memory_peak_bytes {
+        let mebibytes = |bytes: f64| bytes / 1_048_576.0;
+        text += &format!(
+            "{language}: most memory p50 {:.0} MiB, p99 {:.0} MiB\n",
+            mebibytes(peak.p50),
+            mebibytes(peak.p99)
+        );
+    }
+    for (tool, of) in &counts.tools {
+        text += &format!(
+            "{tool}: {} calls, {} errors, p50 {:.1} ms, p99 {:.1} ms\n",
+            of.calls, of.errors, of.duration_ms.p50, of.duration_ms.p99
+        );
+    }
+    for (code, count) in &counts.refusals {
+        text += &format!("refused, {code}: {count}\n");
+    }
+    text += &format!(
+        "processor time of programs: {:.1} s; secrets taken out: {}\n",
+        counts.cpu_seconds, counts.redactions
+    );
+    Rendered::new(text, json!(counts))
+}
+
+pub(crate) fn inspection(state: &Inspection) -> Rendered {
+    let mut text = format!(
+        "{}: {} running, {} waiting\n",
+        state.namespace,
+        state.running.len(),
+        state.waiting
+    );
+    for run in &state.running {
+        text += &format!("{} {} for {} ms\n", run.execution_id, run.language, run.for_ms);
+    }
+    text.extend(state.sessions.iter().map(session_line));
+    text += &limits_text(&state.defaults, &state.caps);
+    if !state.approved.is_empty() {
+        text += &format!("approved hosts: {}\n", state.approved.join(", "));
+    }
+    if !state.secrets.is_empty() {
+        text += &format!("secrets: {}\n", state.secrets.join(", "));
+    }
+    for event in state.recent.iter().rev().take(EVENTS_SHOWN) {
+        let id = event.execution_id.as_deref().unwrap_or("-");
+        text += &format!(
+            "{} {} {id}\n",
+            time::write_milliseconds(event.time_ms),
+            event.kind.name()
+        );
+    }
+    let facts = json!({
+        "namespace": state.namespace,
+        "running": state.running,
+        "waiting": state.waiting,
+        "sessions": state.sessions,
+        "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
+        "is_narrowed": state.is_narrowed,
+        "approved": state.approved,
+        "secrets": state.secrets,
+        "recent_events": state.recent,
+    });
+    Rendered { text, facts }
+}
+
+pub(crate) fn limits(namespace: &Namespace, defaults: &Limits, caps: &Limits) -> Rendered {
+    Rendered {
+        text: limits_text(defaults, caps),
+        facts: json!({
+            "namespace": namespace,
+            "limits": {"defaults": in_words(defaults), "caps": in_words(caps)},
+        }),
+    }
+}
+
+fn limits_text(defaults: &Limits, caps: &Limits) -> String {
+    let (defaults, caps) = (in_words(defaults), in_words(caps));
+    LIMIT_NAMES
+        .iter()
+        .map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name]))
+        .collect()
+}
+
+/// Limits under the names that requests use.
+#[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
+pub(crate) fn in_words(limits: &Limits) -> Value {
+    const MEBIBYTE: u64 = 1 << 20;
+    json!({
+        "max_ram_mb": limits.memory_bytes / MEBIBYTE,
+        "max_cpu_cores": f64::from(limits.cpu_millicores) / 1000.0,
+        "timeout_seconds": limits.timeout_ms as f64 / 1000.0,
+        "max_processes": limits.processes,
+        "max_output_bytes": limits.output_bytes,
+        "max_disk_mb": limits.disk_bytes / MEBIBYTE,
+    })
+}
+
+pub(crate) fn secrets(namespace: &Namespace, vault: &str, entries: &[SecretEntry]) -> Rendered {
+    let mut text: String = entries.iter().map(secret_line).collect();
+    if text.is_empty() {
+        text = format!("{namespace} has no secrets\n");
+    }
+    let entries: Vec<Value> = entries.iter().map(secret).collect();
+    Rendered::new(
+        text,
+        json!({"namespace": namespace, "vault": vault, "secrets": entries}),
+    )
+}
+
+fn secret_line(entry: &SecretEntry) -> String {
+    let until = entry.expires_unix_s.map(time::write_seconds);
+    let until = until.map_or_else(String::new, |time| format!(", until {time}"));
+    format!("{} ({} bytes{until})\n", entry.key.as_str(), entry.bytes)
+}
+
+fn secret(entry: &SecretEntry) -> Value {
+    json!({
+        "key": entry.key.as_str(),
+        "bytes": entry.bytes,
+        "created": entry.created_unix_s.map(time::write_seconds),
+        "expires": entry.expires_unix_s.map(time::write_seconds),
+        "redactable": entry.bytes >= ringfence_engine::SHORTEST_SECRET,
+    })
+}
+
+pub(crate) fn records(page: &Page) -> Rendered {
+    let records: Vec<Value> = page.records.iter().map(record).collect();
+    let lines = RECORD_HEAD.to_owned() + &page.records.iter().map(record_line).collect::<String>();
+    page_of(page, lines, records)
+}
+
+/// What was done and how it ended. Of the details the tool alone is told.
+pub(crate) fn records_in_short(page: &Page) -> Rendered {
+    let mut lines = "SEQ TIME ACTION OUTCOME TOOL EXECUTION\n".to_owned();
+    let mut records = Vec::new();
+    for record in &page.records {
+        let time = time::write_seconds(u64::try_from(record.time_us / 1_000_000).unwrap_or_default());
+        let details: Value = serde_json::from_str(&record.details).unwrap_or_default();
+        let (tool, execution) = (details["tool"].as_str(), record.execution_id.as_deref());
+        let words = [
+            &record.action,
+            &record.outcome,
+            tool.unwrap_or_default(),
+            execution.unwrap_or_default(),
+        ];
+        lines += &format!("{} {time} {}\n", record.seq, words.map(word).join(" "));
+        records.push(json!({
+            "seq": record.seq, "time": time, "action": record.action, "outcome": record.outcome, "tool": tool,
+            "execution_id": execution,
+        }));
+    }
+    page_of(page, lines, records)
+}
+
+fn page_of(page: &Page, lines: String, records: Vec<Value>) -> Rendered {
+    let next = page.next.as_ref().and_then(|next| next.before_seq);
+    let mut text = match records.as_slice() {
+        [] => "there are no such records\n".to_owned(),
+        _ => lines,
+    };
+    for file in &page.damaged {
+        text += &format!("damaged, and not all of it is shown: {}\n", neutral::line(file));
+    }
+    Rendered::new(text, json!({"records": records, "next_before": next}))
+}
+
+const RECORD_HEAD: &str = "SEQ TIME ACTION OUTCOME NAMESPACE EXECUTION CALLER DETAILS\n";
+
+/// A record on one line, whatever a client calls itself.
+fn record_line(record: &Record) -> String {
+    format!(
+        "{} {} {} {} {} {} {} {}\n",
+        record.seq,
+        time::write(record.time_us),
+        word(&record.action),
+        word(&record.outcome),
+        word(&record.namespace),
+        word(record.execution_id.as_deref().unwrap_or_default()),
+        word(&record.caller),
+        neutral::line(&record.details)
+    )
+}
+
+/// A stranger's name as one word: in quotes and escaped where it would look like several.
+fn word(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    match name {
+        "" => "-".to_owned(),
+        name if name.chars().all(plain) => name.to_owned(),
+        name => format!("{name:?}"),
+    }
+}
+
+pub(crate) fn record(record: &Record) -> Value {
+    json!({
+        "seq": record.seq,
+        "time": time::write(record.time_us),
+        "action": record.action,
+        "outcome": record.outcome,
+        "namespace": record.namespace,
+        "execution_id": record.execution_id,
+        "caller": record.caller,
+        "details": serde_json::from_str(&record.details).unwrap_or(Value::Null),
+        "hash": hex(&record.hash),
+    })
+}
+
+/// An action of the record, or a group of them, as `execution.`
+pub(crate) fn action(text: &str) -> Result<Actions, String> {
+    // A group may be named with its point or without.
+    text.parse().or_else(|_| format!("{text}.").parse()).map_err(|_| {
+        let names = Action::ALL.iter().map(|action| action.as_str());
+        let near = ringfence_types::nearest::suggestion(text, names.clone());
+        let shown: String = text.chars().take(64).collect();
+        format!(
+            "`{shown}` is no action of the record.{near} Known: {}",
+            names.collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Replaced,
+    Deleted,
+    /// There was none to delete.
+    None,
+}
+
+impl Change {
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "this is where the bool gets its name"
+    )]
+    pub(crate) fn of_put(replaced: bool) -> Self {
+        if replaced { Self::Replaced } else { Self::Added }
+    }
+
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "this is where the bool gets its name"
+    )]
+    pub(crate) fn of_delete(existed: bool) -> Self {
+        if existed { Self::Deleted } else { Self::None }
+    }
+}
+
+pub(crate) fn change(namespace: &Namespace, key: &EnvName, change: Change) -> Rendered {
+    let key = key.as_str();
+    let (word, text) = match change {
+        Change::Added => ("added", format!("added {key} in {namespace}\n")),
+        Change::Replaced => ("replaced", format!("replaced {key} in {namespace}\n")),
+        Change::Deleted => ("deleted", format!("deleted {key} from {namespace}\n")),
+        Change::None => ("none", format!("{namespace} has no {key}\n")),
+    };
+    Rendered::new(text, json!({"namespace": namespace, "key": key, "change": word}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_and_each_name_one_word() {
+        let record = Record {
+            seq: 7,
+            time_us: 0,
+            server_id: "s".to_owned(),
+            action: "tool.called".to_owned(),
+            outcome: "ok".to_owned(),
+            namespace: String::new(),
+            execution_id: None,
+            caller: "a\n8 1970-01-01 \u{1b}[2K\u{202e}ok".to_owned(),
+            details: "{\"x\":1}\nforged".to_owned(),
+            prev_hash: [0; 32],
+            hash: [0; 32],
+            signature: [0; 64],
+        };
+        let line = record_line(&record);
+        assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+        assert!(
+            line.ends_with(
+                " tool.called ok - - \"a\\n8 1970-01-01 \\u{1b}[2K\\u{202e}ok\" {\"x\":1}\u{240a}forged\n"
+            ),
+            "{line}"
+        );
+        assert_eq!([word("cli"), word("mcp record 1")], ["cli", "\"mcp record 1\""]);
+    }
+}

@@ -1,0 +1,375 @@
+//! What there is to tell of saved workspaces.
+
+use super::Rendered;
+use crate::{sentence, terminal::neutral, time};
+use ringfence_engine::{
+    Base, Changed, CommittedChanges, Difference, FileFacts, HeldChanges, Lay, SnapshotFacts, SnapshotMade,
+    SnapshotRestored,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, path::Path};
+
+pub(crate) fn snapshots(listed: &[SnapshotFacts]) -> Rendered {
+    let line = |one: &SnapshotFacts| {
+        format!(
+            "{} {} {}, {} bytes of {}: {}\n",
+            one.snapshot_id,
+            time::write_seconds(one.created_unix_ms / 1000),
+            sentence::counted(one.files, "file"),
+            one.size_bytes,
+            one.of,
+            neutral::line(&one.description)
+        )
+    };
+    let mut text: String = listed.iter().map(line).collect();
+    if text.is_empty() {
+        text = "there is no snapshot\n".to_owned();
+    } else {
+        text.insert_str(0, "SNAPSHOT TIME FILES, BYTES OF WORKSPACE: DESCRIPTION\n");
+    }
+    Rendered::new(
+        text,
+        json!({"snapshots": listed.iter().map(snapshot).collect::<Vec<_>>()}),
+    )
+}
+
+pub(crate) fn files(files: &[FileFacts]) -> Rendered {
+    let line = |one: &FileFacts| {
+        let end = if one.kind == "directory" { "/" } else { "" };
+        let modified = time::write_milliseconds(u64::try_from(one.modified_unix_ms).unwrap_or(0));
+        let path = neutral::line(&one.path);
+        format!("{} {:>12} {modified} {path}{end}\n", one.mode, one.size_bytes)
+    };
+    Rendered::new(
+        files.iter().map(line).collect::<String>(),
+        json!({"files": files}),
+    )
+}
+
+fn snapshot(one: &SnapshotFacts) -> Value {
+    json!({
+        "snapshot_id": one.snapshot_id,
+        "description": one.description,
+        "created": time::write_seconds(one.created_unix_ms / 1000),
+        "of": one.of,
+        "files": one.files,
+        "size_bytes": one.size_bytes,
+    })
+}
+
+pub(crate) fn snapshot_made(made: &SnapshotMade) -> Rendered {
+    let SnapshotFacts {
+        snapshot_id,
+        files,
+        size_bytes,
+        ..
+    } = &made.snapshot;
+    let mut text = format!(
+        "snapshot {snapshot_id}: {files} files of {size_bytes} bytes in all; it takes {} bytes of the store\n",
+        made.stored_bytes
+    );
+    for left in &made.left_out {
+        text += &format!("left out: {left}\n");
+    }
+    let mut facts = snapshot(&made.snapshot);
+    facts["new_bytes"] = json!(made.new_bytes);
+    facts["stored_bytes"] = json!(made.stored_bytes);
+    facts["left_out"] = json!(made.left_out);
+    facts["left_out_count"] = json!(made.left_out_count);
+    Rendered { text, facts }
+}
+
+pub(crate) fn snapshot_restored(id: &str, restored: SnapshotRestored) -> Rendered {
+    let SnapshotRestored {
+        written,
+        deleted,
+        unchanged,
+    } = restored;
+    Rendered {
+        text: format!(
+            "the workspace is as in {id}: of its files and directories {written} were written back, {deleted} deleted, and \
+             {unchanged} had not changed\n"
+        ),
+        facts: json!({"snapshot_id": id, "written": written, "deleted": deleted, "unchanged": unchanged}),
+    }
+}
+
+pub(crate) fn difference(difference: &Difference) -> Rendered {
+    let mut text = match &difference.base {
+        Base::Snapshot(id) => format!("since the snapshot {id}\n"),
+        Base::Directory => "beside the directory below the overlay\n".to_owned(),
+        Base::Nothing => "there is no snapshot to compare with: everything counts as added\n".to_owned(),
+    };
+    text += &changes(difference);
+    Rendered::new(text, json!(difference))
+}
+
+/// What has been done to an overlay, with the token by which it is accepted.
+pub(crate) fn held_changes(held: &HeldChanges) -> Rendered {
+    let mut facts = json!(held.difference());
+    if let Some(facts) = facts.as_object_mut() {
+        // They are compared with the directory itself.
+        facts.remove("base");
+        facts.insert("token".to_owned(), json!(held.token()));
+        facts.insert("directory".to_owned(), json!(held.directory()));
+    }
+    Rendered {
+        text: changes(held.difference()),
+        facts,
+    }
+}
+
+/// What of it the host has now.
+pub(crate) fn committed(directory: &Path, committed: &CommittedChanges) -> Rendered {
+    let mut text = format!(
+        "{} written and {} deleted in {}\n",
+        committed.written,
+        committed.deleted,
+        directory.display()
+    );
+    for path in &committed.skipped {
+        text += &format!(
+            "not written, because it is not a plain file: {}\n",
+            path.escape_debug()
+        );
+    }
+    for path in &committed.kept {
+        text += &format!(
+            "not deleted, because something is in it: {}\n",
+            path.escape_debug()
+        );
+    }
+    for path in &committed.conflicts {
+        text += &format!("conflict, changed on the host meanwhile and left as it is there: {path}\n");
+    }
+    Rendered::new(text, json!(committed))
+}
+
+/// What differs, for a person: each path with its flags, then what changed in it.
+fn changes(difference: &Difference) -> String {
+    let groups = [
+        ("added", &difference.added),
+        ("changed", &difference.changed),
+        ("deleted", &difference.deleted),
+    ];
+    let mut text = String::new();
+    // By repository: what and how many.
+    let mut histories: BTreeMap<&str, (&Changed, usize)> = BTreeMap::new();
+    for (word, changed) in groups {
+        for one in changed {
+            match history(one) {
+                Some(repository) => histories.entry(repository).or_insert((one, 0)).1 += 1,
+                None => text += &entry(word, one),
+            }
+        }
+    }
+    for (repository, (one, count)) in &histories {
+        let paths = sentence::counted(*count, "path");
+        text += &format!("history of {}: {paths}\n", repository.escape_debug());
+        text += &risks(one);
+    }
+    if difference.is_empty() {
+        text += "nothing has changed\n";
+    }
+    if difference.truncated {
+        text += "and more\n";
+    }
+    if !difference.is_empty() {
+        let flagged = groups.iter().flat_map(|(_, changed)| changed.iter());
+        text += &format!(
+            "{} changed, {} added, {} deleted; {} flagged\n",
+            difference.changed.len(),
+            difference.added.len(),
+            difference.deleted.len(),
+            flagged
+                .filter(|one| !one.risks.is_empty() && history(one).is_none())
+                .count()
+                + histories.len()
+        );
+    }
+    text
+}
+
+/// The repository of which this is a part that Git writes at each commit and never runs or obeys. A person is told of
+/// all of them once.
+fn history(one: &Changed) -> Option<&str> {
+    const PARTS: [&str; 9] = [
+        "",
+        "objects",
+        "refs",
+        "logs",
+        "index",
+        "HEAD",
+        "ORIG_HEAD",
+        "COMMIT_EDITMSG",
+        "packed-refs",
+    ];
+    let at = if one.path.starts_with(".git") {
+        0
+    } else {
+        one.path.find("/.git")? + 1
+    };
+    let (repository, below) = one.path.split_at_checked(at + ".git".len())?;
+    let part = match below.strip_prefix('/') {
+        Some(below) => below.split('/').next().unwrap_or_default(),
+        None if below.is_empty() => "",
+        None => return None,
+    };
+    let flagged = one.risks.iter().all(|risk| risk.rule == "git.directory");
+    // A file `.git` says where the repository lies.
+    let plain = |lay: &Option<Lay>| {
+        let is_plain = |lay: &Lay| lay.kind == "directory" || lay.kind == "file" && !part.is_empty();
+        lay.as_ref().is_none_or(is_plain)
+    };
+    (PARTS.contains(&part) && flagged && plain(&one.before) && plain(&one.after)).then_some(repository)
+}
+
+fn risks(one: &Changed) -> String {
+    let lines = one.risks.iter();
+    lines
+        .map(|risk| format!("  ! {}: {}\n", risk.rule, risk.what))
+        .collect()
+}
+
+fn entry(word: &str, one: &Changed) -> String {
+    // As in the header of a difference: a name shows neither as two lines nor as another name.
+    let mut text = format!("{word} {}", one.path.escape_debug());
+    let target = |lay: &Option<Lay>| lay.as_ref().and_then(|lay| lay.target.clone());
+    let (was, is) = (target(&one.before), target(&one.after));
+    if let Some(shown) = is.as_ref().or(was.as_ref()) {
+        text += &format!(" -> {}", shown.escape_debug());
+    }
+    match (&one.before, &one.after) {
+        (Some(before), Some(after)) if before.kind != after.kind => {
+            text += &format!(" ({} is a {} now)", before.kind, after.kind);
+        }
+        (Some(_), Some(_)) if let (Some(was), Some(_)) = (&was, &is) => {
+            text += &format!(" (was -> {})", was.escape_debug());
+        }
+        (Some(before), Some(after)) if before.mode != after.mode => {
+            text += &format!(" (mode {} is {} now)", before.mode, after.mode);
+        }
+        (None, Some(lay)) | (Some(lay), None) if !matches!(lay.kind, "file" | "link") => {
+            text += &format!(" ({})", lay.kind)
+        }
+        _ => {}
+    }
+    text.push('\n');
+    text += &risks(one);
+    if let Some(diff) = &one.diff {
+        for line in diff.lines() {
+            text += &format!("  {line}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_engine::RiskFacts;
+
+    #[test]
+    fn a_name_is_shown_with_what_nobody_would_see_of_it() {
+        let shown = |path: &str, kind, target: Option<&str>| {
+            let lay = Lay {
+                kind,
+                size_bytes: 0,
+                mode: "0644".to_owned(),
+                sha256: None,
+                target: target.map(str::to_owned),
+            };
+            let changed = Changed {
+                path: path.to_owned(),
+                before: None,
+                after: Some(lay),
+                diff: None,
+                risks: Vec::new(),
+            };
+            entry("added", &changed)
+        };
+        assert_eq!(shown("plain é.txt", "file", None), "added plain é.txt\n");
+        assert_eq!(
+            shown("Make\u{200b}file\u{e0041}\nx", "file", None),
+            "added Make\\u{200b}file\\u{e0041}\\nx\n"
+        );
+        assert_eq!(shown("d", "directory", None), "added d (directory)\n");
+        assert_eq!(
+            shown("l", "link", Some("../\u{200b}x")),
+            "added l -> ../\\u{200b}x\n"
+        );
+    }
+
+    #[test]
+    fn a_commit_in_a_repository_is_told_once_and_what_git_runs_by_itself() {
+        let changed = |path: &str, kind| Changed {
+            path: path.to_owned(),
+            before: None,
+            after: Some(Lay {
+                kind,
+                size_bytes: 0,
+                mode: "0644".to_owned(),
+                sha256: None,
+                target: None,
+            }),
+            diff: None,
+            risks: vec![RiskFacts {
+                rule: "git.directory",
+                what: "Git obeys it.",
+            }],
+        };
+        let mut added = vec![
+            changed("a/.git", "directory"),
+            changed("a/.git/hooks/post-commit", "file"),
+        ];
+        for part in [
+            "objects/ab/cd",
+            "refs/heads/main",
+            "logs/HEAD",
+            "index",
+            "HEAD",
+            "COMMIT_EDITMSG",
+        ] {
+            added.push(changed(&format!("a/.git/{part}"), "file"));
+        }
+        added.push(changed("a/.git/HEAD", "link"));
+        added.push(changed("a/.gitx/HEAD", "file"));
+        let told = changes(&Difference {
+            base: Base::Directory,
+            conflicts: Vec::new(),
+            added,
+            changed: Vec::new(),
+            deleted: Vec::new(),
+            truncated: false,
+        });
+        let flag = "  ! git.directory: Git obeys it.\n";
+        assert_eq!(
+            told,
+            format!(
+                "added a/.git/hooks/post-commit\n{flag}added a/.git/HEAD\n{flag}added a/.gitx/HEAD\n{flag}\
+                 history of a/.git: 7 paths\n{flag}0 changed, 10 added, 0 deleted; 4 flagged\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_link_that_points_elsewhere_now_shows_both_places() {
+        let lay = |target: &str| {
+            Some(Lay {
+                kind: "link",
+                size_bytes: 1,
+                mode: "0777".to_owned(),
+                sha256: None,
+                target: Some(target.to_owned()),
+            })
+        };
+        let changed = Changed {
+            path: "l".to_owned(),
+            before: lay("old"),
+            after: lay("/etc"),
+            diff: None,
+            risks: Vec::new(),
+        };
+        assert_eq!(entry("changed", &changed), "changed l -> /etc (was -> old)\n");
+    }
+}

@@ -1,0 +1,433 @@
+//! Where packages come from: what the operator has told pip and npm already, by their files and their variables. Only
+//! what says which index there is and how it is reached is taken over; anything else that their configuration can do is
+//! not.
+
+use super::Environment;
+use ringfence_engine::PackageSources;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+use zeroize::Zeroizing;
+
+/// Of a configuration or a certificate file.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+const VALUE_BYTES_MAX: usize = 8 << 10;
+
+const PIP_NAMES: [&str; 9] = [
+    "index-url",
+    "extra-index-url",
+    "trusted-host",
+    "cert",
+    "client-cert",
+    "proxy",
+    "find-links",
+    "no-index",
+    "timeout",
+];
+const NPM_NAMES: [&str; 7] = [
+    "registry",
+    "proxy",
+    "https-proxy",
+    "noproxy",
+    "cafile",
+    "strict-ssl",
+    "fetch-timeout",
+];
+/// After `//host/path:`.
+const NPM_CREDENTIALS: [&str; 4] = ["_authToken", "_auth", "username", "_password"];
+const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
+const CERTIFICATES: [&str; 3] = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"];
+
+type Lines = BTreeMap<String, Zeroizing<String>>;
+
+/// The variables that pip, npm and the way to an index are told by. They may hold credentials.
+#[derive(Clone, Default)]
+pub(super) struct Variables(Lines);
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Variables {
+    /// Is a variable of this name one of them.
+    pub(super) fn concern(name: &str) -> bool {
+        let lower = name.to_ascii_lowercase();
+        name.starts_with("PIP_")
+            || lower.starts_with("npm_")
+            || name == "NODE_AUTH_TOKEN"
+            || PROXIES.contains(&lower.as_str())
+            || CERTIFICATES.contains(&name)
+    }
+
+    pub(super) fn insert(&mut self, name: String, value: String) {
+        self.0.insert(name, Zeroizing::new(value));
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.as_str())
+    }
+}
+
+/// All of it, later sources over earlier ones.
+pub(super) fn collect(environment: &Environment, variables: &Variables) -> PackageSources {
+    let mut sources = PackageSources::default();
+    let mut pip = Lines::new();
+    for path in pip_files(environment, variables) {
+        if let Some(text) = read(&path) {
+            pip_lines(&text, &mut pip);
+        }
+    }
+    for (name, value) in &variables.0 {
+        let Some(name) = name.strip_prefix("PIP_") else {
+            continue;
+        };
+        set_pip(&mut pip, &name.to_ascii_lowercase(), value);
+    }
+    let cert = pip.remove("cert").map(|path| path.to_string());
+    let usual = || {
+        CERTIFICATES[..2]
+            .iter()
+            .find_map(|name| variables.get(name))
+            .map(str::to_owned)
+    };
+    sources.pip_certificates = cert.or_else(usual).and_then(|path| read(Path::new(&path)));
+    sources.client_certificate = pip
+        .remove("client-cert")
+        .and_then(|path| read(Path::new(path.as_str())));
+    wheels(&mut pip, &mut sources.wheel_directories);
+    let mut npm = Lines::new();
+    for path in npm_files(environment, variables) {
+        if let Some(text) = read(&path) {
+            npm_lines(&text, variables, &mut npm);
+        }
+    }
+    for (name, value) in &variables.0 {
+        if let Some(key) = npm_key(name) {
+            set_npm(&mut npm, &key, value);
+        }
+    }
+    let cafile = npm.remove("cafile").map(|path| path.to_string());
+    let extra = || variables.get(CERTIFICATES[2]).map(str::to_owned);
+    sources.npm_certificates = cafile.or_else(extra).and_then(|path| read(Path::new(&path)));
+    sources.proxies = variables
+        .0
+        .iter()
+        .filter(|(name, value)| PROXIES.contains(&name.to_ascii_lowercase().as_str()) && is_line(value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    sources.pip = pip.into_iter().collect();
+    sources.npm = npm.into_iter().collect();
+    let all = [&sources.pip, &sources.npm, &sources.proxies];
+    sources.secrets = all
+        .into_iter()
+        .flatten()
+        .flat_map(|(name, value)| secrets_of(name, value))
+        .collect();
+    sources
+}
+
+fn read(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    let file = File::open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn is_line(value: &str) -> bool {
+    !value.is_empty() && value.len() <= VALUE_BYTES_MAX && !value.contains(|c: char| c.is_control())
+}
+
+/// As pip looks for them: the system's, the user's, and what a variable names.
+fn pip_files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf"]
+        .map(PathBuf::from)
+        .into();
+    files.extend(environment.home().map(|home| home.join(".pip/pip.conf")));
+    files.extend(environment.configuration().map(|base| base.join("pip/pip.conf")));
+    match variables.get("PIP_CONFIG_FILE") {
+        Some("/dev/null") => Vec::new(),
+        Some(named) => {
+            files.push(named.into());
+            files
+        }
+        None => files,
+    }
+}
+
+/// `[global]` and `[install]`, of which the latter wins; a value goes on in lines that are indented.
+fn pip_lines(text: &[u8], lines: &mut Lines) {
+    let text = String::from_utf8_lossy(text);
+    for wanted in ["global", "install"] {
+        let (mut section, mut name) = ("", String::new());
+        let mut read: Vec<(String, String)> = Vec::new();
+        for line in text.lines() {
+            let trimmed = line.trim();
+            if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+                continue;
+            }
+            if let Some(inner) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                (section, name) = (inner, String::new());
+            } else if section != wanted {
+            } else if line.starts_with([' ', '\t']) && !name.is_empty() {
+                if let Some((_, value)) = read.last_mut() {
+                    *value += " ";
+                    *value += trimmed;
+                }
+            } else if let Some((key, value)) = trimmed.split_once(['=', ':']) {
+                name = key.trim().to_ascii_lowercase();
+                read.push((name.clone(), value.trim().to_owned()));
+            }
+        }
+        for (name, value) in read {
+            set_pip(lines, &name, &value);
+        }
+    }
+}
+
+fn set_pip(lines: &mut Lines, name: &str, value: &str) {
+    let name = name.replace('_', "-");
+    let name = if name == "default-timeout" {
+        "timeout"
+    } else {
+        &name
+    };
+    let value = value.trim();
+    if PIP_NAMES.contains(&name) && is_line(value) {
+        lines.insert(name.to_owned(), Zeroizing::new(value.to_owned()));
+    }
+}
+
+/// Directories of wheels are shown to the installer; of other places only those on the web make sense there.
+fn wheels(pip: &mut Lines, directories: &mut Vec<PathBuf>) {
+    let Some(places) = pip.remove("find-links") else {
+        return;
+    };
+    let mut kept = Vec::new();
+    for place in places.split_whitespace() {
+        let path = Path::new(place.strip_prefix("file://").unwrap_or(place));
+        if path.is_absolute() && path.is_dir() {
+            directories.push(path.to_owned());
+            kept.push(place);
+        } else if place.starts_with("https://") || place.starts_with("http://") {
+            kept.push(place);
+        }
+    }
+    if !kept.is_empty() {
+        pip.insert("find-links".to_owned(), Zeroizing::new(kept.join(" ")));
+    }
+}
+
+/// Every file that is read here, whether or not it exists.
+pub(super) fn files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
+    let mut files = pip_files(environment, variables);
+    files.extend(npm_files(environment, variables));
+    files
+}
+
+fn npm_files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
+    let named = ["npm_config_userconfig", "NPM_CONFIG_USERCONFIG"];
+    let named = named
+        .into_iter()
+        .find_map(|name| variables.get(name))
+        .map(PathBuf::from);
+    let own = named.or_else(|| environment.home().map(|home| home.join(".npmrc")));
+    ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(own)
+        .collect()
+}
+
+fn npm_lines(text: &[u8], variables: &Variables, lines: &mut Lines) {
+    let text = String::from_utf8_lossy(text);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some((name, value)) = line.split_once('=')
+            && let Some(value) = expanded(value.trim().trim_matches('"'), variables)
+        {
+            set_npm(lines, name.trim(), &value);
+        }
+    }
+}
+
+/// `${NPM_TOKEN}` is the variable's value. A line with one that we do not read says nothing.
+fn expanded(value: &str, variables: &Variables) -> Option<Zeroizing<String>> {
+    let mut done = Zeroizing::new(String::new());
+    let mut rest = value;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}')?;
+        done.push_str(before);
+        done.push_str(variables.get(name)?);
+        rest = after;
+    }
+    done.push_str(rest);
+    Some(done)
+}
+
+/// What a variable sets, as npm reads its name (`@npmcli/config`): that of a host's credential as it stands.
+fn npm_key(variable: &str) -> Option<String> {
+    const BEGINNING: &str = "npm_config_";
+    let (beginning, key) = variable.split_at_checked(BEGINNING.len())?;
+    if !beginning.eq_ignore_ascii_case(BEGINNING) {
+        return None;
+    }
+    let is_credential = key.starts_with("//");
+    Some(if is_credential {
+        key.to_owned()
+    } else {
+        key.to_ascii_lowercase().replace('_', "-")
+    })
+}
+
+fn set_npm(lines: &mut Lines, name: &str, value: &str) {
+    let is_credential = || {
+        name.strip_prefix("//")
+            .and_then(|rest| rest.rsplit_once(':'))
+            .is_some_and(|(_, key)| NPM_CREDENTIALS.contains(&key))
+    };
+    let is_scope = || name.starts_with('@') && name.ends_with(":registry");
+    let known = NPM_NAMES.contains(&name) || is_scope() || is_credential();
+    if known && is_line(name) && is_line(value) {
+        lines.insert(name.to_owned(), Zeroizing::new(value.to_owned()));
+    }
+}
+
+/// The secrets in a line: npm's credentials, and the user in a URL.
+fn secrets_of(name: &str, value: &str) -> Vec<Zeroizing<String>> {
+    if name.starts_with("//") && !name.ends_with(":username") {
+        return vec![Zeroizing::new(value.to_owned())];
+    }
+    let mut secrets = Vec::new();
+    for address in value.split_whitespace() {
+        let Some((_, rest)) = address.split_once("://") else {
+            continue;
+        };
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let Some((user, _)) = authority.rsplit_once('@') else {
+            continue;
+        };
+        secrets.push(Zeroizing::new(user.to_owned()));
+        for part in user.split(':').skip(usize::from(user.contains(':'))) {
+            secrets.push(Zeroizing::new(part.to_owned()));
+            secrets.push(Zeroizing::new(percent_decoded(part)));
+        }
+    }
+    secrets
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pairs: &[(&str, &str)]) -> Lines {
+        let line = |(name, value): &(&str, &str)| ((*name).to_owned(), Zeroizing::new((*value).to_owned()));
+        pairs.iter().map(line).collect()
+    }
+
+    #[test]
+    fn of_pips_file_only_what_says_where_the_index_is_is_taken() {
+        let mut found = Lines::new();
+        let text = b"[global]\nindex-url = https://u:p@one.test/simple\ntarget = /etc\nextra_index_url =\n    https://a.test\n    https://b.test\nrequire-virtualenv = true\n[install]\nindex-url: https://two.test/simple\nno-binary = :all:\n[list]\ntimeout = 3\n";
+        pip_lines(text, &mut found);
+        let expect = lines(&[
+            ("index-url", "https://two.test/simple"),
+            ("extra-index-url", "https://a.test https://b.test"),
+        ]);
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn of_npms_file_only_registries_and_who_we_are_there() {
+        let mut variables = Variables::default();
+        variables.insert("NPM_TOKEN".to_owned(), "s3cr3t-token".to_owned());
+        let mut found = Lines::new();
+        let text = b"registry=https://r.test/\n//r.test/:_authToken=${NPM_TOKEN}\n@corp:registry=https://c.test\nscript-shell=/bin/evil\nignore-scripts=false\nproxy=${UNKNOWN}\n; registry=no\n";
+        npm_lines(text, &variables, &mut found);
+        let expect = lines(&[
+            ("registry", "https://r.test/"),
+            ("//r.test/:_authToken", "s3cr3t-token"),
+            ("@corp:registry", "https://c.test"),
+        ]);
+        assert_eq!(found, expect);
+        assert!(!format!("{variables:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn a_variable_names_what_it_sets_as_npm_reads_it() {
+        let check = |variable: &str, expect: Option<&str>| {
+            assert_eq!(npm_key(variable).as_deref(), expect, "{variable}");
+        };
+        check("npm_config_strict_ssl", Some("strict-ssl"));
+        check("NPM_CONFIG_REGISTRY", Some("registry"));
+        check(
+            "npm_config_//r.test/Path_1/:_authToken",
+            Some("//r.test/Path_1/:_authToken"),
+        );
+        check("NPM_TOKEN", None);
+        let mut found = Lines::new();
+        let key = npm_key("npm_config_//r.test/:_authToken").unwrap();
+        set_npm(&mut found, &key, "t0ken");
+        assert_eq!(found, lines(&[("//r.test/:_authToken", "t0ken")]));
+    }
+
+    #[test]
+    fn a_value_of_two_lines_cannot_be_two_settings() {
+        let mut found = Lines::new();
+        set_pip(&mut found, "index_url", "https://a.test\ntarget = /etc");
+        set_npm(&mut found, "registry", "https://a.test\nscript-shell=/x");
+        set_npm(&mut found, "//a\n:_auth", "x");
+        assert_eq!(found, Lines::new());
+    }
+
+    #[test]
+    fn credentials_are_known_for_what_they_are() {
+        let check = |name: &str, value: &str, expect: &[&str]| {
+            let found = secrets_of(name, value);
+            let found: Vec<&str> = found.iter().map(|secret| secret.as_str()).collect();
+            assert_eq!(found, expect, "{name}");
+        };
+        check("index-url", "https://one.test/simple", &[]);
+        check(
+            "index-url",
+            "https://bob:p%40ss@one.test/@x",
+            &["bob:p%40ss", "p%40ss", "p@ss"],
+        );
+        check(
+            "index-url",
+            "https://token@one.test",
+            &["token", "token", "token"],
+        );
+        check("//r.test/:_authToken", "t0ken", &["t0ken"]);
+        check("//r.test/:username", "bob", &[]);
+    }
+}

@@ -1,0 +1,102 @@
+//! Where state is kept if it is not set and the usual directory cannot be written: without HOME, or below a root that
+//! is read-only. A private directory takes its place, with a warning that names the setting.
+
+use super::{Environment, Origin, expand, keys::Effective};
+use ringfence_store::make_own_directory;
+use ringfence_types::{ErrorCode, RequestError};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use std::path::{Path, PathBuf};
+
+/// The directory, and the warning where it is not the usual one.
+pub(super) struct Found {
+    pub(super) directory: PathBuf,
+    pub(super) warning: Option<String>,
+}
+
+/// As it was said, or where it usually is.
+pub(super) fn of(environment: &Environment, effective: &Effective) -> Result<Found, RequestError> {
+    let said = &effective.state_dir;
+    let directory = expand(environment, &said.value, &said.origin)?;
+    match said.origin {
+        Origin::Default => usual_or_private(environment, directory),
+        _ => Ok(Found {
+            directory,
+            warning: None,
+        }),
+    }
+}
+
+fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, RequestError> {
+    let Err(refusal) = may_write(&usual) else {
+        return Ok(Found {
+            directory: usual,
+            warning: None,
+        });
+    };
+    let usual = usual.display();
+    let mut tried = format!("{usual}: {refusal}");
+    for private in environment.private_states() {
+        match make_own_directory(&private) {
+            Ok(()) => {
+                let warning = format!(
+                    "{usual} cannot be written ({refusal}), so state and the audit record are in {}, which may not \
+                     outlive a restart; set `state_dir` (RINGFENCE_STATE_DIR) to a directory that does.",
+                    private.display()
+                );
+                return Ok(Found {
+                    directory: private,
+                    warning: Some(warning),
+                });
+            }
+            Err(error) => tried += &format!("; {}: {error}", private.display()),
+        }
+    }
+    Err(RequestError::new(
+        ErrorCode::StoreFault,
+        format!("there is no directory for state: {tried}."),
+        "Set `state_dir` (RINGFENCE_STATE_DIR) to a directory that can be written; in a container, mount one: `--tmpfs /tmp` \
+         or a volume.",
+    ))
+}
+
+/// May this process write there, or make it: asked of the kernel, which changes nothing.
+fn may_write(directory: &Path) -> rustix::io::Result<()> {
+    let there = directory.ancestors().find(|path| path.symlink_metadata().is_ok());
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, there.unwrap_or(directory), wanted, AtFlags::EACCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt};
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_replaced_by_a_private_one_with_a_warning() {
+        let base = std::env::temp_dir().join(format!("ringfence-state-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let runtime = OsString::from(&base);
+        let environment = Environment::of([("XDG_RUNTIME_DIR".to_owned(), runtime)]);
+        let usual = base.join("not/yet/there");
+        let found = usual_or_private(&environment, usual.clone()).ok().unwrap();
+        assert_eq!((found.directory, found.warning), (usual.clone(), None));
+        assert!(!usual.exists(), "asking has made it");
+
+        // Nobody writes below a device, not even root.
+        let found = usual_or_private(&environment, "/dev/null/ringfence".into())
+            .ok()
+            .unwrap();
+        assert_eq!(found.directory, base.join("ringfence"));
+        assert!(found.warning.unwrap().contains("RINGFENCE_STATE_DIR"));
+        let mode = fs::metadata(&found.directory).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+
+        // One that others may look into is not taken.
+        fs::set_permissions(&found.directory, fs::Permissions::from_mode(0o755)).unwrap();
+        match usual_or_private(&environment, "/dev/null/ringfence".into()) {
+            Ok(other) => assert_ne!(other.directory, found.directory),
+            Err(error) => assert!(error.hint.contains("RINGFENCE_STATE_DIR"), "{error}"),
+        }
+        fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,130 @@
+//! A configuration decides what programs may do, so only the user who runs Ringfence, or root, may be able to change
+//! it; and neither it nor what else decides about runs lies where programs write.
+
+use super::{environment::Environment, refusal};
+use ringfence_types::RequestError;
+use std::{
+    fs::Metadata,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+#[derive(Clone, Copy)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+/// Refuses a configuration that another user can change.
+pub(super) fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
+    let own = User {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
+    let of_file = User {
+        uid: found.uid(),
+        gid: found.gid(),
+    };
+    // A device or a pipe (`--config /dev/stdin`) belongs to the user who named it.
+    let trouble = if found.is_file() {
+        let own = trouble(own, of_file, found.mode());
+        let own = own.map(|(what, change)| (what, format!("{change} {}", path.display())));
+        own.or_else(|| replaceable(path))
+    } else {
+        None
+    };
+    match trouble {
+        None => Ok(()),
+        Some((what, change)) => Err(refusal(
+            format!("the configuration {} {what}.", path.display()),
+            &format!("Look at what it says, then run `{change}`."),
+        )),
+    }
+}
+
+/// Who else can change it, and what ends that.
+fn trouble(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
+    if of_file.uid != own.uid && of_file.uid != 0 {
+        let what = format!("belongs to another user (uid {}), who can change it", of_file.uid);
+        return Some((what, format!("chown {}", own.uid)));
+    }
+    if mode & 0o002 != 0 {
+        return Some(("can be changed by every user".to_owned(), "chmod go-w".to_owned()));
+    }
+    // A group of one's own, as many distributions give it, has no other members.
+    if mode & 0o020 != 0 && of_file.gid != own.gid {
+        let what = format!("can be changed by another group (gid {})", of_file.gid);
+        return Some((what, "chmod g-w".to_owned()));
+    }
+    None
+}
+
+/// Can every user put another in its place.
+fn replaceable(path: &Path) -> Option<(String, String)> {
+    const STICKY: u32 = 0o1000;
+    let real = path.canonicalize().ok()?;
+    let is_open = |found: Metadata| found.mode() & (STICKY | 0o002) == 0o002;
+    let open = real
+        .ancestors()
+        .skip(1)
+        .find(|above| above.metadata().is_ok_and(is_open))?
+        .display();
+    let what = format!("can be replaced by every user, because of the permissions of {open}");
+    Some((what, format!("chmod o-w {open}")))
+}
+
+/// Files that decide what is run and allowed, whether or not they exist yet: no program gets a directory to write that
+/// holds one of them.
+pub(super) fn guarded(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
+    let binary = std::env::current_exe().ok();
+    let files = file
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(environment.usual_config());
+    let files = files.chain(binary).chain(environment.package_files());
+    files
+        .map(|path| std::path::absolute(&path).unwrap_or(path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_no_other_user_can_change_is_used() {
+        let user = |uid, gid| User { uid, gid };
+        let check = |own: User, of_file: User, mode: u32, expect: Option<&str>| {
+            let change = trouble(own, of_file, mode).map(|(_, change)| change);
+            assert_eq!(change.as_deref(), expect, "{mode:o}");
+        };
+        let (root, ada, bob) = (user(0, 0), user(1000, 1000), user(1001, 1001));
+        check(ada, ada, 0o100_644, None);
+        check(ada, root, 0o100_644, None);
+        check(ada, ada, 0o100_664, None);
+        check(root, root, 0o100_664, None);
+        check(ada, user(1000, 50), 0o100_664, Some("chmod g-w"));
+        check(ada, ada, 0o100_666, Some("chmod go-w"));
+        check(ada, bob, 0o100_600, Some("chown 1000"));
+        check(root, ada, 0o100_644, Some("chown 0"));
+        check(root, root, 0o100_602, Some("chmod go-w"));
+    }
+
+    #[test]
+    fn a_file_in_a_directory_that_every_user_can_change_is_not_used() {
+        use std::{fs, os::unix::fs::PermissionsExt};
+        let directory = std::env::temp_dir().join(format!("ringfence-trust-{}", std::process::id()));
+        let file = directory.join("below/ringfence.yaml");
+        fs::create_dir_all(directory.join("below")).unwrap();
+        fs::write(&file, "").unwrap();
+        for (mode, is_used) in [(0o755, true), (0o777, false), (0o1777, true)] {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            let read = check(&file, &file.metadata().unwrap());
+            let refused = read.map_err(|error| error.hint);
+            assert_eq!(refused.is_ok(), is_used, "{mode:o}: {refused:?}");
+            let change = format!("chmod o-w {}", directory.display());
+            assert!(refused.err().is_none_or(|hint| hint.contains(&change)));
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,100 @@
+//! Closed segments and what a dead server left open, through servers and the command line.
+
+use crate::{
+    client::within,
+    state::{State, words},
+};
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn told(state: &State, arguments: &[&str]) -> String {
+    let output = state.command(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// claim: [REC-8]
+#[test]
+fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
+    let state = State::new("segments");
+    let mut agent = state.serve();
+    let first = agent.execute(json!({"code": "1"}));
+    let file = PathBuf::from(told(&state, &["audit", "archive"]).trim());
+    assert!(file.exists(), "{file:?}");
+    // The server goes on, and so does the chain.
+    let second = agent.execute(json!({"code": "2"}));
+    let listed: Value = serde_json::from_str(&told(&state, &["audit", "list", "--json"])).unwrap();
+    let ids: Vec<&str> = listed["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|record| record["execution_id"].as_str())
+        .collect();
+    for execution in [&first, &second] {
+        assert!(
+            ids.contains(&execution["execution_id"].as_str().unwrap()),
+            "{listed}"
+        );
+    }
+    let exported = told(&state, &["audit", "export"]);
+    let lines = exported.lines().count() as u64;
+    let verdict: Value = serde_json::from_str(&told(&state, &["audit", "verify", "--json"])).unwrap();
+    assert_eq!(
+        (&verdict["ok"], verdict["records"].as_u64()),
+        (&json!(true), Some(lines))
+    );
+    // Damage to the closed segment: named, and the rest is shown.
+    fs::write(&file, b"no segment").unwrap();
+    let output = state.command(&["audit", "export"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(shown.contains(second["execution_id"].as_str().unwrap()));
+    assert!(said.contains(file.to_str().unwrap()), "{said}");
+    let output = state.command(&["audit", "verify"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(agent.execute(json!({"code": "print(3)"}))["stdout"], "3\n");
+    assert!(agent.leave().status.success());
+    // What was committed is in the database when the server has ended.
+    let log = fs::metadata(state.record().join("audit.db-wal")).map_or(0, |log| log.len());
+    assert_eq!(log, 0);
+}
+
+/// claim: [REC-8]
+#[test]
+fn a_run_that_died_with_its_server_is_closed_as_lost_by_the_next_one() {
+    let state = State::new("lost");
+    let mut agent = state.serve();
+    agent.send_call("execute_code", json!({"code": "while True: pass"}));
+    let begun = |state: &State| {
+        let records = if state.is_blank() {
+            Vec::new()
+        } else {
+            state.records()
+        };
+        let begun = records
+            .iter()
+            .find(|record| words(record) == "execution.started pending");
+        begun.and_then(|record| record.execution_id.clone())
+    };
+    assert!(within(PATIENCE, || begun(&state).is_some()));
+    let id = begun(&state).unwrap();
+    let pending = || {
+        let listed = told(&state, &["audit", "list", "--outcome", "pending", "--json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        listed["records"].as_array().unwrap().len()
+    };
+    assert_eq!(pending(), 1);
+    // Another server beside it leaves it alone: it lives.
+    state.serve().call_and_leave();
+    assert_eq!(state.words_of(&id), ["execution.started pending"]);
+    drop(agent.kill());
+    state.serve().call_and_leave();
+    assert_eq!(
+        state.words_of(&id),
+        ["execution.started pending", "execution.failed lost"]
+    );
+    assert_eq!(pending(), 0);
+    state.assert_verifies();
+}

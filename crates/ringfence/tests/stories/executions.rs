@@ -1,0 +1,327 @@
+//! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
+
+use crate::client::{Server, ringfence, within};
+use serde_json::{Value, json};
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BEGUN: &str = "echo begun; sleep 1000";
+
+fn background(server: &mut Server, code: &str) -> String {
+    let asked = json!({"code": code, "language": "shell", "background": true});
+    let begun = server.facts("execute_code", asked);
+    assert_eq!(begun["running"], true, "{begun}");
+    begun["execution_id"].as_str().unwrap().to_owned()
+}
+
+fn has_begun(server: &mut Server, id: &str) -> bool {
+    server.facts("get_execution", json!({"execution_id": id}))["stdout"] == "begun\n"
+}
+
+fn ended(server: &mut Server, id: &str) -> Value {
+    server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 50}))
+}
+
+#[test]
+fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
+    let mut server = Server::start();
+    let id = background(&mut server, BEGUN);
+    assert!(within(PATIENCE, || has_begun(&mut server, &id)));
+    let so_far = server.facts("get_execution", json!({"execution_id": id, "stdout_from": 6}));
+    assert_eq!(
+        (&so_far["running"], &so_far["stdout"]),
+        (&json!(true), &json!("")),
+        "{so_far}"
+    );
+    let listed = server.facts("list_executions", json!({}));
+    assert_eq!(listed["executions"][0]["execution_id"], json!(id), "{listed}");
+    assert_eq!(listed["executions"][0]["verdict"], "running", "{listed}");
+    assert_eq!(listed["executions"][0]["first_line"], BEGUN, "{listed}");
+    let cancel = json!({"execution_id": id});
+    assert_eq!(
+        server.facts("cancel_execution", cancel.clone())["cancelled"],
+        true
+    );
+    let result = ended(&mut server, &id);
+    assert_eq!(result["exit"]["kind"], "cancelled", "{result}");
+    assert_eq!(result["stdout"], "begun\n", "{result}");
+    let again = server.facts("cancel_execution", cancel);
+    assert_eq!(
+        (&again["cancelled"], &again["existed"]),
+        (&json!(false), &json!(true)),
+        "{again}"
+    );
+}
+
+#[test]
+fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
+    let mut server = Server::start();
+    let asked = json!({"code": BEGUN, "language": "shell"});
+    let call = server.send("tools/call", json!({"name": "execute_code", "arguments": asked}));
+    let listed = |server: &mut Server| server.facts("list_executions", json!({}))["executions"][0].clone();
+    assert!(within(PATIENCE, || listed(&mut server)["verdict"] == "running"));
+    server.tell("notifications/cancelled", json!({"requestId": call}));
+    assert!(within(PATIENCE, || listed(&mut server)["verdict"] != "running"));
+    assert_ne!(listed(&mut server)["verdict"], "ok");
+
+    let lines = server.execute("shell", "seq 20000");
+    let shown = lines["stdout"].as_str().unwrap();
+    assert!(
+        shown.len() <= 8192 && shown.starts_with("1\n2\n") && shown.ends_with("\n20000\n"),
+        "{shown}"
+    );
+    assert_eq!(lines["truncated"], json!({"stdout": true, "stderr": false}));
+    let id = &lines["execution_id"];
+    let (mut read, mut from) = (String::new(), json!(0));
+    while !from.is_null() {
+        let page = server.facts("get_execution", json!({"execution_id": id, "stdout_from": from}));
+        let text = page["stdout"].as_str().unwrap();
+        assert!(text.ends_with('\n'), "{page}");
+        read += text;
+        from = page["stdout_next"].clone();
+    }
+    let all: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(read, all);
+    let (before, gap) = shown.split_once("\n[... ").unwrap();
+    let (between, after) = gap.split_once("]\n").unwrap();
+    let (between, next) = between
+        .split_once(" bytes between; next: get_execution ")
+        .unwrap();
+    assert_eq!(
+        before.len() + 1 + between.parse::<usize>().unwrap() + after.len(),
+        all.len()
+    );
+    // The rest begins where the beginning ends.
+    let rest = server.facts("get_execution", serde_json::from_str(next).unwrap());
+    assert!(
+        all[before.len() + 1..].starts_with(rest["stdout"].as_str().unwrap()),
+        "{next}"
+    );
+    let mut whole = server.facts("get_execution", json!({"execution_id": id}));
+    let mut lines = lines.clone();
+    for result in [&mut whole, &mut lines] {
+        result["isolation"] = json!(null);
+    }
+    assert_eq!(whole, lines);
+}
+
+#[test]
+fn an_execution_of_another_namespace_is_not_there() {
+    let mut server = Server::start();
+    let id = background(&mut server, BEGUN);
+    assert!(within(PATIENCE, || has_begun(&mut server, &id)));
+    let random = "0190b8f0-5c1e-7000-8000-00000000abcd";
+    let theirs = server.call("get_execution", json!({"execution_id": id, "namespace": "other"}));
+    assert_eq!(theirs["isError"], true, "{theirs}");
+    let never = server.call(
+        "get_execution",
+        json!({"execution_id": random, "namespace": "other"}),
+    );
+    assert_eq!(theirs["content"], never["content"], "it is told apart from none");
+    let cancel = server.facts(
+        "cancel_execution",
+        json!({"execution_id": id, "namespace": "other"}),
+    );
+    assert_eq!(
+        (&cancel["cancelled"], &cancel["existed"]),
+        (&json!(false), &json!(false)),
+        "{cancel}"
+    );
+    let listed = server.facts("list_executions", json!({"namespace": "other"}));
+    assert_eq!(listed["executions"], json!([]), "{listed}");
+    assert!(has_begun(&mut server, &id));
+    server.facts("cancel_execution", json!({"execution_id": id}));
+    ended(&mut server, &id);
+}
+
+#[test]
+fn a_refusal_in_the_background_comes_as_it_was() {
+    let mut server = Server::start();
+    let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
+    let begun = server.facts("execute_code", asked);
+    let id = begun["execution_id"].clone();
+    let refused = server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 50}));
+    assert_eq!(refused["code"], "secret_unavailable", "{refused}");
+}
+
+/// What stands behind `before` in the text of an answer, up to a blank.
+fn told(answer: &Value, before: &str) -> Value {
+    let text = answer["content"][0]["text"].as_str().unwrap();
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
+    json!(rest.split_whitespace().next())
+}
+
+#[test]
+fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
+    let mut server = Server::start();
+    let code = "seq 100000 > $'numbers\\nrefused: all'";
+    let left = server.call("execute_code", json!({"code": code, "language": "shell"}));
+    let uri = told(&left, "\nartifact: ");
+    assert!(
+        !left["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("\nrefused: "),
+        "{left}"
+    );
+    let id = told(&left, "\nexecution_id: ");
+    let listed = server.call("get_artifacts", json!({"request_id": id}));
+    assert_eq!(told(&listed, ""), uri, "{listed}");
+    let mut again = |namespace: &str, uri: &Value| {
+        let files = json!([{"path": "in/numbers.txt", "artifact": uri}, {"path": "b", "text": "x"}]);
+        let code = "wc -l < in/numbers.txt; cat b";
+        server.facts(
+            "execute_code",
+            json!({"code": code, "language": "shell", "files": files, "namespace": namespace}),
+        )
+    };
+    let done = again("default", &uri);
+    assert_eq!(done["stdout"], "100000\nx", "{done}");
+    for uri in [&uri, &json!("sandbox://status"), &json!("file:///etc/passwd")] {
+        let refused = again("other", uri);
+        assert_eq!(refused["code"], "not_found", "{refused}");
+    }
+    let refused = again("default", &json!("numbers.txt"));
+    let hint = refused["hint"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    assert!(hint.contains("get_artifacts {\"request_id\""), "{refused}");
+}
+
+/// What a command of the operator says.
+fn said(words: &[&str]) -> Output {
+    ringfence(words).output().unwrap()
+}
+
+fn document(words: &[&str]) -> Value {
+    serde_json::from_slice(&said(words).stdout).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+#[test]
+fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
+    let mut server = Server::start();
+    let code = "echo begun; echo wrong >&2; sleep 1000";
+    let asked = json!({"code": code, "language": "shell", "background": true, "namespace": "other"});
+    let id = server.facts("execute_code", asked)["execution_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let listed = || document(&["ps", "--json"])["servers"][0]["executions"][0].clone();
+    assert!(within(PATIENCE, || listed()["execution_id"] == json!(id)));
+    assert_eq!(
+        (&listed()["verdict"], &listed()["namespace"]),
+        (&json!("running"), &json!("other"))
+    );
+    let table = String::from_utf8(said(&["ps"]).stdout).unwrap();
+    assert!(
+        table.starts_with("EXECUTION ") && table.contains(&id) && table.contains(code),
+        "{table}"
+    );
+    assert_eq!(
+        document(&["ps", "--namespace", "default", "--json"])["servers"][0]["executions"],
+        json!([])
+    );
+
+    // What it has written so far comes without an end; what is followed comes with it.
+    assert!(within(PATIENCE, || said(&["logs", &id]).stdout == b"begun\n"));
+    assert_eq!(said(&["logs", &id]).stderr, b"wrong\n");
+    assert_eq!(document(&["logs", &id, "--json"])["running"], true);
+    let follower = ringfence(&["logs", "-f", &id])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let cancelled = said(&["cancel", &id]);
+    assert_eq!(
+        (cancelled.status.code(), cancelled.stdout),
+        (Some(0), b"it is being stopped\n".to_vec())
+    );
+    let followed = follower.wait_with_output().unwrap();
+    assert_eq!(
+        (followed.status.code(), followed.stdout),
+        (Some(0), b"begun\n".to_vec())
+    );
+    assert_eq!(followed.stderr, b"wrong\n");
+    let ended = document(&["logs", "--follow", &id, "--json"]);
+    assert_eq!(
+        (&ended["running"], &ended["stdout"]),
+        (&json!(false), &json!("begun\n")),
+        "{ended}"
+    );
+    assert_eq!(listed()["verdict"], "cancelled");
+    assert_eq!(document(&["cancel", &id, "--json"])["cancelled"], false);
+
+    for words in [["logs", "0190b8f0"], ["cancel", "0190b8f0"]] {
+        let refused = said(&words);
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            refused.status.code() == Some(125) && text.contains("ringfence ps"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_looks_back_is_short_until_more_is_asked_for() {
+    let mut server = Server::start();
+    let id = server.execute("shell", "true")["execution_id"].clone();
+    for _ in 0..30 {
+        server.facts("list_executions", json!({}));
+    }
+    let none = server.facts("get_artifacts", json!({"execution_id": id}));
+    assert_eq!(
+        (&none["success"], &none["artifacts"]),
+        (&json!(true), &json!([])),
+        "{none}"
+    );
+    let short = server.call("audit_execution", json!({"limit": 10}));
+    let text = short["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.len() < 2048 && text.contains(" tool.called ok list_executions -\n"),
+        "{text}"
+    );
+    let records = short["structuredContent"]["records"].as_array().unwrap();
+    assert!(short["structuredContent"].to_string().len() < 2048, "{short}");
+    assert!(
+        records.len() == 10 && records.iter().all(|record| record.get("details").is_none()),
+        "{short}"
+    );
+    for _ in 0..30 {
+        server.facts("list_executions", json!({}));
+    }
+    let default = server.facts("audit_execution", json!({}));
+    assert_eq!(default["records"].as_array().unwrap().len(), 50);
+    assert!(default.to_string().len() < 50 * 205, "{default}");
+    let all = server.facts(
+        "audit_execution",
+        json!({"detail": true, "limit": 100, "action": "execution."}),
+    );
+    assert_eq!(all["records"][0]["execution_id"], id, "{all}");
+    assert_eq!(all["records"][0]["details"]["exit_code"], 0, "{all}");
+}
+
+#[test]
+fn a_long_stream_is_followed_to_its_end_beside_another_server() {
+    let mut server = Server::start();
+    let _other = Server::start();
+    let asked = json!({
+        "code": "seq 300000; sleep 1000", "language": "shell", "background": true,
+        "resource_limits": {"max_output_bytes": 4_000_000},
+    });
+    let begun = server.facts("execute_code", asked);
+    let id = begun["execution_id"].as_str().unwrap().to_owned();
+    assert!(
+        within(PATIENCE, || said(&["logs", &id]).stdout.len() == 1 << 20),
+        "{begun}"
+    );
+    let mut cancel = ringfence(&["cancel", &id]).stdout(Stdio::null()).spawn().unwrap();
+    let followed = said(&["logs", "-f", &id]);
+    assert!(cancel.wait().unwrap().success() && followed.status.success());
+    let expect: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
+    assert!(
+        followed.stdout == expect.as_bytes(),
+        "{} bytes",
+        followed.stdout.len()
+    );
+}

@@ -1,0 +1,270 @@
+//! What would get around the jail or hold it up: files that Landlock does not guard, sandboxes that do not end, clocks
+//! that run ahead.
+
+use crate::{
+    client::{Server, binary, processes_with, ringfence, state_dir, within},
+    session::{NOBODY, Nobody},
+};
+use serde_json::json;
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this test may do what only root can; if not, it says so.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("root"), "RINGFENCE_REQUIRE asks for root");
+        eprintln!("not root: not told");
+    }
+    is_root
+}
+
+/// Tries every call that changes what Landlock does not guard; prints those that succeed.
+const CHANGES: &str = r"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def raw(number, *args):
+    if libc.syscall(number, *args) != 0: raise OSError(ctypes.get_errno(), 'refused')
+path = FILE.encode()
+acts = {
+    'chmod': lambda: os.chmod(FILE, 0o666),
+    'chmod of a directory': lambda: os.chmod(os.path.dirname(FILE), 0o755),
+    'fchmodat2': lambda: raw(452, -100, path, 0o666, 0),
+    'chown': lambda: os.chown(FILE, -1, os.getgid()),
+    'lchown': lambda: os.lchown(FILE, -1, os.getgid()),
+    'utime': lambda: os.utime(FILE, (1, 1)),
+    'utime now': lambda: os.utime(FILE),
+    'setxattr': lambda: os.setxattr(FILE, 'user.x', b'1'),
+    'removexattr': lambda: os.removexattr(FILE, 'user.had'),
+}
+own = os.open('own', os.O_CREAT | os.O_RDWR, 0o755)
+acts.update({
+    'fchmod': lambda: os.fchmod(own, 0o4755),
+    'fchown': lambda: os.fchown(own, -1, os.getgid()),
+    'futimens': lambda: os.utime(own, (1, 1)),
+    'fsetxattr': lambda: os.setxattr(own, 'user.x', b'1'),
+    'set-id open': lambda: os.open('left', os.O_CREAT | os.O_WRONLY, 0o4755),
+    'set-id mkdir': lambda: os.mkdir('dir', 0o2755) or os.stat('dir').st_mode & 0o2000 or os.close(-1),
+})
+for name, act in acts.items():
+    try: act()
+    except OSError: continue
+    print(name)
+";
+
+/// claim: [FS-10]
+#[test]
+fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_changed() {
+    let Some(nobody) = Nobody::new("floor: landlock\n") else {
+        return;
+    };
+    let directory = nobody.0.join("secrets");
+    let file = directory.join("key");
+    fs::create_dir(&directory).unwrap();
+    fs::write(&file, "canary").unwrap();
+    for (path, mode) in [(&directory, 0o700), (&file, 0o600)] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let program = format!("FILE = {:?}\n{CHANGES}", file.display().to_string());
+    let mut server = nobody.serve();
+    let before = fs::metadata(&file).unwrap();
+    let inside = server.execute("python", &program);
+    assert_eq!(inside["isolation"]["tier"], "landlock", "{inside}");
+    assert_eq!(
+        (&inside["success"], &inside["stdout"]),
+        (&json!(true), &json!("")),
+        "{inside}"
+    );
+    let after = fs::metadata(&file).unwrap();
+    let facts = |data: &fs::Metadata| (data.mode(), data.mtime(), data.mtime_nsec(), data.ctime_nsec());
+    assert_eq!(facts(&before), facts(&after));
+    assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
+    // What is left: files are made, written and touched.
+    let said = server.execute(
+        "shell",
+        "touch a && touch a && cp a b && mv b c && echo x >> c && cat c",
+    );
+    assert_eq!(
+        (&said["stdout"], &said["stderr"]),
+        (&json!("x\n"), &json!("")),
+        "{said}"
+    );
+    // The control: outside, the same user may.
+    let work = nobody.0.join("work");
+    fs::create_dir(&work).unwrap();
+    chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+    let user = NOBODY.to_string();
+    let outside = Command::new("setpriv")
+        .args(["--reuid", &user, "--regid", &user, "--clear-groups", "--"])
+        .args(["/usr/bin/python3", "-c", &program])
+        .current_dir(&work)
+        .output()
+        .unwrap();
+    let outside = String::from_utf8(outside.stdout).unwrap();
+    for name in [
+        "chmod",
+        "fchmod",
+        "fchmodat2",
+        "chown",
+        "fchown",
+        "utime",
+        "futimens",
+        "set-id open",
+    ] {
+        assert!(outside.lines().any(|line| line == name), "{name}: {outside}");
+    }
+}
+
+/// Puts a process into the pid namespace of each of these, and never waits for it, as a careless parent would: pid 1 of
+/// such a namespace cannot end. It gives up by itself when the test is long over.
+const HOLD: &str = r"
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+signal.alarm(90)
+for pid in sys.argv[1:]:
+    if libc.setns(os.open('/proc/%s/ns/pid' % pid, os.O_RDONLY), 0x20000000) != 0: sys.exit(1)
+    if os.fork() == 0:
+        while True: signal.pause()
+print('held', flush=True)
+sys.stdin.read()
+";
+
+/// claim: [PROC-10]
+#[test]
+fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
+    if !is_root() {
+        return;
+    }
+    fs::create_dir_all(state_dir()).unwrap();
+    let log = state_dir().join("log");
+    let mut command = ringfence(&["serve"]);
+    command.stderr(File::create(&log).unwrap());
+    let mut server = Server::of(command);
+    // As many as are let run at once.
+    let ids: Vec<u64> = (0..4)
+        .map(|_| {
+            let arguments = json!({"language": "shell", "code": "echo begun; exec sleep 31.41593", "timeout_seconds": 600});
+            server.send("tools/call", json!({"name": "execute_code", "arguments": arguments}))
+        })
+        .collect();
+    let mut sleeping = Vec::new();
+    assert!(within(PATIENCE, || {
+        sleeping = processes_with("31.41593");
+        sleeping.retain(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+        });
+        sleeping.len() == ids.len()
+    }));
+    let mut holder = Command::new("/usr/bin/python3")
+        .args(["-c", HOLD])
+        .args(sleeping.iter().map(u32::to_string))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = String::new();
+    let mut said = BufReader::new(holder.stdout.take().unwrap());
+    said.read_line(&mut held).unwrap();
+    assert_eq!(held, "held\n");
+    for pid in &sleeping {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    for (_, answer) in server.await_all(&ids) {
+        assert_eq!(
+            (&answer["stdout"], &answer["exit"]["kind"]),
+            (&json!("begun\n"), &json!("signal")),
+            "{answer}"
+        );
+    }
+    // Their places are free again, and the operator has heard of each.
+    for _ in 0..8 {
+        assert_eq!(server.execute("shell", "echo next")["stdout"], "next\n");
+    }
+    let log = fs::read_to_string(log).unwrap();
+    assert_eq!(log.matches("a sandbox has not ended").count(), ids.len(), "{log}");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}
+
+#[test]
+fn programs_run_in_a_time_namespace_that_runs_ahead_or_behind() {
+    if !is_root() {
+        return;
+    }
+    for offset in ["100000000", "-5"] {
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--time",
+                "--fork",
+                "--monotonic",
+                offset,
+                "--boottime",
+                offset,
+                "--",
+            ])
+            .arg(binary())
+            .args(["run", "-", "--language", "shell"])
+            .env("RINGFENCE_STATE_DIR", state_dir())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let code = b"read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young";
+        child.stdin.take().unwrap().write_all(code).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "young\n",
+            "{offset}: {output:?}"
+        );
+    }
+}
+
+/// Mappings of many forks, whose pages nobody touches: what they take is the kernel's own memory for each mapping.
+const MAPPINGS: &str = r"
+import ctypes, os, signal
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+start = libc.mmap(None, 60000 * 4096, 1, 0x22, -1, 0)
+for page in range(0, 60000, 2):
+    assert libc.mprotect(start + page * 4096, 4096, 3) == 0
+for _ in range(FORKS):
+    if os.fork() == 0: signal.pause()
+print('forked', flush=True)
+WAIT
+";
+
+/// claim: [RES-3]
+#[test]
+fn without_a_cgroup_mappings_of_many_forks_are_memory() {
+    let Some(nobody) = Nobody::new("") else { return };
+    let mut server = nobody.serve();
+    let mut run = |forks: &str, wait: &str| {
+        let code = MAPPINGS.replace("FORKS", forks).replace("WAIT", wait);
+        let limits = json!({"max_ram_mb": 128, "max_processes": 64});
+        let asked =
+            json!({"language": "python", "code": code, "timeout_seconds": 120, "resource_limits": limits});
+        server.facts("execute_code", asked)
+    };
+    let done = run("2", "");
+    assert_eq!(
+        (&done["success"], &done["stdout"]),
+        (&json!(true), &json!("forked\n")),
+        "{done}"
+    );
+    let done = run("24", "signal.pause()");
+    assert!(done.to_string().contains("limit.memory"), "{done}");
+}

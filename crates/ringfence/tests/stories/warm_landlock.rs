@@ -1,0 +1,437 @@
+//! Sandboxes that stand ready where there are no namespaces: they begin before their request and behind the walls of a cold
+//! run, and none of them reaches another, whether that one runs or waits.
+
+use crate::{
+    client::{Server, descendants, state_dir, within},
+    session::{NOBODY, Nobody, serving},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const LANDLOCK: &str = "floor: landlock\n";
+
+/// As whoever tests and, where that is root, as an ordinary user, whose sandboxes are all the same user's.
+fn on_each_server(mut story: impl FnMut(&mut Server, &Path)) {
+    story(&mut serving(LANDLOCK), &state_dir().join("runs"));
+    if let Some(nobody) = Nobody::new(LANDLOCK) {
+        story(&mut nobody.serve(), &nobody.0.join("state/runs"));
+    }
+}
+
+/// When a sandbox of each language waits.
+fn wait_until_warm(server: &mut Server) {
+    let mut listed = Value::Null;
+    let are_ready = within(PATIENCE, || {
+        listed = server.facts("list_runtimes", json!({}))["runtimes"].clone();
+        let mut runtimes = listed.as_array().unwrap().iter();
+        runtimes.all(|runtime| runtime["warm"] == true)
+    });
+    assert!(are_ready, "{listed}");
+}
+
+/// In a sandbox that waited.
+fn run(server: &mut Server, language: &str, code: &str, more: Value) -> Value {
+    wait_until_warm(server);
+    let mut arguments = more;
+    arguments["language"] = json!(language);
+    arguments["code"] = json!(code);
+    let done = server.facts("execute_code", arguments);
+    assert_eq!(done["isolation"]["tier"], "landlock", "{done}");
+    done
+}
+
+/// A sandbox that is made for its request lies in a directory of the request's name.
+fn was_ready(done: &Value, workspace: &str) -> bool {
+    let id = done["execution_id"].as_str().unwrap();
+    assert!(workspace.contains("/runs/"), "{workspace}");
+    !workspace.contains(id)
+}
+
+#[test]
+fn in_the_landlock_tier_every_language_begins_before_its_request() {
+    on_each_server(|server, runs| {
+        for _ in 0..3 {
+            for (language, code) in [
+                ("python", "import os\nprint(os.getcwd())"),
+                ("node", "console.log(process.cwd())"),
+                ("shell", "pwd"),
+            ] {
+                let done = run(server, language, code, json!({}));
+                let workspace = done["stdout"].as_str().unwrap().trim();
+                assert!(was_ready(&done, workspace), "{done}");
+                // And its directory goes with it.
+                let gone = || !Path::new(workspace).exists();
+                assert!(within(PATIENCE, gone), "{workspace}");
+            }
+        }
+        // The control: a variable that the C library reads at its start.
+        let cold = "import os, sys\n['random' in sys.modules, os.environ['LC_ALL']]";
+        let done = run(server, "python", cold, json!({"env": {"LC_ALL": "C"}}));
+        assert_eq!(done["result"], json!([false, "C"]), "{done}");
+        let done = run(server, "python", &cold.replace("LC_ALL", "HOME"), json!({}));
+        assert_eq!(done["result"][0], true, "{done}");
+        server.hang_up();
+        assert!(server.ended_within(PATIENCE));
+        let left = || fs::read_dir(runs).unwrap().count();
+        assert!(within(PATIENCE, || left() == 0), "{} are left", left());
+    });
+}
+
+/// claim: [WARM-3]
+#[test]
+fn in_the_landlock_tier_what_a_claim_brings_is_in_force_before_the_program_runs() {
+    let code = "import glob, os, resource as r, sys\nos.environ['RINGFENCE_OUTPUT_DIR'].index('/runs/')\n\
+        files = {name: oct(os.stat(name).st_mode) for name in os.listdir('.')}\n\
+        [sys.argv[1:], os.environ['GREETING'], open('in/a.txt').read(), sys.stdin.read(), \
+        r.getrlimit(r.RLIMIT_FSIZE)[1], r.getrlimit(r.RLIMIT_CPU)[1], r.getrlimit(r.RLIMIT_NOFILE)[1], \
+        sorted(int(n) for n in os.listdir('/proc/self/fd'))[:4]]";
+    let more = json!({
+        "args": ["x", "y"], "env": {"GREETING": "hello"}, "stdin": "typed",
+        "files": [{"path": "in/a.txt", "text": "file"}],
+        "timeout_seconds": 7, "resource_limits": {"max_disk_mb": 20, "max_cpu_cores": 1, "max_ram_mb": 256}
+    });
+    // Every thread that was there before the claim.
+    let threads = "const fs = require('fs'), all = fs.readdirSync('/proc/self/task');\n\
+        const of = (id) => fs.readFileSync(`/proc/self/task/${id}/status`, 'utf8').match(/Cpus_allowed_list:\\s*(.*)/)[1];\n\
+        console.log(all.length > 1, new Set(all.map(of)).size)";
+    on_each_server(|server, _| {
+        let done = run(server, "python", code, more.clone());
+        let expect = json!([
+            ["x", "y"],
+            "hello",
+            "file",
+            "typed",
+            20 << 20,
+            8,
+            1024,
+            [0, 1, 2, 3]
+        ]);
+        assert_eq!(done["result"], expect, "{done}");
+        let one = json!({"resource_limits": {"max_cpu_cores": 1}});
+        let done = run(server, "node", threads, one);
+        assert_eq!(done["stdout"], "true 1\n", "{done}");
+        let tight = json!({"memory_limit": "64m"});
+        let done = run(
+            server,
+            "python",
+            "x = bytearray(200 << 20)\nwhile True: pass",
+            tight,
+        );
+        assert_eq!(done["exit"]["kind"], "out_of_memory", "{done}");
+    });
+}
+
+/// What a program does must not depend on whether a sandbox stood ready.
+#[test]
+fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and_finds_its_files() {
+    let mut server = serving(LANDLOCK);
+    let files = json!([
+        {"path": "calendar.py", "text": "mine = 1"}, {"path": ".env", "text": "x"}, {"path": "a.mjs", "text": "export const a = 5"}
+    ]);
+    let more = json!({"files": files});
+    let done = run(
+        &mut server,
+        "python",
+        "import calendar\ncalendar.mine",
+        more.clone(),
+    );
+    assert_eq!(done["result"], 1, "{done}");
+    for language in ["node", "typescript"] {
+        let module = "import { a } from './a.mjs';\nconsole.log(a, process.cwd())";
+        let done = run(&mut server, language, module, more.clone());
+        let said = done["stdout"].as_str().unwrap();
+        assert!(said.starts_with("5 ") && was_ready(&done, said), "{done}");
+    }
+    let poison = "import atexit, builtins, json, os, sys\nbuiltins.len = lambda x: 'poisoned'\n\
+        json.dumps = lambda *a, **k: 'poisoned'\nos.environ['LEFT'] = 'poisoned'\n\
+        for place in ('HOME', 'TMPDIR', 'RINGFENCE_OUTPUT_DIR'): open(os.environ[place] + '/left', 'w').write('x')\n\
+        open('left', 'w').write('x')";
+    let look = "import json, os, random\n[len([]), json.dumps(1), 'LEFT' in os.environ, 'SECRET' in os.environ, \
+        os.listdir('.'), os.listdir(os.environ['TMPDIR']), os.listdir(os.environ['HOME'])]";
+    for _ in 0..2 {
+        let first = run(
+            &mut server,
+            "python",
+            poison,
+            json!({"env": {"SECRET": "of the first"}}),
+        );
+        assert_eq!(first["success"], true, "{first}");
+        let second = run(&mut server, "python", look, json!({}));
+        assert_eq!(
+            second["result"],
+            json!([0, "1", false, false, [], [], []]),
+            "{second}"
+        );
+    }
+}
+
+/// Tries to read, change, signal, trace and hold each of PIDS, and to read and change what lies below each of DIRS; prints
+/// what succeeded. Nothing of it harms a victim that it reaches.
+const ATTACKS: &str = r"
+import ctypes, os, signal, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def raw(number, *args):
+    words = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    result = libc.syscall(ctypes.c_long(number), *words)
+    if result < 0: raise OSError(ctypes.get_errno(), 'refused')
+    return result
+def read(path):
+    with open(path, 'rb', 0) as file: return file.read(1)
+def traced(pid):
+    raw(101, 16, pid, 0, 0)  # PTRACE_ATTACH
+    os.waitpid(pid, 0x40000000)
+    raw(101, 17, pid, 0, 0)
+def first_mapping(pid):
+    with open('/proc/%d/maps' % pid) as maps: return int(maps.readline().split('-')[0], 16)
+def memory(pid):
+    own = ctypes.create_string_buffer(8)
+    vector = lambda at: struct.pack('QQ', at, 8)
+    raw(310, pid, vector(ctypes.addressof(own)), 1, vector(first_mapping(pid)), 1, 0)
+def descriptor(pid):
+    os.close(raw(438, os.pidfd_open(pid), 0, 0))
+def by_descriptor(pid):
+    raw(424, os.pidfd_open(pid), 0, 0, 0)
+of_a_process = {
+    'environ': lambda pid: read('/proc/%d/environ' % pid),
+    'maps': lambda pid: read('/proc/%d/maps' % pid),
+    'mem': lambda pid: os.close(os.open('/proc/%d/mem' % pid, os.O_RDWR)),
+    'descriptors': lambda pid: os.readlink('/proc/%d/fd/0' % pid),
+    'their positions': lambda pid: read('/proc/%d/fdinfo/0' % pid),
+    'stdin': lambda pid: os.close(os.open('/proc/%d/fd/0' % pid, os.O_RDONLY | os.O_NONBLOCK)),
+    'the pipe of its claim': lambda pid: os.close(os.open('/proc/%d/fd/4' % pid, os.O_RDWR | os.O_NONBLOCK)),
+    'directory': lambda pid: os.listdir('/proc/%d/cwd' % pid),
+    'root': lambda pid: os.listdir('/proc/%d/root/root' % pid),
+    'namespaces': lambda pid: os.readlink('/proc/%d/ns/mnt' % pid),
+    'oom score': lambda pid: open('/proc/%d/oom_score_adj' % pid, 'w').write('1000'),
+    'name': lambda pid: open('/proc/%d/comm' % pid, 'w').write('stolen'),
+    'ptrace': traced,
+    'memory': memory,
+    'descriptor': descriptor,
+    'signal': lambda pid: os.kill(pid, 0),
+    'signal of a thread': lambda pid: raw(234, pid, pid, 0),
+    'signal by descriptor': by_descriptor,
+    'signal of a group': lambda pid: os.killpg(os.getpgid(pid), 0),
+    'limits': lambda pid: raw(302, pid, 7, 0, ctypes.create_string_buffer(16)),
+    'priority': lambda pid: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)),
+    'processors': lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
+    'scheduler': lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)),
+}
+def planted(path):
+    with open(path + '/planted', 'w') as file: file.write('x')
+    os.unlink(path + '/planted')
+def moved(path):
+    os.rename(path, path + '.moved')
+    os.rename(path + '.moved', path)
+of_a_directory = {
+    'list': os.listdir,
+    'plant': planted,
+    'link': lambda path: (os.symlink('/', path + '/linked'), os.unlink(path + '/linked')),
+    'make': lambda path: (os.mkdir(path + '/made'), os.rmdir(path + '/made')),
+    'move': moved,
+    'mode': lambda path: os.chmod(path, os.stat(path).st_mode & 0o7777),
+    'read': lambda path: [read(path + '/' + name) for name in ('canary.txt', 'main.py')],
+    'write': lambda path: os.close(os.open(path + '/canary.txt', os.O_WRONLY)),
+    'take': lambda path: (os.link(path + '/canary.txt', 'taken'), os.unlink('taken')),
+}
+own = os.path.dirname(os.getcwd())
+for acts, victims in ((of_a_process, PIDS), (of_a_directory, DIRS)):
+    for victim in victims:
+        for name, act in acts.items():
+            if victim == os.getpid() or str(victim).startswith(own): continue
+            try: act(victim)
+            except (OSError, ValueError): continue
+            print(name, victim)
+";
+
+fn attacks(pids: &[u32], directories: &[PathBuf]) -> String {
+    format!("PIDS, DIRS = {pids:?}, {directories:?}\n{ATTACKS}")
+}
+
+/// What has ended has nothing, and whoever asks for its memory gets that.
+fn is_of_the_dead(line: &str) -> bool {
+    let Some(Ok(pid)) = line.rsplit(' ').next().map(str::parse::<u32>) else {
+        return false;
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.contains("\nVmRSS:")
+}
+
+/// The directories of all sandboxes, running and waiting, and those in them.
+fn directories(runs: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(runs).unwrap().flatten().map(|entry| entry.path());
+    let own = ["workspace", "output", "tmp", "home", "code"];
+    let inside = |run: PathBuf| own.map(|name| run.join(name)).into_iter().chain([run]);
+    entries.flat_map(inside).chain([runs.to_owned()]).collect()
+}
+
+/// Something of the ordinary user's to attack from outside.
+struct Decoy {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Decoy {
+    fn new(nobody: &Nobody) -> Self {
+        let directory = nobody.0.join("decoy");
+        fs::create_dir(&directory).unwrap();
+        for name in ["canary.txt", "main.py"] {
+            fs::write(directory.join(name), "canary").unwrap();
+            chown(directory.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        let mut command = as_nobody(&directory);
+        command.args(["-c", "print('up', flush=True); input()"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut up = [0; 3];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
+        Self { child, directory }
+    }
+}
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn as_nobody(directory: &Path) -> Command {
+    let user = NOBODY.to_string();
+    let mut command = Command::new("setpriv");
+    command
+        .args([
+            "--reuid",
+            &user,
+            "--regid",
+            &user,
+            "--clear-groups",
+            "--",
+            "/usr/bin/python3",
+        ])
+        .current_dir(directory);
+    command
+}
+
+/// The control.
+fn the_same_user_reaches_another_outside() {
+    if let Some(nobody) = Nobody::new(LANDLOCK) {
+        let decoy = Decoy::new(&nobody);
+        let program = attacks(&[decoy.child.id()], std::slice::from_ref(&decoy.directory));
+        let work = nobody.0.join("work/here");
+        fs::create_dir_all(&work).unwrap();
+        chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+        let outside = as_nobody(&work).args(["-c", &program]).output().unwrap();
+        let outside = String::from_utf8_lossy(&outside.stdout);
+        let mut reached = vec![
+            "environ",
+            "maps",
+            "descriptors",
+            "directory",
+            "oom score",
+            "name",
+            "signal",
+            "signal of a thread",
+            "signal by descriptor",
+            "signal of a group",
+            "limits",
+            "priority",
+            "processors",
+            "scheduler",
+            "list",
+            "plant",
+            "link",
+            "make",
+            "move",
+            "mode",
+            "read",
+            "write",
+            "take",
+        ];
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        if matches!(scope.trim(), "" | "0") {
+            reached.extend(["mem", "ptrace", "memory", "descriptor"]);
+        }
+        for name in reached {
+            assert!(
+                outside.lines().any(|line| line.starts_with(&format!("{name} "))),
+                "{name}: {outside}"
+            );
+        }
+    }
+}
+
+/// claim: [WARM-9]
+#[test]
+fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
+    the_same_user_reaches_another_outside();
+    on_each_server(|server, runs| {
+        let secret = json!({"env": {"SECRET": "canary"}});
+        let made = server.facts("create_session", secret);
+        let session = made["session_id"].clone();
+        let call = |server: &mut Server, code: &str| {
+            let done = server.facts("execute_code", json!({"session_id": session, "code": code}));
+            assert_eq!(done["success"], true, "{done}");
+            done["result"].clone()
+        };
+        let keep = "import os\nkept = os.environ['SECRET']\nopen('canary.txt', 'w').write(kept)\nos.getpid()";
+        let pid = call(server, keep);
+        for (language, rounds) in [("python", 2), ("shell", 1)] {
+            for _ in 0..rounds {
+                wait_until_warm(server);
+                let server_itself = server.child.id();
+                let pids = [descendants(server_itself), vec![server_itself]].concat();
+                let directories = directories(runs);
+                assert!(
+                    pids.contains(&u32::try_from(pid.as_u64().unwrap()).unwrap()),
+                    "{pids:?}"
+                );
+                let program = attacks(&pids, &directories);
+                let done = match language {
+                    "shell" => {
+                        let files = json!([{"path": "attacks.py", "text": program}]);
+                        run(
+                            server,
+                            language,
+                            "/usr/bin/python3 attacks.py",
+                            json!({"files": files}),
+                        )
+                    }
+                    _ => run(server, language, &program, json!({})),
+                };
+                assert_eq!(done["success"], true, "{done}");
+                let reached = done["stdout"].as_str().unwrap().lines();
+                let reached: Vec<&str> = reached.filter(|line| !is_of_the_dead(line)).collect();
+                assert!(reached.is_empty(), "{reached:?}");
+            }
+        }
+        let look = "[kept, open('canary.txt').read(), sorted(os.listdir('.')), os.getpid()]";
+        assert_eq!(
+            call(server, look),
+            json!(["canary", "canary", ["canary.txt"], pid])
+        );
+        // What waited meanwhile serves as if nothing had been.
+        for (language, code) in [
+            ("python", "print(1)"),
+            ("node", "console.log(1)"),
+            ("shell", "echo 1"),
+        ] {
+            let done = run(server, language, code, json!({}));
+            assert_eq!(
+                (&done["stdout"], &done["stderr"]),
+                (&json!("1\n"), &json!("")),
+                "{done}"
+            );
+        }
+    });
+}

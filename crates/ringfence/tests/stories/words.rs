@@ -1,0 +1,164 @@
+//! The words of the systems that Ringfence replaces, and the manners of the command line.
+
+use crate::client::{Server, TempDir, ringfence, within};
+use serde_json::json;
+use std::{io::Read, process::Stdio, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The exit status, and all that was said.
+fn said(words: &[&str]) -> (Option<i32>, String) {
+    let output = ringfence(words).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
+    let mut server = Server::start();
+    let made = server.call("create_session", json!({"language": "bash"}));
+    let session = made["structuredContent"]["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let scratch = TempDir::new("words");
+    let app = scratch.file("app.js", "console.log(1)\n");
+    for words in [
+        &["validate", &app, "--language", "node", "--no-auto-fix"][..],
+        &["session", "kill", "--id", &session],
+        &["audit", "--namespace", "default", "--limit", "100"],
+        &["inspect", "default", "--namespace", "other"],
+        &["limits", "--ram", "256", "--cpu", "1"],
+        &["approvals"],
+        &["session"],
+        &["snapshot"],
+    ] {
+        let (status, text) = said(words);
+        assert_eq!(status, Some(0), "{words:?}: {text}");
+    }
+    assert!(
+        said(&["audit", "--action", "session."])
+            .1
+            .starts_with("SEQ TIME ACTION")
+    );
+    let (_, limits) = said(&["limits"]);
+    assert!(limits.contains("256"), "{limits}");
+    assert!(
+        server.call("list_sessions", json!({}))["structuredContent"]["sessions"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
+    let scratch = TempDir::new("sense");
+    let script = scratch.file("x.py", "1\n");
+    for (words, status, part) in [
+        (&["run", "--what"][..], 2, "--what"),
+        (&["run", &script, "--timeout", "abc"], 2, "it is not a number"),
+        (&["nothing"], 2, "nothing"),
+        (
+            &["run", &script, "--processes", "many"],
+            2,
+            "it is not a whole number",
+        ),
+        (&["run", &script, "--memory", "1m"], 2, "--memory is at least 16m"),
+        (
+            &["run", &script, "--memory", "much"],
+            2,
+            "--memory: `much` is not a size",
+        ),
+        (&["run", &script, "--allow", "http://x y"], 2, "--allow: "),
+        (
+            &["run", &script, "--workspace", "other"],
+            125,
+            "no workspace `other`",
+        ),
+        (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
+    ] {
+        let (code, text) = said(words);
+        assert!(
+            code == Some(status) && text.contains(part),
+            "{words:?}: {code:?} {text}"
+        );
+    }
+    let (code, text) = said(&["vault", "add", "KEY", "hunter2value"]);
+    assert!(
+        code == Some(2) && text.contains("ringfence vault add KEY"),
+        "{text}"
+    );
+    assert!(!text.contains("hunter2value"), "{text}");
+}
+
+#[test]
+fn an_operator_follows_what_happens_in_every_namespace() {
+    let mut server = Server::start();
+    server.execute("python", "1");
+    let (status, text) = said(&["events"]);
+    assert!(
+        status == Some(0) && text.contains(" execution.completed default "),
+        "{text}"
+    );
+    let mut follower = ringfence(&["events", "-f", "--json", "--output"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = follower.stdout.take().unwrap();
+    let (send, heard) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 65536];
+        while let Ok(count @ 1..) = told.read(&mut bytes) {
+            if send
+                .send(String::from_utf8_lossy(&bytes[..count]).into_owned())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut all = String::new();
+    assert!(
+        within(PATIENCE, || {
+            // What happened before is told first, and only then it is known that somebody listens.
+            all.extend(heard.try_iter());
+            all.contains("execution.completed") && {
+                server.execute("python", "print('to be heard')");
+                all.extend(heard.try_iter());
+                all.contains("to be heard")
+            }
+        }),
+        "{all}"
+    );
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    reader.join().unwrap();
+}
+
+#[test]
+fn run_sandbox_code_imports_little_and_opens_nothing_outside_its_workspace() {
+    let mut server = Server::start();
+    let mut call = |code: &str| server.call("run_sandbox_code", json!({"code": code}));
+    for code in [
+        "import os, sys",
+        "import subprocess",
+        "import socket",
+        "open('../../etc/passwd').read()",
+    ] {
+        let refused = call(code);
+        assert_eq!(refused["isError"], true, "{code}: {refused}");
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(
+            !text.contains("allowed_imports"),
+            "it has no such argument: {text}"
+        );
+    }
+    assert_eq!(call("open('kept.txt', 'w').write('kept')")["isError"], false);
+    // Where the text does not say which file it is.
+    let code = "import json\nkept = open('kept.txt').read()\npath = json.loads('\"../../etc/passwd\"')\n\
+        def read():\n    try:\n        return open(path).read()\n    except PermissionError as error:\n        return error.errno\n\
+        result = [kept, read()]";
+    let done = call(code);
+    assert_eq!(done["structuredContent"]["result"], json!(["kept", 13]), "{done}");
+}

@@ -1,0 +1,196 @@
+"""What one client of Python makes of the server: `frameworks.py CLIENT -- SERVER WORDS...` prints a JSON line per cell.
+
+No model is asked: converters convert, and tools are called as a model's answer would call them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+CLIENT, SERVER = sys.argv[1], sys.argv[3:]
+CALLS = json.loads(Path(__file__).with_name("calls.json").read_text())
+HOME = tempfile.TemporaryDirectory(prefix="ringfence-client-")
+ENVIRONMENT = {"HOME": HOME.name, "PATH": os.environ["PATH"], "RINGFENCE_STATE_DIR": f"{HOME.name}/state"}
+ENVIRONMENT["RINGFENCE_LOG"] = "error"
+TOOL = "execute_code"
+
+#: Lists the tools as the client gives them to a model; calls one and gives what the model is given.
+List = Callable[[], Awaitable[Any]]
+Call = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+def plain(value: Any) -> Any:
+    """As JSON, for what is a model of pydantic or a class of its own."""
+    return value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else str(value)
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=plain)
+
+
+@contextlib.asynccontextmanager
+async def official() -> AsyncIterator[tuple[List, Call]]:
+    from mcp import ClientSession, StdioServerParameters, stdio_client
+
+    parameters = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=ENVIRONMENT)
+    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            return await session.call_tool(TOOL, arguments)
+
+        yield session.list_tools, call
+
+
+@contextlib.asynccontextmanager
+async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
+    from fastmcp import Client
+    from fastmcp.client.transports import StdioTransport
+
+    transport = StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)
+    async with Client(transport) as client:
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            result = await client.call_tool(TOOL, arguments, raise_on_error=False)
+            return {"content": result.content, "data": result.data, "structured": result.structured_content}
+
+        yield client.list_tools, call
+
+
+@contextlib.asynccontextmanager
+async def langchain() -> AsyncIterator[tuple[List, Call]]:
+    from langchain_mcp_adapters.client import MultiServerMCPClient
+    from langchain_mcp_adapters.tools import load_mcp_tools
+
+    def model() -> Any:
+        if CLIENT == "langchain-openai":
+            from langchain_openai import ChatOpenAI
+
+            return ChatOpenAI(model="gpt-5", api_key="none")
+        if CLIENT == "langchain-anthropic":
+            from langchain_anthropic import ChatAnthropic
+
+            return ChatAnthropic(model="claude-sonnet-4-5", api_key="none")
+        from langchain_google_genai import ChatGoogleGenerativeAI
+
+        return ChatGoogleGenerativeAI(model="gemini-2.5-pro", api_key="none")
+
+    server = {"transport": "stdio", "command": SERVER[0], "args": SERVER[1:], "env": ENVIRONMENT}
+    async with MultiServerMCPClient({"ringfence": server}).session("ringfence") as session:
+        tools = await load_mcp_tools(session)
+
+        async def convert() -> Any:
+            converted = model().bind_tools(tools).kwargs["tools"]
+            if CLIENT == "langchain-gemini":
+                # This one converts when it asks its model.
+                from langchain_google_genai._function_utils import convert_to_genai_function_declarations
+
+                return [plain(tool) for tool in convert_to_genai_function_declarations(converted)]
+            return converted
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            tool = next(tool for tool in tools if tool.name == TOOL)
+            message = await tool.ainvoke({"name": TOOL, "args": arguments, "id": "1", "type": "tool_call"})
+            return message.content
+
+        yield convert, call
+
+
+@contextlib.asynccontextmanager
+async def openai_agents() -> AsyncIterator[tuple[List, Call]]:
+    from agents import Agent, RunContextWrapper
+    from agents.mcp import MCPServerStdio
+    from agents.tool_context import ToolContext
+
+    parameters = {"command": SERVER[0], "args": SERVER[1:], "env": ENVIRONMENT}
+    async with MCPServerStdio(params=parameters) as server:
+        context: RunContextWrapper[Any] = RunContextWrapper(context=None)
+        agent = Agent(name="none", mcp_servers=[server], mcp_config={"convert_schemas_to_strict": True})
+        tools = await agent.get_mcp_tools(context)
+
+        async def convert() -> Any:
+            return [[tool.name, tool.description, tool.params_json_schema] for tool in tools]
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            tool = next(tool for tool in tools if tool.name == TOOL)
+            words = json.dumps(arguments)
+            inside = ToolContext(context=None, tool_name=TOOL, tool_call_id="1", tool_arguments=words)
+            return await tool.on_invoke_tool(inside, words)
+
+        yield convert, call
+
+
+@contextlib.asynccontextmanager
+async def pydantic_ai() -> AsyncIterator[tuple[List, Call]]:
+    from fastmcp.client.transports import StdioTransport
+    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.mcp import MCPToolset
+    from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
+    from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
+
+    transport = StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)
+    async with MCPToolset(transport) as toolset:
+
+        async def convert() -> Any:
+            tools = await toolset.list_tools()
+            kinds = [OpenAIJsonSchemaTransformer, GoogleJsonSchemaTransformer]
+            return [[tool.name, *(kind(tool.input_schema).walk() for kind in kinds)] for tool in tools]
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            try:
+                return await toolset.direct_call_tool(TOOL, arguments)
+            except ModelRetry as told:
+                return told.message
+
+        yield convert, call
+
+
+#: What is logged as a warning or worse, by whatever logger.
+SAID: list[str] = []
+
+
+def record(*words: Any, original: Any = logging.getLogRecordFactory(), **named: Any) -> logging.LogRecord:
+    made = original(*words, **named)
+    if made.levelno >= logging.WARNING:
+        text = made.getMessage()
+        # Google's converter says so of every closed object; the contract and OpenAI's strict mode want them closed.
+        if text != "Key 'additionalProperties' is not supported in schema, ignoring":
+            SAID.append(f"{made.name}: {text}")
+    return made
+
+
+async def cell(name: str, act: Callable[[], Awaitable[Any]], expected: list[str]) -> None:
+    SAID.clear()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            text = text_of(await act())
+            missing = [word for word in expected if word not in text and json.dumps(word)[1:-1] not in text]
+            outcome = f"lacks {missing}: {text[:300]}" if missing else "ok"
+        except Exception as error:  # noqa: BLE001: whatever a client throws is what is looked for
+            text, outcome = "", f"{type(error).__name__}: {error}"[:500]
+    said = SAID + [f"{warning.category.__name__}: {warning.message}" for warning in warned]
+    print(json.dumps({"cell": name, "outcome": outcome, "bytes": len(text.encode()), "warnings": said}), flush=True)
+
+
+async def main() -> None:
+    connected = {"fastmcp": fastmcp, "openai-agents": openai_agents, "pydantic-ai": pydantic_ai, "mcp": official}
+    async with connected.get(CLIENT, langchain)() as (tools, call):
+        await cell("list", tools, [TOOL, "get_execution"])
+        for name, (arguments, expected) in CALLS.items():
+            await cell(name, lambda arguments=arguments: call(arguments), expected)
+
+
+logging.setLogRecordFactory(record)
+asyncio.run(main())
+HOME.cleanup()
