@@ -15,7 +15,6 @@ use crate::{
     egress,
     events::{Ended, EventKind},
     language::{self, Prepared},
-    limits_met::Bounds,
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
     packages::{LayerRequest, Provided},
     policy::{self, Grant},
@@ -36,8 +35,8 @@ use crate::{
 use ringfence_jail::{ExportDirectory, Layout};
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
-    Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
-    RequestError, ResourceUsage, WorkspaceSource,
+    Denial, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases,
+    Priority, RequestError, ResourceUsage, WorkspaceSource,
 };
 use serde_json::{Value, json};
 use std::{
@@ -92,8 +91,7 @@ pub(crate) async fn execute(
     let clock = Clock::start();
     let (namespace, language) = (submission.request.namespace.clone(), submission.request.language);
     let is_ours = submission.caller == Caller::ours();
-    let opened = services.record.open(id, &submission.caller, &submission.request);
-    let opened = match opened {
+    let opened = match services.record.open(id, &submission.caller, &submission.request) {
         Ok(opened) => opened,
         Err(error) => {
             let done = Err(error);
@@ -102,8 +100,8 @@ pub(crate) async fn execute(
         }
     };
     if !is_ours {
-        let kind = EventKind::ExecutionStarted { language };
-        services.telemetry.bus.tell(namespace.as_str(), Some(id), kind);
+        let started = EventKind::ExecutionStarted { language };
+        services.telemetry.bus.tell(namespace.as_str(), Some(id), started);
     }
     let mut done = match place {
         None => run(services, &opened, submission, live, cancelled, clock).await,
@@ -134,10 +132,9 @@ async fn run(
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
     let id = opened.id();
-    let standing = services.standing_of_run(&submission.request.namespace, None);
     let grant = policy::decide(
         &services.policy.current(),
-        &standing,
+        &services.standing_of_run(&submission.request.namespace, None),
         &services.policy.private,
         submission.request,
     )?;
@@ -178,39 +175,37 @@ async fn run(
     };
     let running = Running::attach(started, wires, kept_bytes(&grant))?;
     clock.phases.start_ms = provided_ms + clock.lap();
-    let raw = running.wait(cancelled, isolation).await?;
+    let mut raw = running.wait(cancelled, isolation).await?;
     remember(services, &grant, &raw);
     clock.phases.run_ms = clock.lap();
     let reached = egress::close(way_out, &raw).await;
     let (changes, untold) = changes_of(services, &grant, id, lower, &raw, &lease).await;
-    let (report, hold) = finish(
-        services,
-        raw,
-        &grant,
-        &lease,
-        (&prepared, looked),
-        (&workspace, before),
-        reached.denials,
-        copies,
+    let ran = Ran {
         id,
+        grant: &grant,
+        lease: &lease,
+        prepared: &prepared,
+        workspace: &workspace,
+        refused: reached.denials,
         clock,
-    )
-    .await?;
+    };
+    let staged = ran.stage(services, raw.doors.take(), before, copies).await?;
+    let report = ran.report(&raw, staged, looked).await;
     drop((packages, permit));
     let mut executed = Executed::of(report, &grant, reached.recorded);
     executed.result.denials.extend(untold);
-    Ok(Executed {
-        changes,
-        hold,
-        ..executed
-    })
+    executed.changes = changes;
+    executed.hold = raw.hold;
+    Ok(executed)
 }
 
 /// What a run has left in its namespace's workspace.
 fn remember(services: &Services, grant: &Grant, raw: &RawOutcome) {
-    let request = grant.request();
-    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
-        services.disk.remember(&request.namespace, count);
+    let ExecuteRequest {
+        workspace, namespace, ..
+    } = grant.request();
+    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, workspace) {
+        services.disk.remember(namespace, count);
     }
 }
 
@@ -313,27 +308,21 @@ fn tell_the_end(
     done: &Result<Executed, RequestError>,
     clock: Clock,
 ) {
-    let ended = match done {
-        Ok(Executed { result, .. }) => Ended {
-            language,
-            exit: Some(result.exit.kind),
-            exit_code: Some(result.exit_code),
-            refused: None,
-            duration_ms: result.duration_ms,
-            phases: result.phases,
-            resource_usage: result.resource_usage,
-        },
-        Err(error) => Ended {
-            language,
-            exit: None,
-            exit_code: None,
-            refused: Some(error.code.as_str()),
-            duration_ms: clock.total(),
-            phases: clock.phases,
-            resource_usage: ResourceUsage::default(),
-        },
+    let mut ended = Ended {
+        language,
+        exit: None,
+        exit_code: None,
+        refused: done.as_ref().err().map(|error| error.code.as_str()),
+        duration_ms: clock.total(),
+        phases: clock.phases,
+        resource_usage: ResourceUsage::default(),
     };
     if let Ok(Executed { result, found, .. }) = done {
+        ended.exit = Some(result.exit.kind);
+        ended.exit_code = Some(result.exit_code);
+        ended.duration_ms = result.duration_ms;
+        ended.phases = result.phases;
+        ended.resource_usage = result.resource_usage;
         services.telemetry.meters.count_redactions(*found);
         if let Some(limit) = &result.exit.limit {
             let kind = EventKind::ResourceExceeded { limit: limit.clone() };
@@ -499,75 +488,64 @@ fn look_before(grant: &Grant, workspace: &WorkspaceLease) -> Before {
     before
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is a thing that the steps before have made"
-)]
-async fn finish(
-    services: &Arc<Services>,
-    mut raw: RawOutcome,
-    grant: &Grant,
-    lease: &SecretLease,
-    (prepared, looked): (&Prepared, PendingCheck),
-    (workspace, before): (&WorkspaceLease, Before),
+/// A run whose program has ended.
+struct Ran<'a> {
+    id: &'a str,
+    grant: &'a Grant,
+    lease: &'a SecretLease,
+    prepared: &'a Prepared,
+    workspace: &'a WorkspaceLease,
+    /// What egress refused it.
     refused: Vec<Denial>,
-    copy_to: Option<ExportDirectory>,
-    id: &str,
-    mut clock: Clock,
-) -> Result<(Report, Option<Hold>), RequestError> {
-    let private = grant.request().workspace == WorkspaceSource::Private;
-    let staged = match raw.doors.take() {
+    clock: Clock,
+}
+
+impl Ran<'_> {
+    /// The files that it leaves.
+    async fn stage(
+        &self,
+        services: &Services,
+        doors: Option<SandboxDirs>,
+        before: Before,
+        copy_to: Option<ExportDirectory>,
+    ) -> Result<Staged, RequestError> {
+        let Some(doors) = doors else {
+            return Ok(Staged::default());
+        };
+        let request = self.grant.request();
+        let private = request.workspace == WorkspaceSource::Private;
         // A look into memory; what lies on a disk may take longer.
-        Some(doors) if private && artifacts::has_nothing(&doors) => Staged::default(),
-        Some(doors) => {
-            let shelf = StageOptions {
-                store: services.artifacts.clone(),
-                bus: services.telemetry.bus.clone(),
-                namespace: grant.request().namespace.clone(),
-                execution_id: id.to_owned(),
-                redactor: lease.redactor.clone(),
-                total_max: if private {
-                    grant.limits().disk_bytes
-                } else {
-                    u64::MAX
-                },
-                copy_to,
-                workspace: if workspace.stays() {
-                    FilesKept::WhereItIs
-                } else {
-                    FilesKept::InStore
-                },
-            };
-            stage(doors, before, shelf).await?
+        if private && artifacts::has_nothing(&doors) {
+            return Ok(Staged::default());
         }
-        None => Staged::default(),
-    };
-    let program = language::read_outcome(prepared, &raw.report);
-    let (validation, unchecked) = looked.findings(&program.patched).await;
-    clock.phases.finish_ms = clock.lap();
-    let about = About {
-        execution_id: id.to_owned(),
-        namespace: grant.request().namespace.to_string(),
-        session_id: None,
-        session_ended: None,
-        language: grant.request().language,
-        capture_output: grant.request().capture_output,
-        profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
-        phases: clock.phases,
-        duration_ms: clock.total(),
-        validation,
-        unchecked,
-        refused,
-        bounds: Bounds::of(grant),
-    };
-    let report = report::build(&raw, program, staged, about, lease);
-    Ok((report, raw.hold))
+        let mut options = stage_options(services, self.id, &request.namespace, self.lease, self.workspace);
+        options.copy_to = copy_to;
+        if private {
+            options.total_max = self.grant.limits().disk_bytes;
+        }
+        staged(move || artifacts::stage(&doors, &before, options).0).await
+    }
+
+    /// What its caller is told.
+    async fn report(mut self, raw: &RawOutcome, staged: Staged, looked: PendingCheck) -> Report {
+        let program = language::read_outcome(self.prepared, &raw.report);
+        let (validation, unchecked) = looked.findings(&program.patched).await;
+        self.clock.phases.finish_ms = self.clock.lap();
+        let about = About {
+            phases: self.clock.phases,
+            duration_ms: self.clock.total(),
+            validation,
+            unchecked,
+            refused: self.refused,
+            ..About::of(self.id, self.grant)
+        };
+        report::build(raw, program, staged, about, self.lease)
+    }
 }
 
 /// Files are staged and hashed on a thread of their own: a program may leave a gibibyte.
-async fn stage(doors: SandboxDirs, before: Before, shelf: StageOptions) -> Result<Staged, RequestError> {
-    let staged = tokio::task::spawn_blocking(move || artifacts::stage(&doors, &before, shelf).0);
-    staged.await.map_err(|error| {
+async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Staged, RequestError> {
+    tokio::task::spawn_blocking(stage).await.map_err(|error| {
         RequestError::new(
             ErrorCode::SandboxFault,
             format!("staging artifacts failed: {error}."),
@@ -576,13 +554,36 @@ async fn stage(doors: SandboxDirs, before: Before, shelf: StageOptions) -> Resul
     })
 }
 
+/// Without a limit of their size, and without copies.
+fn stage_options(
+    services: &Services,
+    id: &str,
+    namespace: &Namespace,
+    lease: &SecretLease,
+    workspace: &WorkspaceLease,
+) -> StageOptions {
+    StageOptions {
+        store: services.artifacts.clone(),
+        bus: services.telemetry.bus.clone(),
+        namespace: namespace.clone(),
+        execution_id: id.to_owned(),
+        redactor: lease.redactor.clone(),
+        total_max: u64::MAX,
+        copy_to: None,
+        workspace: if workspace.stays() {
+            FilesKept::WhereItIs
+        } else {
+            FilesKept::InStore
+        },
+    }
+}
+
 /// To the microsecond.
 #[expect(clippy::cast_precision_loss, reason = "no run takes centuries")]
 fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-/// Laps of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     begun: Instant,
@@ -612,23 +613,7 @@ impl Clock {
     }
 }
 
-fn action(executed: &Executed) -> Action {
-    match executed.result.exit.kind {
-        ExitKind::Timeout => Action::ExecutionTimeout,
-        _ if executed.result.success => Action::ExecutionCompleted,
-        _ => Action::ExecutionFailed,
-    }
-}
-
-fn outcome(executed: &Executed) -> Outcome {
-    if executed.result.success {
-        Outcome::Ok
-    } else {
-        Outcome::Failed
-    }
-}
-
-fn done(executed: &Executed) -> Value {
+fn details(executed: &Executed) -> Value {
     let result = &executed.result;
     let usage = &result.resource_usage;
     let mut details = json!({
@@ -669,9 +654,15 @@ fn done(executed: &Executed) -> Value {
 }
 
 fn closing(executed: &Executed) -> Closing {
+    let result = &executed.result;
+    let (action, outcome) = match result.exit.kind {
+        ExitKind::Timeout => (Action::ExecutionTimeout, Outcome::Failed),
+        _ if result.success => (Action::ExecutionCompleted, Outcome::Ok),
+        _ => (Action::ExecutionFailed, Outcome::Failed),
+    };
     Closing {
-        action: action(executed),
-        outcome: outcome(executed),
-        details: done(executed),
+        action,
+        outcome,
+        details: details(executed),
     }
 }

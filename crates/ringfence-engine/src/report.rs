@@ -6,6 +6,7 @@ use crate::{
     backend::RawOutcome,
     language::{Blocked, ProgramReport},
     limits_met::{self, Bounds, Seen},
+    policy::Grant,
     secrets::SecretLease,
     streams::CapturedStream,
 };
@@ -53,6 +54,28 @@ pub(crate) struct About {
     /// What was refused of what the program wanted of others.
     pub(crate) refused: Vec<Denial>,
     pub(crate) bounds: Bounds,
+}
+
+impl About {
+    /// A run of which only the grant is known.
+    pub(crate) fn of(execution_id: &str, grant: &Grant) -> Self {
+        let request = grant.request();
+        Self {
+            execution_id: execution_id.to_owned(),
+            namespace: request.namespace.to_string(),
+            session_id: None,
+            session_ended: None,
+            language: request.language,
+            capture_output: request.capture_output,
+            profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
+            phases: Phases::default(),
+            duration_ms: 0.0,
+            validation: None,
+            unchecked: None,
+            refused: Vec::new(),
+            bounds: Bounds::of(grant),
+        }
+    }
 }
 
 /// Signals of limits that the kernel enforces by signal (setrlimit(2)), and of the system call filter.

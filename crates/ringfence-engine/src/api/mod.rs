@@ -54,6 +54,7 @@ use crate::{
     workspaces::{Sharing, Workspaces},
 };
 use ringfence_jail::{cgroup, wire::Failure};
+use ringfence_store::{layers::Layers, snapshots::SnapshotStore};
 use ringfence_types::{ErrorCode, RequestError, Tier};
 use std::{
     collections::HashMap,
@@ -98,7 +99,7 @@ impl Engine {
         if swept.cgroups + swept.directories > 0 {
             tracing::info!(?swept, "removed what an earlier server left");
         }
-        let services = services(settings, Parts { native, id, opened });
+        let services = services(settings, native, id, opened);
         services.begin_record()?;
         Ok(Self {
             services: Arc::new(services),
@@ -206,23 +207,9 @@ impl Engine {
     }
 }
 
-/// What an engine is made of beside its settings.
-struct Parts {
-    native: Native,
-    id: String,
-    opened: store::Stores,
-}
-
 /// Gives each service what it needs, and no more.
-fn services(settings: EngineSettings, parts: Parts) -> Services {
-    let Parts { native, id, opened } = parts;
-    let store::Stores {
-        record,
-        vault,
-        artifacts,
-        snapshots,
-        layers,
-    } = opened;
+fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
+    let record = opened.record;
     let policy = Arc::new(PolicyStore::new(
         settings.policy.clone(),
         store::private(&settings),
@@ -232,43 +219,26 @@ fn services(settings: EngineSettings, parts: Parts) -> Services {
         meters: Arc::new(Metrics::new(&native.stuck)),
     };
     let bus = telemetry.bus.clone();
-    let snapshots = Arc::new(snapshots);
-    let sharing = Sharing {
-        tier: settings.tier,
-        own_uids: native.host.own_uids,
-        runtimes: settings.runtimes.clone(),
-        guarded: settings.guarded,
-    };
-    let sandboxes = Arc::new(Sandboxes {
-        native,
-        pools: Pools::default(),
-        tier: settings.tier,
-        runtimes: settings.runtimes,
-        forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
-        warm: settings.warm,
-        state_dir: settings.state_dir.clone(),
-        layers: layers.directory(),
-        policy: policy.clone(),
-        pictures: Semaphore::new(picture::AT_ONCE),
-    });
+    let snapshots = Arc::new(opened.snapshots);
+    let sandboxes = Arc::new(sandboxes(&settings, native, &opened.layers, &policy));
     let disk = Arc::new(Disk::below(
         &settings.state_dir,
         snapshots.clone(),
         policy.clone(),
     ));
-    let secrets = Secrets::new(vault, settings.record.personal, bus.clone());
+    let workspaces = workspaces(&settings, &sandboxes, &snapshots, &disk);
+    let secrets = Secrets::new(opened.vault, settings.record.personal, bus.clone());
     let redactor = LogRedactor::new(&secrets.vault);
     let approvals = Approvals::new(settings.approvals, bus.clone(), record.clone(), redactor);
-    let egress = Egress::new(
+    let egress = Arc::new(Egress::new(
         settings.tier,
         settings.egress,
         policy.clone(),
         approvals.clone(),
         telemetry.clone(),
-    );
-    let egress = Arc::new(egress);
+    ));
     let packages = Packages::new(PackageServices {
-        layers,
+        layers: opened.layers,
         settings: settings.packages,
         personal: settings.record.personal,
         sandboxes: sandboxes.clone(),
@@ -291,14 +261,8 @@ fn services(settings: EngineSettings, parts: Parts) -> Services {
         telemetry,
         record,
         secrets,
-        artifacts: Arc::new(artifacts),
-        workspaces: Workspaces::below(
-            &settings.state_dir,
-            sharing,
-            snapshots.clone(),
-            disk.clone(),
-            policy.clone(),
-        ),
+        artifacts: Arc::new(opened.artifacts),
+        workspaces,
         snapshots,
         disk,
         packages: Arc::new(packages),
@@ -312,4 +276,45 @@ fn services(settings: EngineSettings, parts: Parts) -> Services {
         running: Mutex::new(HashMap::new()),
         one_ended: Notify::new(),
     }
+}
+
+fn sandboxes(
+    settings: &EngineSettings,
+    native: Native,
+    layers: &Layers,
+    policy: &Arc<PolicyStore>,
+) -> Sandboxes {
+    Sandboxes {
+        native,
+        pools: Pools::default(),
+        tier: settings.tier,
+        runtimes: settings.runtimes.clone(),
+        forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
+        warm: settings.warm.clone(),
+        state_dir: settings.state_dir.clone(),
+        layers: layers.directory(),
+        policy: policy.clone(),
+        pictures: Semaphore::new(picture::AT_ONCE),
+    }
+}
+
+fn workspaces(
+    settings: &EngineSettings,
+    sandboxes: &Sandboxes,
+    snapshots: &Arc<SnapshotStore>,
+    disk: &Arc<Disk>,
+) -> Workspaces {
+    let sharing = Sharing {
+        tier: settings.tier,
+        own_uids: sandboxes.native.host.own_uids,
+        runtimes: settings.runtimes.clone(),
+        guarded: settings.guarded.clone(),
+    };
+    Workspaces::below(
+        &settings.state_dir,
+        sharing,
+        snapshots.clone(),
+        disk.clone(),
+        sandboxes.policy.clone(),
+    )
 }

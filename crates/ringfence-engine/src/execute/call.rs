@@ -1,8 +1,8 @@
 //! One call of a session, each line consuming what the one above produced, inside the same bracket as a run.
 
-use super::{Clock, Executed, admit, kept_bytes, teller};
+use super::{Clock, Executed, admit, kept_bytes, stage_options, staged, teller};
 use crate::{
-    artifacts::{self, FilesKept, StageOptions, Staged},
+    artifacts::{self, Staged},
     backend::RawOutcome,
     caller::{OutputChunk, Submission},
     check::Text,
@@ -49,12 +49,7 @@ pub(crate) async fn call(
     turn.name(opened.id());
     opened.begin().await?;
     let turned_ms = clock.lap();
-    let of = PackageCaller {
-        caller: opened.caller(),
-        execution_id: Some(opened.id()),
-        notices: live_output.clone(),
-        cancelled: cancelled.clone(),
-    };
+    let of = PackageCaller::of(opened, live_output.as_ref(), &cancelled);
     session::provide(&services.packages, &live, of, &grant.request().packages).await?;
     let asker = Requester::of(opened, live_output.as_ref());
     let of_call = way_out::provide(&services.egress, &live, &grant, asker).await?;
@@ -66,7 +61,7 @@ pub(crate) async fn call(
         .lend_to(&live.namespace, &live.workspace, Wanted::Shared)
         .await?;
     clock.phases.queued_ms = turned_ms + clock.lap();
-    let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let number = live.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let sendable = prepare::call(&services.sandboxes, grant.request(), number).await?;
     let lent = put_files(services, &live, lent, &grant).await?;
     let sent = Sent {
@@ -101,19 +96,15 @@ pub(crate) async fn call(
     let (validation, unchecked) = looked.findings(&program.patched).await;
     clock.phases.finish_ms = clock.lap();
     let about = About {
-        execution_id: opened.id().to_owned(),
-        namespace: live.namespace.to_string(),
         session_id: Some(live.id.to_string()),
         session_ended: ended.map(|end| end.as_str().to_owned()),
-        language: grant.request().language,
-        capture_output: grant.request().capture_output,
-        profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
         phases: clock.phases,
         duration_ms: clock.total(),
         validation,
         unchecked,
         refused: reached.denials,
         bounds: Bounds::of_call(&grant, &live.workspace),
+        ..About::of(opened.id(), &grant)
     };
     let report = report::build(&raw, program, staged, about, &live.lease);
     Ok(Executed::of(report, &grant, reached.recorded))
@@ -306,37 +297,17 @@ async fn stage(
     if private && live.before().is_nothing() && artifacts::has_nothing(&live.doors) {
         return Ok(Staged::default());
     }
-    let shelf = StageOptions {
-        store: services.artifacts.clone(),
-        bus: services.telemetry.bus.clone(),
-        namespace: live.namespace.clone(),
-        execution_id: id.to_owned(),
-        redactor: live.lease.redactor.clone(),
-        total_max: if lent.shared.is_none() {
-            live.limits.disk_bytes
-        } else {
-            u64::MAX
-        },
-        copy_to: None,
-        workspace: if lent.stays() {
-            FilesKept::WhereItIs
-        } else {
-            FilesKept::InStore
-        },
-    };
+    let mut options = stage_options(services, id, &live.namespace, &live.lease, lent);
+    if lent.shared.is_none() {
+        options.total_max = live.limits.disk_bytes;
+    }
     let live = live.clone();
     let staging = move || {
         let mut before = live.before();
-        let (staged, now) = artifacts::stage(&live.doors, &before, shelf);
+        let (files, now) = artifacts::stage(&live.doors, &before, options);
         *before = now;
         drop((before, turn));
-        staged
+        files
     };
-    tokio::task::spawn_blocking(staging).await.map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("staging artifacts failed: {error}."),
-            "Report this.",
-        )
-    })
+    staged(staging).await
 }

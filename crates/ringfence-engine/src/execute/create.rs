@@ -9,7 +9,7 @@ use crate::{
     record::AuditScope,
     sandbox::RunInputs,
     services::Services,
-    session::{Interpreter, Job, Session, SessionPermit, SessionTask, ShownPackages, WayOut},
+    session::{Activity, Interpreter, Job, Session, SessionPermit, SessionTask, ShownPackages, WayOut},
     settings::SessionSettings,
     warm,
 };
@@ -18,10 +18,7 @@ use ringfence_types::{
     ErrorCode, ExecuteRequest, RequestError, Session as SessionFacts, SessionEnd, SessionId, SessionRequest,
 };
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -138,12 +135,7 @@ async fn make(
         age,
         created: now,
         created_unix_ms: now_ms(),
-        used: Mutex::new(now),
-        calls: AtomicU64::new(0),
-        waiting: AtomicUsize::new(0),
-        is_busy: AtomicBool::default(),
-        has_call: AtomicBool::default(),
-        running: Mutex::default(),
+        activity: Activity::new(now),
         usage: Mutex::default(),
         packages: Mutex::new(ShownPackages::new(request.packages.clone(), packages)),
         way_out: Mutex::new(way_out),

@@ -136,7 +136,7 @@ async fn ask(
 ) -> Result<DriverAnswer, RequestError> {
     let turn = live.turn_soon().await?;
     let (_nobody, cancelled) = watch::channel(false);
-    let number = live.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let number = live.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let word = word(number).map_err(|why| {
         RequestError::invalid(format!("the value cannot be sent: {why}."), "Send it as a file.")
     })?;

@@ -97,14 +97,7 @@ pub(crate) struct Session {
     pub(crate) age: Duration,
     pub(crate) created: Instant,
     pub(crate) created_unix_ms: u64,
-    pub(crate) used: Mutex<Instant>,
-    pub(crate) calls: AtomicU64,
-    pub(crate) waiting: AtomicUsize,
-    pub(crate) is_busy: AtomicBool,
-    /// Whoever has the turn has it for a call.
-    pub(crate) has_call: AtomicBool,
-    /// The execution that has the turn.
-    pub(crate) running: Mutex<Option<String>>,
+    pub(crate) activity: Activity,
     pub(crate) line: Arc<Semaphore>,
     pub(crate) jobs: mpsc::Sender<Job>,
     pub(crate) events: Arc<Events>,
@@ -117,6 +110,32 @@ pub(crate) struct Session {
     pub(crate) usage: Mutex<Usage>,
     /// What a call finds that it has not made.
     pub(crate) before: Mutex<Before>,
+}
+
+/// Who uses a session, and how often.
+pub(crate) struct Activity {
+    used: Mutex<Instant>,
+    pub(crate) calls: AtomicU64,
+    waiting: AtomicUsize,
+    is_busy: AtomicBool,
+    /// Whoever has the turn has it for a call.
+    has_call: AtomicBool,
+    /// The execution that has the turn.
+    running: Mutex<Option<String>>,
+}
+
+impl Activity {
+    /// Of a session that was made now.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            used: Mutex::new(now),
+            calls: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            is_busy: AtomicBool::default(),
+            has_call: AtomicBool::default(),
+            running: Mutex::default(),
+        }
+    }
 }
 
 type Permit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
@@ -164,7 +183,7 @@ impl InLine {
             return Err(live.ended());
         };
         let interrupts = live.interrupts.subscribe();
-        live.is_busy.store(true, Ordering::Relaxed);
+        live.activity.is_busy.store(true, Ordering::Relaxed);
         Ok(Turn {
             live,
             interrupts,
@@ -193,7 +212,7 @@ impl Turn {
 
     /// Lets `interrupt_session` reach whoever has this turn, from now on; the interrupts of it, counted up.
     pub(crate) fn open_to_interrupts(&self) -> watch::Receiver<u64> {
-        self.live.has_call.store(true, Ordering::Relaxed);
+        self.live.activity.has_call.store(true, Ordering::Relaxed);
         self.interrupts.clone()
     }
 }
@@ -201,8 +220,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.live.touch();
-        self.live.is_busy.store(false, Ordering::Relaxed);
-        self.live.has_call.store(false, Ordering::Relaxed);
+        self.live.activity.is_busy.store(false, Ordering::Relaxed);
+        self.live.activity.has_call.store(false, Ordering::Relaxed);
         *self.live.running() = None;
     }
 }
@@ -236,7 +255,7 @@ impl Session {
 
     /// Stands in line from now on, behind those who came before.
     pub(crate) fn line_up(self: &Arc<Self>) -> Result<InLine, RequestError> {
-        let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let ahead = self.activity.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(self.clone());
         if ahead >= WAITING_MAX {
             let mut busy = RequestError::new(
@@ -290,12 +309,15 @@ impl Session {
     }
 
     fn running(&self) -> MutexGuard<'_, Option<String>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.activity
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Interrupts the call that runs or is about to; false: there is none.
     pub(crate) fn interrupt(&self) -> bool {
-        let has_call = self.has_call.load(Ordering::Relaxed);
+        let has_call = self.activity.has_call.load(Ordering::Relaxed);
         if has_call {
             self.interrupts.send_modify(|count| *count += 1);
         }
@@ -313,11 +335,11 @@ impl Session {
 
     /// It has just been used.
     pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.activity.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     fn used(&self) -> Instant {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.activity.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When it ends if nothing happens.
@@ -330,7 +352,7 @@ impl Session {
         let now = Instant::now();
         if now >= self.created + self.age {
             Some(SessionEnd::Age)
-        } else if now >= self.used() + self.idle && !self.is_busy.load(Ordering::Relaxed) {
+        } else if now >= self.used() + self.idle && !self.activity.is_busy.load(Ordering::Relaxed) {
             Some(SessionEnd::Idle)
         } else {
             None
@@ -384,7 +406,7 @@ impl Session {
             session_id: self.id.clone(),
             namespace: self.namespace.to_string(),
             language: self.language,
-            state: if self.is_busy.load(Ordering::Relaxed) {
+            state: if self.activity.is_busy.load(Ordering::Relaxed) {
                 SessionState::Busy
             } else {
                 SessionState::Idle
@@ -393,8 +415,8 @@ impl Session {
             used_unix_ms: unix(self.used()),
             idle_until_unix_ms: unix(self.used() + self.idle),
             ends_unix_ms: unix(self.created + self.age),
-            calls: self.calls.load(Ordering::Relaxed),
-            waiting: self.waiting.load(Ordering::Relaxed),
+            calls: self.activity.calls.load(Ordering::Relaxed),
+            waiting: self.activity.waiting.load(Ordering::Relaxed),
             tier: self.isolation.tier.to_string(),
             memory_bytes_max: self.limits.memory_bytes,
             timeout_seconds: Duration::from_millis(self.limits.timeout_ms).as_secs_f64(),
@@ -419,7 +441,7 @@ struct Waits(Arc<Session>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.activity.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -557,7 +579,7 @@ impl Sessions {
 
     /// Its end is on record before it cannot be found any more.
     async fn bury(&self, live: &Session, end: SessionEnd) {
-        let details = json!({"session": live.id.as_str(), "why": end.as_str(), "calls": live.calls.load(Ordering::Relaxed)});
+        let details = json!({"session": live.id.as_str(), "why": end.as_str(), "calls": live.activity.calls.load(Ordering::Relaxed)});
         let caller = Caller::ours();
         let note = Note {
             action: Action::SessionKilled,

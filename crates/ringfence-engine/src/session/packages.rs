@@ -4,6 +4,7 @@ use super::{Session, task::Job};
 use crate::{
     caller::{Caller, OutputChunk},
     packages::{LayerRequest, Packages, Provided},
+    record::AuditScope,
 };
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, RequestError, Requirement};
@@ -69,6 +70,22 @@ pub(crate) struct PackageCaller<'a> {
     pub(crate) execution_id: Option<&'a str>,
     pub(crate) notices: Option<mpsc::Sender<OutputChunk>>,
     pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+impl<'a> PackageCaller<'a> {
+    /// Of a call that asks for packages.
+    pub(crate) fn of(
+        opened: &'a AuditScope,
+        notices: Option<&mpsc::Sender<OutputChunk>>,
+        cancelled: &watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            caller: opened.caller(),
+            execution_id: Some(opened.id()),
+            notices: notices.cloned(),
+            cancelled: cancelled.clone(),
+        }
+    }
 }
 
 /// Shows a session these packages beside those it has; whoever asks has its turn. None: it has them.
