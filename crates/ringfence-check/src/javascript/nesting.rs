@@ -1,6 +1,6 @@
 //! A linear look at how deeply a recursive parser would have to go down in a text, from above: brackets, and what nests
-//! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). Texts and comments are not told apart, so that
-//! it is a guess; a parser that dies nevertheless costs one answer.
+//! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). What stands in texts and comments counts, too,
+//! so that nothing can hide there; it is a guess, and a parser that dies nevertheless costs one answer.
 
 /// Programs written by people stay far below.
 const DEPTH_MAX: usize = 1000;
@@ -36,19 +36,31 @@ pub(super) fn is_deep(code: &str) -> bool {
     let mut depth = Depth::default();
     let mut rest = code;
     let mut is_new_line = false;
+    // Where the comments end that follow the end of a statement: the next token tells whether it was one.
+    let mut after_comments = None;
     while let Some(first) = rest.bytes().next() {
         let length = match first {
             byte if is_word(byte) => rest.bytes().take_while(|byte| is_word(*byte)).count(),
             byte if byte.is_ascii() => 1,
             _ => rest.chars().next().map_or(1, char::len_utf8),
         };
+        let at = code.len() - rest.len();
         let (token, after) = rest.split_at(length);
-        rest = after;
+        let text = std::mem::replace(&mut rest, after);
         if first.is_ascii_whitespace() {
             is_new_line |= first == b'\n';
             continue;
         }
-        let ends = is_new_line && depth.may_end || depth.last == b'}';
+        let mut ends = is_new_line && depth.may_end || depth.last == b'}';
+        if let Some(end) = after_comments {
+            ends = at >= end;
+        } else if ends {
+            after_comments = comments(text).map(|length| at + length);
+            ends = after_comments.is_none();
+        }
+        if ends {
+            after_comments = None;
+        }
         let goes_on = matches!(first, b'!'..=b'/' | b':'..=b'@' | b'[' | b'^' | b'|') || token == "else";
         if ends && !goes_on {
             depth.here = 0;
@@ -60,6 +72,25 @@ pub(super) fn is_deep(code: &str) -> bool {
         }
     }
     false
+}
+
+/// The length of the comments and the blanks that a text begins with, if a comment is the first. One without an end
+/// goes to the end of the text, so that each byte is looked at once.
+fn comments(text: &str) -> Option<usize> {
+    let mut rest = text;
+    loop {
+        let end = if rest.starts_with("//") {
+            rest.find('\n')
+        } else if rest.starts_with("/*") {
+            rest.get(2..)
+                .and_then(|inside| inside.find("*/"))
+                .map(|at| at + 4)
+        } else {
+            let length = text.len() - rest.len();
+            return (length > 0).then_some(length);
+        };
+        rest = rest.get(end.unwrap_or(rest.len())..)?.trim_ascii_start();
+    }
 }
 
 fn is_word(byte: u8) -> bool {
@@ -112,6 +143,21 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processor_time::processor_time;
+
+    #[test]
+    fn comments_without_an_end_are_read_once() {
+        for piece in ["}/*", "//a\n", "}//\n/*"] {
+            let of = |count: usize| {
+                let code = piece.repeat(count);
+                let started = processor_time();
+                std::hint::black_box(is_deep(&code));
+                processor_time() - started
+            };
+            let (short, long) = (of(20_000), of(200_000));
+            assert!(long < short * 30, "{piece:?}: {short:?}, {long:?}");
+        }
+    }
 
     #[test]
     fn what_nests_is_counted_with_and_without_brackets() {
@@ -137,6 +183,8 @@ mod tests {
             "\n.a()",
             "if(a){}else ",
             "&&a",
+            "\n/* a */+'a'",
+            "\n// a\n.a()",
         ] {
             assert!(is_deep(&piece.repeat(1200)), "{piece}");
         }
@@ -149,6 +197,9 @@ mod tests {
             "a.b().c()\n",
             "function a(){}",
             "if(a){b.c()}",
+            "/** Adds a - b. */\nasync function a(b = {}) { return b }\n",
+            "// a.b\nfunction a(){}\n/* c */ // d.e\n",
+            "a.b()\n// c.d\n",
         ] {
             assert!(!is_deep(&piece.repeat(2000)), "{piece}");
         }
