@@ -19,7 +19,6 @@ use std::{
     collections::HashSet,
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -39,21 +38,7 @@ struct Counts {
     namespaces: usize,
     descriptors: usize,
     helper_descriptors: usize,
-    /// In its directory for temporary files and that of its runs, and of its name where other programs have theirs.
-    files: usize,
-}
-
-/// The server's directory for temporary files.
-fn temporary() -> PathBuf {
-    client::state_dir().with_extension("temporary")
-}
-
-/// A server with a directory of its own for temporary files.
-fn serve(words: &[&str]) -> Server {
-    fs::create_dir_all(temporary()).unwrap();
-    let mut command = client::ringfence(&[&["serve"], words].concat());
-    command.env("TMPDIR", temporary()).stderr(Stdio::null());
-    Server::of(command)
+    directories: usize,
 }
 
 fn count(server: u32) -> Counts {
@@ -63,12 +48,6 @@ fn count(server: u32) -> Counts {
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
     let helper = children(server);
-    let shared = ["/tmp", "/dev/shm", "/run"]
-        .iter()
-        .filter_map(|path| fs::read_dir(path).ok())
-        .flat_map(|entries| entries.flatten())
-        .filter(|entry| entry.file_name().to_string_lossy().contains("ringfence"));
-    let runs = client::state_dir().join("runs");
     Counts {
         processes: ours.count(),
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
@@ -76,9 +55,11 @@ fn count(server: u32) -> Counts {
         namespaces: namespaces(),
         descriptors: entries(&format!("/proc/{server}/fd")),
         helper_descriptors: helper.iter().map(|pid| entries(&format!("/proc/{pid}/fd"))).sum(),
-        files: entries(&temporary().display().to_string())
-            + entries(&runs.display().to_string())
-            + shared.count(),
+        directories: ["/tmp", "/dev/shm", "/run"]
+            .into_iter()
+            .map(entries)
+            .sum::<usize>()
+            + entries(&client::state_dir().join("runs").display().to_string()),
     }
 }
 
@@ -182,7 +163,7 @@ fn many_runs_leave_nothing_behind() {
     // The pools stay as large as they are.
     let directory = client::TempDir::new("leaks");
     let config = directory.file("config.yaml", "warm: {ready: 2, ready_max: 2}\n");
-    let mut server = serve(&["--config", &config]);
+    let mut server = Server::start_with(&["--config", &config]);
     let turn = |server: &mut Server, number: usize| {
         let (language, code) = match number % 20 {
             0 => (

@@ -1,6 +1,6 @@
 //! Calls of every kind, several at once, while templates and helpers are killed: no answer is wrong, nothing is left.
 
-use super::{ALONE, children, client, count, resident_kib, serve, settled};
+use super::{ALONE, children, client, count, resident_kib, settled};
 use client::Server;
 use serde_json::{Value, json};
 use std::{collections::HashMap, fs, process::Command, sync::PoisonError, time::Duration};
@@ -183,7 +183,7 @@ fn calls_of_every_kind_while_parts_die_are_answered_rightly_and_leave_nothing() 
         "config.yaml",
         "warm: {ready: 2, ready_max: 2}\nresults: {memory_mb: 0}\n",
     );
-    let mut server = serve(&["--config", &config]);
+    let mut server = Server::start_with(&["--config", &config]);
     soak(&mut server, 0..300, 100);
     let (before, memory_before) = (settled(&mut server), resident_kib(server.child.id()));
     soak(&mut server, 300..300 + calls, 250);
