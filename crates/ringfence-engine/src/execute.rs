@@ -35,8 +35,8 @@ use crate::{
 use ringfence_jail::{ExportDirectory, Layout};
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
-    Denial, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases,
-    Priority, RequestError, ResourceUsage, WorkspaceSource,
+    Denial, ErrorCode, ExecutionResult, ExitKind, Isolation, Language, Namespace, Phases, Priority,
+    RequestError, ResourceUsage, WorkspaceSource,
 };
 use serde_json::{Value, json};
 use std::{
@@ -132,9 +132,10 @@ async fn run(
     mut clock: Clock,
 ) -> Result<Executed, RequestError> {
     let id = opened.id();
+    let standing = services.standing_of_run(&submission.request.namespace, None);
     let grant = policy::decide(
         &services.policy.current(),
-        &services.standing_of_run(&submission.request.namespace, None),
+        &standing,
         &services.policy.private,
         submission.request,
     )?;
@@ -201,11 +202,9 @@ async fn run(
 
 /// What a run has left in its namespace's workspace.
 fn remember(services: &Services, grant: &Grant, raw: &RawOutcome) {
-    let ExecuteRequest {
-        workspace, namespace, ..
-    } = grant.request();
-    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, workspace) {
-        services.disk.remember(namespace, count);
+    let request = grant.request();
+    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
+        services.disk.remember(&request.namespace, count);
     }
 }
 
@@ -554,7 +553,7 @@ async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Stage
     })
 }
 
-/// Without a limit of their size, and without copies.
+/// How the files of an execution are stored; no limit on their size, no copies.
 fn stage_options(
     services: &Services,
     id: &str,
@@ -584,6 +583,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
+/// Laps of one request.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     begun: Instant,
