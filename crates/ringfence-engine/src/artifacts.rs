@@ -288,7 +288,14 @@ impl Staging {
         }
         if walk.incomplete {
             self.refuse(
-                format!("{prefix}: more than {ENTRIES_MAX} entries, deeper than {DEPTH_MAX}, or unreadable directories"),
+                format!(
+                    "{}: more than {ENTRIES_MAX} entries, deeper than {DEPTH_MAX}, or unreadable directories",
+                    if prefix.is_empty() {
+                        "the workspace"
+                    } else {
+                        prefix
+                    },
+                ),
                 "Pack many files into an archive.",
             );
         }

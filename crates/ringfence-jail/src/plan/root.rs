@@ -381,11 +381,12 @@ impl Root {
     }
 
     /// A place for a layer, whose directories are there before any layer is, so that an interpreter that looks for
-    /// modules sees them change. A template has all layers, for the sandboxes that are made from it to take theirs.
+    /// modules sees them change. That of Node.js is not: npm takes the parent of a `node_modules` for its project. A
+    /// template has all layers, for the sandboxes that are made from it to take theirs.
     fn packages(&mut self, spec: &JailSpec) {
         let Some(layers) = &spec.layers else { return };
         let path = PathBuf::from(PACKAGES);
-        for part in ["python", "node_modules", "bin"] {
+        for part in ["python", "bin"] {
             self.directory(&path.join(part), 0o755);
         }
         self.link(

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Engine, Execution, Hears, Picture, Submission};
+use ringfence_engine::{Engine, Execution, Picture, Submission};
 use ringfence_types::{
     AllowedDomains, Artifact, ErrorCode, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile, Language,
     LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
@@ -360,9 +360,9 @@ impl Call<'_> {
         let reporter = progress::Reporter::for_call(context);
         let execution = self.submit(request, reporter.as_ref()).await;
         let told = context.meta.log_level().map(|level| {
-            let events = engine.subscribe(Hears::AllButOutput);
+            let events = engine.subscribe(logging::hears(level));
             let id = Some(execution.id().to_owned());
-            tokio::spawn(logging::forward(events, context.peer.clone(), level.into(), id))
+            tokio::spawn(logging::forward(events, context.peer.clone(), level, id))
         });
         let dialogues = Dialogues::begin(engine, self.caller(), execution.id(), context);
         let canceller = execution.canceller();

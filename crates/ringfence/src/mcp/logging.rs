@@ -6,45 +6,18 @@
     reason = "clients of the handshake revisions have no other way to hear of it"
 )]
 
-use ringfence_engine::{Event, EventKind, Subscriber};
+use ringfence_engine::{Event, EventKind, Hears, Subscriber};
 use rmcp::{
     Peer, RoleServer,
     model::{LoggingLevel, LoggingMessageNotificationParam},
 };
 use serde_json::json;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, Ordering},
-};
 
-/// The level that a client has set; nothing is sent before it has.
-#[derive(Clone, Default)]
-pub(super) struct Level(Arc<AtomicU8>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
-    /// Nothing is forwarded to the client yet.
-    Unset,
-    Set,
-}
-
-impl Level {
-    pub(super) fn set(&self, level: LoggingLevel) -> Before {
-        match self.0.swap(severity(level), Ordering::Relaxed) {
-            0 => Before::Unset,
-            _ => Before::Set,
-        }
-    }
-
-    fn takes(&self, level: LoggingLevel) -> bool {
-        let least = self.0.load(Ordering::Relaxed);
-        least > 0 && severity(level) >= least
-    }
-}
-
-impl From<LoggingLevel> for Level {
-    fn from(level: LoggingLevel) -> Self {
-        Self(Arc::new(AtomicU8::new(severity(level))))
+/// What a subscriber for `level` hears: output is sent at the level `debug`, and copied for nothing below it.
+pub(super) fn hears(level: LoggingLevel) -> Hears {
+    match level {
+        LoggingLevel::Debug => Hears::Everything,
+        _ => Hears::AllButOutput,
     }
 }
 
@@ -62,7 +35,7 @@ fn severity(level: LoggingLevel) -> u8 {
     }
 }
 
-fn level(kind: &EventKind) -> LoggingLevel {
+fn level_of(kind: &EventKind) -> LoggingLevel {
     match kind {
         EventKind::ExecutionOutput { .. } => LoggingLevel::Debug,
         EventKind::ExecutionStarted { .. }
@@ -91,16 +64,18 @@ fn level(kind: &EventKind) -> LoggingLevel {
     }
 }
 
-/// Sends what the level takes, of one execution until it has ended, or of all until the engine or the client is gone.
+/// Sends events of `least` and above, of one execution until it has ended, or of all until the engine or the client is
+/// gone.
 pub(super) async fn forward(
     mut events: Subscriber,
     peer: Peer<RoleServer>,
-    level: Level,
+    least: LoggingLevel,
     execution_id: Option<String>,
 ) {
+    let takes = |level| severity(level) >= severity(least);
     while let Some(event) = events.next().await {
         let missed = events.missed();
-        if missed > 0 && level.takes(LoggingLevel::Warning) {
+        if missed > 0 && takes(LoggingLevel::Warning) {
             let lost = json!({"event": "events.missed", "count": missed});
             if !send(&peer, LoggingLevel::Warning, lost).await {
                 return;
@@ -110,8 +85,8 @@ pub(super) async fn forward(
             continue;
         }
         let text = serde_json::to_value(&*event).unwrap_or_else(|_| json!({"event": event.kind.name()}));
-        let of_event = self::level(&event.kind);
-        if level.takes(of_event) && !send(&peer, of_event, text).await {
+        let level = level_of(&event.kind);
+        if takes(level) && !send(&peer, level, text).await {
             return;
         }
         if execution_id.is_some() && is_end(&event.kind) {
@@ -142,12 +117,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_sent_before_a_level_is_set_and_nothing_below_it_after() {
-        let level = Level::default();
-        assert!(!level.takes(LoggingLevel::Emergency));
-        assert_eq!(level.set(LoggingLevel::Warning), Before::Unset);
-        assert_eq!(level.set(LoggingLevel::Warning), Before::Set);
-        assert!(!level.takes(LoggingLevel::Notice));
-        assert!(level.takes(LoggingLevel::Warning) && level.takes(LoggingLevel::Alert));
+    fn levels_are_ordered_and_output_is_heard_at_debug_alone() {
+        assert!(severity(LoggingLevel::Notice) < severity(LoggingLevel::Warning));
+        assert!(severity(LoggingLevel::Warning) < severity(LoggingLevel::Alert));
+        assert_eq!(hears(LoggingLevel::Debug), Hears::Everything);
+        assert_eq!(hears(LoggingLevel::Info), Hears::AllButOutput);
     }
 }

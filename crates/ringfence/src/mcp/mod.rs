@@ -41,10 +41,9 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use call::Call;
 use call_order::InOrder;
-use logging::{Before, Level};
 use request_egress::Reply;
 use request_state::RequestStates;
-use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Hears, Picture, PolicySettings};
+use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
@@ -66,7 +65,7 @@ use std::{
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
-    task::JoinHandle,
+    task::{AbortHandle, JoinHandle},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -147,7 +146,7 @@ pub(crate) async fn serve_stdio(
         offer,
         engine: engine.clone(),
         gone: gone.clone(),
-        level: Level::default(),
+        forwarder: Arc::default(),
         pledges,
     };
     let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
@@ -267,7 +266,8 @@ struct Server {
     engine: Starting,
     gone: CancellationToken,
     /// Of the log messages that the client wants.
-    level: Level,
+    /// Sends events to a client of the handshake revisions, once it has set a level.
+    forwarder: Arc<Mutex<Option<AbortHandle>>>,
     /// Questions whose answers the client brings.
     pledges: RequestStates,
 }
@@ -403,19 +403,21 @@ impl ServerHandler for Server {
         request: rmcp::model::SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if self.level.set(request.level) == Before::Unset {
-            let events = match self.engine().await {
-                Ok(engine) => engine.subscribe(Hears::AllButOutput),
-                Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
-            };
-            let forward = logging::forward(events, context.peer, self.level.clone(), None);
-            let gone = self.gone.clone();
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = forward => {}
-                    () = gone.cancelled() => {}
-                }
-            });
+        let events = match self.engine().await {
+            Ok(engine) => engine.subscribe(logging::hears(request.level)),
+            Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
+        };
+        let forward = logging::forward(events, context.peer, request.level, None);
+        let gone = self.gone.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = forward => {}
+                () = gone.cancelled() => {}
+            }
+        });
+        let mut forwarder = self.forwarder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = forwarder.replace(task.abort_handle()) {
+            before.abort();
         }
         Ok(())
     }

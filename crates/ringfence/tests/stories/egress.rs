@@ -96,6 +96,10 @@ fn pip_and_npm_give_up_at_once_and_the_denial_says_how_packages_are_had() {
             "npm init -y >/dev/null && npm install left-pad",
             "No network access to registry.npmjs.org:443",
         ),
+        (
+            "npm install left-pad",
+            "No network access to registry.npmjs.org:443",
+        ),
     ] {
         let done = run_json("shell", command, &[]);
         let (denied, hints) = denied(&done);

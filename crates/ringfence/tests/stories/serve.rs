@@ -1,7 +1,7 @@
 //! `ringfence serve` over pipes.
 
 use crate::client::{Server, processes_with, within};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -182,4 +182,25 @@ fn the_answer_to_a_small_program_is_small() {
     );
     let bytes = answer.to_string().len();
     assert!(bytes <= 900, "{bytes} bytes: {answer}");
+}
+
+#[test]
+fn output_is_an_event_at_the_level_debug_and_not_above() {
+    let mut server = Server::start();
+    for (level, is_heard) in [("debug", true), ("info", false), ("debug", true)] {
+        server.ask("logging/setLevel", json!({"level": level}));
+        let arguments = json!({"language": "shell", "code": "echo hello"});
+        let run = server.send(
+            "tools/call",
+            json!({"name": "execute_code", "arguments": arguments}),
+        );
+        let (_, mut told) = server.await_answer(run);
+        let is = |message: &Value, event: &str| message["params"]["data"]["event"] == event;
+        while !told.iter().any(|message| is(message, "execution.completed")) {
+            told.push(server.receive());
+        }
+        let output = told.iter().find(|message| is(message, "execution.output"));
+        let text = output.map(|message| &message["params"]["data"]["text"]);
+        assert_eq!(text, is_heard.then_some(&json!("hello\n")), "{level}: {told:?}");
+    }
 }
