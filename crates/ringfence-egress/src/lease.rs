@@ -4,8 +4,8 @@
 use crate::{
     Destination, Dialer, EgressReport, Host, Names,
     connection::{opened, unconnected},
-    dns_server::DnsServer,
-    listener::{ListenerKind, serve},
+    idle::{Idle, Service, serve_all},
+    listener::ListenerKind,
     names::is_inside,
     observer::Observer,
     sandbox::{LeaseOptions, SandboxEgress},
@@ -13,14 +13,12 @@ use crate::{
 use std::{
     collections::BTreeSet,
     fmt, io,
-    net::{TcpListener as PlainListener, UdpSocket as PlainUdp},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{
-    net::{TcpListener, UdpSocket},
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -50,11 +48,15 @@ pub struct Lease {
     /// Dropping it ends everything that runs for it.
     listeners: Mutex<Listeners>,
     closing: watch::Sender<()>,
+    /// Whether the sandbox has used any socket.
+    used: watch::Receiver<bool>,
 }
 
-#[derive(Default)]
 struct Listeners {
+    /// The one task that waits for the first connection and then serves all sockets.
     tasks: JoinSet<()>,
+    /// More sockets for it.
+    more: mpsc::UnboundedSender<Service>,
     ports: BTreeSet<u16>,
 }
 
@@ -73,31 +75,27 @@ impl fmt::Debug for Lease {
 pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io::Result<Lease> {
     let sandbox = SandboxEgress::new(dialer, options);
     let (closing, closed) = watch::channel(());
-    let dns_server = DnsServer::new(sandbox.clone());
+    let mut idle = Idle::new(vec![
+        Service::names_by_udp(sockets.dns_udp)?,
+        Service::names_by_tcp(sockets.dns_tcp)?,
+        Service::connections(ListenerKind::Proxy, sockets.proxy)?,
+    ])?;
+    let mut ports = BTreeSet::new();
+    for (port, socket) in sockets.ports {
+        idle.add(Service::connections(ListenerKind::Transparent, socket)?)?;
+        ports.insert(port);
+    }
+    let (more, added) = mpsc::unbounded_channel();
+    let (is_used, used) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    tasks.spawn(
-        dns_server
-            .clone()
-            .serve_udp(datagrams(sockets.dns_udp)?, closed.clone()),
-    );
-    tasks.spawn(dns_server.serve_tcp(listener(sockets.dns_tcp)?, closed.clone()));
-    tasks.spawn(serve(
-        ListenerKind::Proxy,
-        listener(sockets.proxy)?,
-        sandbox.clone(),
-        closed,
-    ));
-    let lease = Lease {
+    tasks.spawn(serve_all(idle, sandbox.clone(), closed, added, is_used));
+    Ok(Lease {
         sandbox,
         observer: sockets.observer.map(Observer::new).transpose()?,
-        listeners: Mutex::new(Listeners {
-            tasks,
-            ports: BTreeSet::new(),
-        }),
+        listeners: Mutex::new(Listeners { tasks, more, ports }),
         closing,
-    };
-    lease.add_ports(sockets.ports)?;
-    Ok(lease)
+        used,
+    })
 }
 
 impl Lease {
@@ -108,13 +106,12 @@ impl Lease {
     pub fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> io::Result<()> {
         let mut listeners = self.listeners();
         for (port, socket) in ports {
-            let closed = self.closing.subscribe();
-            listeners.tasks.spawn(serve(
-                ListenerKind::Transparent,
-                listener(socket)?,
-                self.sandbox.clone(),
-                closed,
-            ));
+            // The task is there as long as the lease is.
+            drop(
+                listeners
+                    .more
+                    .send(Service::connections(ListenerKind::Transparent, socket)?),
+            );
             listeners.ports.insert(port);
         }
         Ok(())
@@ -136,11 +133,13 @@ impl Lease {
     pub async fn close(self) -> EgressReport {
         let mut tasks = std::mem::take(&mut self.listeners().tasks);
         self.note_tried_ports();
-        // Each listener ends its connections and waits for that; an error would have no receiver.
-        self.closing.send_replace(());
-        let ended = async { while tasks.join_next().await.is_some() {} };
-        if timeout(CLOSE_TIME, ended).await.is_err() {
-            tasks.shutdown().await;
+        // Without a connection there is nothing to wait for: dropping the task closes the sockets.
+        if *self.used.borrow() {
+            self.closing.send_replace(());
+            let ended = async { while tasks.join_next().await.is_some() {} };
+            if timeout(CLOSE_TIME, ended).await.is_err() {
+                tasks.shutdown().await;
+            }
         }
         self.sandbox.tell_of_untold();
         self.sandbox.report.take()
@@ -181,16 +180,4 @@ impl Lease {
     pub fn with_names<T>(&self, look: impl FnOnce(&mut Names) -> T) -> T {
         look(&mut self.sandbox.names())
     }
-}
-
-fn listener(socket: OwnedFd) -> io::Result<TcpListener> {
-    let listener = PlainListener::from(socket);
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
-}
-
-fn datagrams(socket: OwnedFd) -> io::Result<UdpSocket> {
-    let socket = PlainUdp::from(socket);
-    socket.set_nonblocking(true)?;
-    UdpSocket::from_std(socket)
 }

@@ -17,6 +17,7 @@ mod events;
 mod forward;
 mod framing;
 mod http;
+mod idle;
 mod inspect;
 mod inspection;
 mod lease;

@@ -36,6 +36,7 @@ pub const BUDGETS: [Budget; 9] = [
         "connection sandbox tunnel upstream wire",
         "http inspect",
         "dns dns_server forward listener",
+        "idle",
         "lease",
     ] },
     Budget { name: "ringfence-engine", lines: 16_000, floors: &[

@@ -1,0 +1,161 @@
+//! The sockets of a sandbox that has used none of them yet. Most programs never do, so all sockets wait behind one
+//! descriptor, and are given to the runtime, each with a task, when the first of them is used.
+
+use crate::{
+    dns_server::DnsServer,
+    listener::{ListenerKind, serve},
+    sandbox::SandboxEgress,
+};
+use rustix::event::epoll;
+use std::{
+    io,
+    net::{TcpListener as PlainListener, UdpSocket as PlainUdp},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::{TcpListener, UdpSocket},
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+/// One socket, and what is served on it.
+pub(crate) enum Service {
+    NamesByUdp(PlainUdp),
+    NamesByTcp(PlainListener),
+    Connections(ListenerKind, PlainListener),
+}
+
+impl Service {
+    pub(crate) fn names_by_udp(socket: OwnedFd) -> io::Result<Self> {
+        let socket = PlainUdp::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(Self::NamesByUdp(socket))
+    }
+
+    pub(crate) fn names_by_tcp(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self::NamesByTcp(listener(socket)?))
+    }
+
+    pub(crate) fn connections(kind: ListenerKind, socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self::Connections(kind, listener(socket)?))
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::NamesByUdp(socket) => socket.as_fd(),
+            Self::NamesByTcp(socket) | Self::Connections(_, socket) => socket.as_fd(),
+        }
+    }
+}
+
+fn listener(socket: OwnedFd) -> io::Result<PlainListener> {
+    let listener = PlainListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Sockets that wait for their first use, behind one epoll(7) descriptor, which is readable as soon as one of them is.
+pub(crate) struct Idle {
+    epoll: AsyncFd<OwnedFd>,
+    services: Vec<Service>,
+}
+
+impl Idle {
+    /// To be called in a runtime.
+    #[expect(
+        deprecated,
+        reason = "what replaces it is unsafe, for types whose descriptor may change; an OwnedFd's does not"
+    )]
+    pub(crate) fn new(services: Vec<Service>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut idle = Self {
+            epoll: AsyncFd::with_interest(epoll, Interest::READABLE)?,
+            services: Vec::with_capacity(services.len()),
+        };
+        for service in services {
+            idle.add(service)?;
+        }
+        Ok(idle)
+    }
+
+    pub(crate) fn add(&mut self, service: Service) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(
+            self.epoll.get_ref(),
+            service.socket(),
+            data,
+            epoll::EventFlags::IN,
+        )?;
+        self.services.push(service);
+        Ok(())
+    }
+}
+
+/// Waits until the sandbox uses one of its sockets, and then serves all of them until the lease is closed.
+pub(crate) async fn serve_all(
+    mut idle: Idle,
+    sandbox: Arc<SandboxEgress>,
+    closed: watch::Receiver<()>,
+    mut added: mpsc::UnboundedReceiver<Service>,
+    used: watch::Sender<bool>,
+) {
+    let mut closing = closed.clone();
+    loop {
+        tokio::select! {
+            biased;
+            _ = idle.epoll.readable() => break,
+            Some(service) = added.recv() => if let Err(error) = idle.add(service) {
+                tracing::error!(%error, "a port has no listener");
+            },
+            _ = closing.changed() => return,
+        }
+    }
+    used.send_replace(true);
+    let served = Served {
+        dns_server: DnsServer::new(sandbox.clone()),
+        sandbox,
+        closed,
+    };
+    let Idle { epoll, services } = idle;
+    drop(epoll);
+    let mut tasks = JoinSet::new();
+    for service in services {
+        served.begin(service, &mut tasks);
+    }
+    loop {
+        tokio::select! {
+            Some(service) = added.recv() => served.begin(service, &mut tasks),
+            Some(_) = tasks.join_next() => {}
+            _ = closing.changed() => break,
+        }
+    }
+    // Each ends its connections, and waits for that.
+    while tasks.join_next().await.is_some() {}
+}
+
+struct Served {
+    dns_server: Arc<DnsServer>,
+    sandbox: Arc<SandboxEgress>,
+    closed: watch::Receiver<()>,
+}
+
+impl Served {
+    fn begin(&self, service: Service, tasks: &mut JoinSet<()>) {
+        let (names, closed) = (self.dns_server.clone(), self.closed.clone());
+        let begun = match service {
+            Service::NamesByUdp(socket) => {
+                UdpSocket::from_std(socket).map(|socket| tasks.spawn(names.serve_udp(socket, closed)))
+            }
+            Service::NamesByTcp(socket) => {
+                TcpListener::from_std(socket).map(|socket| tasks.spawn(names.serve_tcp(socket, closed)))
+            }
+            Service::Connections(kind, socket) => TcpListener::from_std(socket)
+                .map(|socket| tasks.spawn(serve(kind, socket, self.sandbox.clone(), closed))),
+        };
+        if let Err(error) = begun {
+            tracing::error!(%error, "a socket of a sandbox is not served");
+        }
+    }
+}
