@@ -14,8 +14,8 @@ pub fn answer(question: &Question, body: &[u8]) -> Answer {
                 hint: "Send text.".to_owned(),
             },
         },
-        Question::Json(asked) => value::check(asked, body),
-        Question::Csv(asked) => table::check(asked, body),
+        Question::Json(asked) => value::check(asked, body).map_or_else(Answer::from, Answer::Json),
+        Question::Csv(asked) => table::check(asked, body).map_or_else(Answer::from, Answer::Csv),
     }
 }
 
@@ -64,12 +64,8 @@ pub fn warm_up() {
             python: None,
         });
         // Nested so deep that the parser asks how much stack there is, which a fork may not.
-        let told = answer(
-            &question,
-            ["(".repeat(64), "x".to_owned(), ")".repeat(64)]
-                .concat()
-                .as_bytes(),
-        );
+        let nested = format!("{}x{}", "(".repeat(64), ")".repeat(64));
+        let told = answer(&question, nested.as_bytes());
         drop(serde_json::to_vec(&told));
     }
 }

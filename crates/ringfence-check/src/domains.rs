@@ -78,13 +78,13 @@ pub(crate) fn of_address(text: &str, into: &mut BTreeSet<String>) {
             into,
         );
     }
-    let host = host_of(named).filter(|host| scheme || slashes >= 2 || !looks_like_a_file(host, named));
+    let is_sure = scheme || slashes >= 2;
+    let host = host_of(named).filter(|host| is_sure || !looks_like_a_file(host, named));
     let written = named.rsplit('@').next().unwrap_or_default();
-    let plain_number = written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if plain_number && written.parse::<Ipv4Addr>().is_err() && !scheme {
-        return;
+    let is_number = written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if scheme || !is_number || written.parse::<Ipv4Addr>().is_ok() {
+        insert(host.filter(|host| host != "0.0.0.0"), into);
     }
-    insert(host.filter(|host| host != "0.0.0.0"), into);
 }
 
 fn insert(host: Option<String>, into: &mut BTreeSet<String>) {
@@ -147,8 +147,10 @@ fn has_scheme(text: &str, colon: usize) -> bool {
         .get(colon - length..colon)
         .unwrap_or_default()
         .to_ascii_lowercase();
-    let is_letter = |letter: char| letter.is_ascii_alphabetic();
-    let last_word = run.rsplit(|letter| !is_letter(letter)).next().unwrap_or_default();
+    let last_word = run
+        .rsplit(|letter: char| !letter.is_ascii_alphabetic())
+        .next()
+        .unwrap_or_default();
     SCHEMES.contains(&run.as_str()) || SCHEMES.contains(&last_word)
 }
 
@@ -189,11 +191,8 @@ fn host_of(authority: &str) -> Option<String> {
     let host = authority.rsplit('@').next().unwrap_or_default();
     if let Some(rest) = host.strip_prefix('[') {
         let (address, _) = rest.split_once(']')?;
-        let address = address.split('%').next().unwrap_or_default();
-        return address
-            .parse::<Ipv6Addr>()
-            .ok()
-            .map(|address| address.to_string());
+        let address: Ipv6Addr = address.split('%').next()?.parse().ok()?;
+        return Some(address.to_string());
     }
     let (name, rest) = name_and_rest(host);
     if !rest.starts_with(['{', '$', '%', '*']) {
@@ -253,44 +252,18 @@ fn normal(name: &str) -> Option<String> {
     }
     let last = bare.rsplit('.').next().unwrap_or_default();
     if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
-        return old_address(bare).map(|address| address.to_string());
+        // As `inet_aton(3)` reads them, too: `2130706433`, `0x7f.1`, `0177.0.0.1`.
+        let host = url::Host::parse(bare).ok()?;
+        return matches!(host, url::Host::Ipv4(_)).then(|| host.to_string());
     }
+    let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
     let is_label = |label: &str| {
         (1..=LABEL_CHARS_MAX).contains(&label.chars().count())
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label
-                .chars()
-                .all(|letter| letter.is_alphanumeric() || matches!(letter, '-' | '_'))
+            && !(label.starts_with('-') || label.ends_with('-'))
+            && label.chars().all(is_part)
     };
     let good = bare.chars().count() <= HOST_CHARS_MAX && bare.split('.').all(is_label);
     good.then(|| bare.to_owned())
-}
-
-/// Addresses as `inet_aton(3)` reads them: `2130706433`, `0x7f.1`, `0177.0.0.1`.
-fn old_address(text: &str) -> Option<Ipv4Addr> {
-    let parts: Vec<&str> = text.split('.').collect();
-    let (last, front) = parts.split_last()?;
-    if front.len() > 3 {
-        return None;
-    }
-    let mut address = 0_u64;
-    for part in front {
-        address = address << 8 | old_number(part).filter(|number| *number <= 0xff)?;
-    }
-    let bits = 8 * (4 - u32::try_from(front.len()).ok()?);
-    let end = old_number(last).filter(|number| number >> bits == 0)?;
-    u32::try_from(address << bits | end).ok().map(Ipv4Addr::from)
-}
-
-fn old_number(text: &str) -> Option<u64> {
-    let number = match text.strip_prefix("0x") {
-        Some("") => return None,
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(text, 8),
-        None => text.parse(),
-    };
-    number.ok()
 }
 
 /// `main.py`, `data.json`: without a port or a path behind it.

@@ -5,9 +5,7 @@
 
 mod answer;
 mod credentials;
-mod depth;
 mod domains;
-mod encoding;
 mod javascript;
 mod module;
 mod picture;

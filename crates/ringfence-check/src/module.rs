@@ -2,10 +2,10 @@
 //! driver, and names relative to the file lead to the workspace. Nothing is moved to another line, so that line numbers
 //! stay the caller's; for TypeScript a source map says where each line came from.
 
-use crate::depth;
 use oxc_allocator::Allocator;
 use oxc_ast::ast::{Declaration, ModuleDeclaration, Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions};
+use oxc_diagnostics::Diagnostics;
 use oxc_parser::{Parser, ParserReturn};
 use oxc_semantic::SemanticBuilder;
 use oxc_span::{GetSpan, SourceType, Span};
@@ -42,61 +42,87 @@ struct Objection {
     line: Option<u32>,
 }
 
+impl Objection {
+    fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            line: None,
+        }
+    }
+
+    /// The first of what a stage objects to.
+    fn check(code: &str, diagnostics: &Diagnostics) -> Result<(), Self> {
+        let Some(error) = diagnostics.errors().next() else {
+            return Ok(());
+        };
+        let line = error.labels.first().map(|label| {
+            let before = code.bytes().take(label.offset() as usize);
+            u32::try_from(before.filter(|byte| *byte == b'\n').count() + 1).unwrap_or(u32::MAX)
+        });
+        Err(Self {
+            line,
+            ..Self::new(error.message.as_ref())
+        })
+    }
+}
+
 /// The worker: JSON question in, JSON answer out.
 pub fn prepare(input: &[u8]) -> Vec<u8> {
-    let answer = match serde_json::from_slice::<Question>(input) {
-        Ok(question) => answer(&question).unwrap_or_else(|error| Answer {
-            error: Some(error),
-            ..Answer::default()
-        }),
-        Err(error) => Answer {
-            error: Some(Objection {
-                message: error.to_string(),
-                line: None,
-            }),
-            ..Answer::default()
-        },
-    };
-    serde_json::to_vec(&answer).unwrap_or_default()
+    let question =
+        serde_json::from_slice::<Question>(input).map_err(|error| Objection::new(error.to_string()));
+    let mut reply = Answer::default();
+    match question.and_then(|question| answer(&question)) {
+        Ok(answer) => reply = answer,
+        Err(error) => reply.error = Some(error),
+    }
+    serde_json::to_vec(&reply).unwrap_or_default()
 }
 
 fn answer(question: &Question) -> Result<Answer, Objection> {
-    if depth::too_deep(&question.code) {
-        return Err(Objection {
-            message: "the code is nested more than 1000 levels deep".to_owned(),
-            line: None,
-        });
+    if too_deep(&question.code) {
+        return Err(Objection::new("the code is nested more than 1000 levels deep"));
     }
-    if question.typescript {
-        let stripped = strip(question)?;
-        let code = if question.session {
-            stripped.code
-        } else {
-            edit(&stripped.code, question)?
+    let (module, code) = if question.typescript {
+        let (stripped, map) = strip(question)?;
+        let code = match question.session {
+            true => stripped,
+            false => edit(&stripped, question)?,
         };
-        return Ok(Answer {
-            module: true,
-            code: format!("{code}\n//# sourceMappingURL={}\n", stripped.map),
-            error: None,
-        });
-    }
-    let allocator = Allocator::default();
-    let as_script = parse(&allocator, &question.code, SourceType::script());
-    // The parser leaves it to later stages to object to `import` in a script.
-    if as_script.is_ok_and(|script| {
-        !script.module_record.has_module_syntax && script.module_record.import_metas.is_empty()
-    }) {
-        return Ok(Answer {
-            module: false,
-            code: question.code.clone(),
-            error: None,
-        });
-    }
+        (true, format!("{code}\n//# sourceMappingURL={map}\n"))
+    } else if is_script(&question.code) {
+        (false, question.code.clone())
+    } else {
+        (true, edit(&question.code, question)?)
+    };
     Ok(Answer {
-        module: true,
-        code: edit(&question.code, question)?,
+        module,
+        code,
         error: None,
     })
+}
+
+/// Deeper than this no person writes; the parser's stack holds several times as much.
+const DEPTH_MAX: usize = 1000;
+
+/// Are the brackets of this text nested deeper than a parser should be asked to follow. Strings and comments are not
+/// told apart (that would need the parser), so the bound is generous.
+fn too_deep(code: &str) -> bool {
+    let mut depth = 0_usize;
+    code.bytes().any(|byte| {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > DEPTH_MAX
+    })
+}
+
+/// The parser leaves it to later stages to object to `import` in a script.
+fn is_script(code: &str) -> bool {
+    let allocator = Allocator::default();
+    let record = parse(&allocator, code, SourceType::script()).map(|script| script.module_record);
+    record.is_ok_and(|record| !record.has_module_syntax && record.import_metas.is_empty())
 }
 
 fn parse<'a>(
@@ -105,40 +131,20 @@ fn parse<'a>(
     kind: SourceType,
 ) -> Result<ParserReturn<'a>, Objection> {
     let parsed = Parser::new(allocator, code, kind).parse();
-    if let Some(error) = parsed.diagnostics.errors().next() {
-        let line = error.labels.first().map(|label| line_of(code, label.offset()));
-        return Err(Objection {
-            message: error.message.to_string(),
-            line,
-        });
+    Objection::check(code, &parsed.diagnostics)?;
+    match parsed.panicked {
+        true => Err(Objection::new("it could not be parsed")),
+        false => Ok(parsed),
     }
-    if parsed.panicked {
-        return Err(Objection {
-            message: "it could not be parsed".to_owned(),
-            line: None,
-        });
-    }
-    Ok(parsed)
 }
 
-fn line_of(code: &str, offset: u32) -> u32 {
-    let before = code.as_bytes().get(..offset as usize).unwrap_or(code.as_bytes());
-    u32::try_from(before.iter().filter(|byte| **byte == b'\n').count() + 1).unwrap_or(u32::MAX)
-}
-
-struct Stripped {
-    code: String,
-    /// As a data URL.
-    map: String,
-}
-
-/// TypeScript to JavaScript, with what types alone do not say (`enum`, `namespace`, parameter properties) compiled.
-fn strip(question: &Question) -> Result<Stripped, Objection> {
+/// TypeScript to JavaScript, with what types alone do not say (`enum`, `namespace`, parameter properties) compiled; and
+/// a source map as a data URL.
+fn strip(question: &Question) -> Result<(String, String), Objection> {
     let allocator = Allocator::default();
-    let kind = if question.name.ends_with('x') {
-        SourceType::tsx()
-    } else {
-        SourceType::ts().with_module(true)
+    let kind = match question.name.ends_with('x') {
+        true => SourceType::tsx(),
+        false => SourceType::ts().with_module(true),
     };
     let mut program = parse(&allocator, &question.code, kind)?.program;
     let scoping = SemanticBuilder::new()
@@ -151,26 +157,14 @@ fn strip(question: &Question) -> Result<Stripped, Objection> {
     // What this call imports and does not use, a later one may.
     options.typescript.only_remove_type_imports = question.session;
     let transformed = Transformer::new(&allocator, &path, &options).build_with_scoping(scoping, &mut program);
-    if let Some(error) = transformed.diagnostics.errors().next() {
-        let line = error
-            .labels
-            .first()
-            .map(|label| line_of(&question.code, label.offset()));
-        return Err(Objection {
-            message: error.message.to_string(),
-            line,
-        });
-    }
+    Objection::check(&question.code, &transformed.diagnostics)?;
     let options = CodegenOptions {
         source_map_path: Some(path),
         ..CodegenOptions::default()
     };
     let printed = Codegen::new().with_options(options).build(&program);
     let map = printed.map.map(|map| map.to_data_url()).unwrap_or_default();
-    Ok(Stripped {
-        code: printed.code,
-        map,
-    })
+    Ok((printed.code, map))
 }
 
 /// A piece of text to put in place of a stretch.
@@ -183,62 +177,50 @@ struct Edit {
 fn edit(code: &str, question: &Question) -> Result<String, Objection> {
     let allocator = Allocator::default();
     let parsed = parse(&allocator, code, SourceType::mjs())?;
-    let text = |span: Span| code.get(span.start as usize..span.end as usize).unwrap_or("");
-    let names = serde_json::to_string(&declared(&parsed.program)).unwrap_or_else(|_| "[]".to_owned());
+    let names = quoted(&declared(&parsed.program));
     let begin = parsed.program.hashbang.as_ref().map_or(0, |line| line.span.end);
     let separator = if begin > 0 { "\n" } else { "" };
-    let prologue = format!("{separator}globalThis[Symbol.for('ringfence.names')] = {names};");
     // After a hashbang the rest of its own line break follows; the prologue takes that place.
-    let end = if begin > 0 && code[begin as usize..].starts_with('\n') {
-        begin + 1
-    } else {
-        begin
-    };
-    let mut edits = vec![Edit {
-        span: Span::new(begin, end),
-        text: prologue,
-    }];
+    let is_line = begin > 0 && code[begin as usize..].starts_with('\n');
+    let mut edits = Vec::new();
+    let mut add = |span: Span, text: String| edits.push(Edit { span, text });
+    add(
+        Span::new(begin, begin + u32::from(is_line)),
+        format!("{separator}globalThis[Symbol.for('ringfence.names')] = {names};"),
+    );
     for (name, requests) in &parsed.module_record.requested_modules {
-        if let Some(url) = relative(name.as_str(), &question.workspace) {
-            edits.extend(requests.iter().map(|request| Edit {
-                span: request.span,
-                text: quoted(&url),
-            }));
+        if name.starts_with("./") || name.starts_with("../") {
+            let url = quoted(&format!("file://{}/{name}", question.workspace));
+            requests.iter().for_each(|request| add(request.span, url.clone()));
         }
     }
     for import in &parsed.module_record.dynamic_imports {
         let span = import.module_request;
         // Known only when it runs: the driver's `resolve` decides.
-        let resolved = format!("globalThis[Symbol.for('ringfence.meta')].resolve({})", text(span));
-        edits.push(Edit { span, text: resolved });
+        let name = code
+            .get(span.start as usize..span.end as usize)
+            .unwrap_or_default();
+        add(
+            span,
+            format!("globalThis[Symbol.for('ringfence.meta')].resolve({name})"),
+        );
     }
     for span in &parsed.module_record.import_metas {
-        edits.push(Edit {
-            span: *span,
-            text: "globalThis[Symbol.for('ringfence.meta')]".to_owned(),
-        });
+        add(*span, "globalThis[Symbol.for('ringfence.meta')]".to_owned());
     }
     if let Some(Statement::ExpressionStatement(last)) = parsed.program.body.last() {
         let span = last.expression.span();
-        edits.push(Edit {
-            span: Span::empty(span.start),
-            text: "globalThis[Symbol.for('ringfence.result')] = (".to_owned(),
-        });
-        edits.push(Edit {
-            span: Span::empty(span.end),
-            text: ")".to_owned(),
-        });
+        add(
+            Span::empty(span.start),
+            "globalThis[Symbol.for('ringfence.result')] = (".to_owned(),
+        );
+        add(Span::empty(span.end), ")".to_owned());
     }
     Ok(apply(code, edits))
 }
 
-fn relative(name: &str, workspace: &str) -> Option<String> {
-    let leads_out = name.starts_with("./") || name.starts_with("../");
-    leads_out.then(|| format!("file://{workspace}/{name}"))
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
+fn quoted<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// In the order of their places; of two insertions at one place the earlier pushed comes first.
@@ -270,8 +252,15 @@ fn declared(program: &Program<'_>) -> Vec<String> {
             Statement::ExportDeclaration(export) => Some(&export.declaration),
             other => other.as_declaration(),
         };
-        if let Some(declaration) = declaration {
-            names_of(declaration, &mut names);
+        match declaration {
+            Some(Declaration::VariableDeclaration(variables)) => {
+                let ids = variables
+                    .declarations
+                    .iter()
+                    .flat_map(|one| one.id.get_binding_identifiers());
+                names.extend(ids.map(|id| id.name.to_string()));
+            }
+            other => names.extend(other.and_then(Declaration::id).map(|id| id.name.to_string())),
         }
         if let Some(ModuleDeclaration::ExportDefaultDeclaration(_)) = statement.as_module_declaration() {
             names.push("default".to_owned());
@@ -279,27 +268,6 @@ fn declared(program: &Program<'_>) -> Vec<String> {
     }
     names.truncate(NAMES_MAX);
     names
-}
-
-fn names_of(declaration: &Declaration<'_>, names: &mut Vec<String>) {
-    match declaration {
-        Declaration::VariableDeclaration(variables) => {
-            for variable in &variables.declarations {
-                names.extend(
-                    variable
-                        .id
-                        .get_binding_identifiers()
-                        .iter()
-                        .map(|id| id.name.to_string()),
-                );
-            }
-        }
-        Declaration::FunctionDeclaration(function) => {
-            names.extend(function.id.iter().map(|id| id.name.to_string()))
-        }
-        Declaration::ClassDeclaration(class) => names.extend(class.id.iter().map(|id| id.name.to_string())),
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -395,5 +363,13 @@ mod tests {
         );
         assert!(ask(&"(".repeat(100_000), "main.ts").is_err());
         assert!(ask("\u{0}\u{ffff}import", "main.js").is_err());
+    }
+
+    #[test]
+    fn depth_is_counted_not_guessed() {
+        assert!(!too_deep("f({a: [1, 2]})"));
+        assert!(!too_deep(&"()".repeat(1_000_000)));
+        assert!(too_deep(&"(".repeat(1001)));
+        assert!(!too_deep(&format!("{}{}", "(".repeat(1000), ")".repeat(1000))));
     }
 }

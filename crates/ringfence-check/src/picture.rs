@@ -7,7 +7,7 @@ use image::{
     error::{ImageFormatHint, LimitError, LimitErrorKind, UnsupportedError},
     imageops::FilterType,
 };
-use serde::Serialize;
+use serde_json::json;
 use std::io::Cursor;
 
 /// The longer side of what comes out, in pixels: models see no more.
@@ -27,45 +27,23 @@ const FORMATS: [ImageFormat; 4] = [
     ImageFormat::WebP,
 ];
 
-/// The first line of the answer.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Head {
-    /// Its bytes follow.
-    Drawn {
-        ok: bool,
-        mime: &'static str,
-        width: u32,
-        height: u32,
-    },
-    Refused {
-        ok: bool,
-        why: String,
-    },
-}
-
 /// The worker: a PNG, JPEG, GIF or WebP in; out a line of JSON and the first frame, as PNG or JPEG.
 pub fn picture(input: &[u8]) -> Vec<u8> {
-    let (head, bytes) = redraw(input).unwrap_or_else(|error| {
-        let why = error.to_string();
-        (Head::Refused { ok: false, why }, Vec::new())
-    });
-    let mut answer = serde_json::to_vec(&head).unwrap_or_default();
+    let redrawn = decode(input).and_then(|image| Ok((encode(&image)?, image)));
+    let (head, bytes) = match redrawn {
+        Ok(((mime, bytes), image)) => {
+            let (width, height) = (image.width(), image.height());
+            (
+                json!({ "ok": true, "mime": mime, "width": width, "height": height }),
+                bytes,
+            )
+        }
+        Err(error) => (json!({ "ok": false, "why": error.to_string() }), Vec::new()),
+    };
+    let mut answer = head.to_string().into_bytes();
     answer.push(b'\n');
     answer.extend_from_slice(&bytes);
     answer
-}
-
-fn redraw(input: &[u8]) -> ImageResult<(Head, Vec<u8>)> {
-    let image = decode(input)?;
-    let (mime, bytes) = encode(&image)?;
-    let head = Head::Drawn {
-        ok: true,
-        mime,
-        width: image.width(),
-        height: image.height(),
-    };
-    Ok((head, bytes))
 }
 
 /// The first frame: upright, small, and of eight bits.
@@ -139,7 +117,7 @@ mod tests {
     use super::*;
     use crate::processor_time::processor_time;
     use image::{Frame, GenericImageView, Rgb, RgbImage, Rgba, RgbaImage, codecs::gif::GifEncoder};
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use std::time::Duration;
 
     /// The head, and the picture where there is one.

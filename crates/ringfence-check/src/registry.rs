@@ -55,7 +55,7 @@ pub(crate) mod python {
         DYNAMIC_IMPORT = "python.dynamic_import", Warning: "modules imported by a text",
             "which module it is shows only when it runs", "Use an `import` statement.";
         PROCESS = "python.process", Warning: "starting and signalling processes",
-            "another program follows none of these rules", "Do it in Python, or run a shell script for it.";
+            "what another program does is not checked", "Do it in Python, or run a shell script for it.";
         SHELL_TRUE = "python.shell_true", Warning: "a command that goes through a shell",
             "whatever gets into the text is run, too", "Pass a list of arguments, without `shell=True`.";
         MULTIPROCESSING = "python.multiprocessing", Info: "processes of the same program",

@@ -1,4 +1,4 @@
-//! Texts of which a part only a run can tell.
+//! Texts of which a part only a run can tell, and beginnings of texts.
 
 /// Stands for that part.
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
@@ -6,13 +6,13 @@ pub(crate) const UNKNOWN: char = '\u{FFFD}';
 /// Such a text as a caller may read it.
 pub(crate) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_MAX)
-        .map(|c| if c == UNKNOWN { '…' } else { c })
-        .collect();
-    if text.chars().nth(SHOWN_MAX).is_some() {
-        shown.push('…');
+    cut(text, SHOWN_MAX).replace(UNKNOWN, "…")
+}
+
+/// The first characters of a text, with an ellipsis if there are more.
+pub(crate) fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
-    shown
 }

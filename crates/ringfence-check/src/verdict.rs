@@ -3,6 +3,7 @@
 use crate::{
     CodeAnswer,
     rule::{Checked, Finding},
+    unknown::cut,
 };
 use ringfence_types::{Complexity, ERRORS_MAX, ISSUES_MAX, Issue, Severity, Summary, Validation, Verdict};
 use std::cmp::Reverse;
@@ -28,10 +29,8 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     findings.truncate(ISSUES_MAX);
     findings.sort_by_key(by_position);
     let lines = Lines::of(code);
-    let issues: Vec<Issue> = findings
-        .into_iter()
-        .map(|finding| issue(finding, &lines))
-        .collect();
+    let issues = findings.into_iter().map(|finding| issue(finding, &lines));
+    let issues: Vec<Issue> = issues.collect();
     analysis.line_count = u32::try_from(code.lines().count()).unwrap_or(u32::MAX);
     analysis.character_count = u32::try_from(code.chars().count()).unwrap_or(u32::MAX);
     analysis.estimated_complexity = match analysis.cyclomatic_complexity {
@@ -65,11 +64,8 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
 /// What to do, each once, in the order of the findings.
 fn recommendations(findings: &[Finding]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
-    for finding in findings
-        .iter()
-        .filter(|finding| finding.severity > Severity::Info)
-    {
-        let advice = short(finding.hint.as_deref().unwrap_or(finding.rule.hint).to_owned());
+    let grave = |finding: &&Finding| finding.severity > Severity::Info;
+    for advice in findings.iter().filter(grave).map(advice) {
         if all.len() < RECOMMENDATIONS_MAX && !all.contains(&advice) {
             all.push(advice);
         }
@@ -89,21 +85,21 @@ fn issue(finding: Finding, lines: &Lines<'_>) -> Issue {
         rule: finding.rule.id.to_owned(),
         severity: finding.severity,
         message: match why.is_empty() {
-            true => short(finding.what),
-            false => format!("{}: {why}", short(finding.what)),
+            true => cut(&finding.what, TEXT_CHARS_MAX),
+            false => format!("{}: {why}", cut(&finding.what, TEXT_CHARS_MAX)),
         },
-        hint: finding.hint.map_or_else(|| finding.rule.hint.to_owned(), short),
+        hint: advice(&finding),
     }
+}
+
+fn advice(finding: &Finding) -> String {
+    cut(
+        finding.hint.as_deref().unwrap_or(finding.rule.hint),
+        TEXT_CHARS_MAX,
+    )
 }
 
 /// A name may be as long as the code.
-fn short(text: String) -> String {
-    match text.char_indices().nth(TEXT_CHARS_MAX) {
-        None => text,
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
-}
-
 const TEXT_CHARS_MAX: usize = 500;
 const RECOMMENDATIONS_MAX: usize = 20;
 
@@ -140,23 +136,20 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn of(code: &'a str) -> Self {
         let after = |(at, _): (usize, &str)| at + 1;
-        let starts = std::iter::once(0)
-            .chain(code.match_indices('\n').map(after))
-            .collect();
-        Self { code, starts }
+        let starts = code.match_indices('\n').map(after);
+        Self {
+            code,
+            starts: std::iter::once(0).chain(starts).collect(),
+        }
     }
 
     /// Line and column from 1; the column counts characters.
     fn position(&self, offset: usize) -> (u32, u32) {
-        let line = self
-            .starts
-            .partition_point(|start| *start <= offset)
-            .saturating_sub(1);
+        let lines = self.starts.partition_point(|start| *start <= offset);
+        let line = lines.saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);
-        let column = self
-            .code
-            .get(start..offset)
-            .map_or(0, |before| before.chars().count());
+        let before = self.code.get(start..offset).unwrap_or_default();
+        let column = before.chars().count();
         let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
         (number(line), number(column))
     }

@@ -1,25 +1,32 @@
 //! What is called, with what.
 
 use super::{
-    files,
-    look::{Arguments, Look, argument, executes, starts},
+    effects::{Effect, SPEAKS, effect},
     resolve::{DECODERS, Known},
     rules,
+    visit::Visit,
 };
 use crate::{
-    domains, shell,
+    credentials, shell,
     unknown::{UNKNOWN, shown},
 };
 use oxc_ast::ast::{Argument, Expression, MemberExpression};
 use oxc_span::{GetSpan, Span};
-use ringfence_types::Severity::{Error, Info};
+use ringfence_types::Severity::{Error, Info, Warning};
 
 /// Base64 or digits that long are a program or data, not a name.
 const BLOB_BYTES_MIN: usize = 120;
 /// Places where something is decoded that are looked at for one text.
 const DECODERS_MAX: usize = 200;
 
-impl<'a> Look<'_, 'a> {
+/// None: what it is called with is not known.
+type Arguments<'a> = Option<&'a [Argument<'a>]>;
+
+fn argument<'a>(arguments: Arguments<'a>, index: usize) -> Option<&'a Expression<'a>> {
+    arguments?.get(index)?.as_expression()
+}
+
+impl<'a> Visit<'_, 'a> {
     pub(super) fn call(&mut self, span: Span, callee: &'a Expression<'a>, arguments: &'a [Argument<'a>]) {
         match self.resolver.know(callee).path() {
             Some(path) => self.called(span, path, Some(arguments)),
@@ -29,139 +36,93 @@ impl<'a> Look<'_, 'a> {
 
     /// Things are called by `call`, `apply` and `Reflect`, too.
     fn called(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
-        if let Some(target) = path.strip_suffix(".call").filter(|target| acts(target)) {
-            return self.called(
-                span,
-                target,
-                arguments.map(|all| all.get(1..).unwrap_or_default()),
-            );
-        }
-        if let Some(target) = path.strip_suffix(".apply").filter(|target| acts(target)) {
-            return self.called(span, target, None);
-        }
         if let ("Reflect.apply" | "Reflect.construct", Some(first)) = (path, argument(arguments, 0)) {
-            if let Some(path) = self.resolver.know(first).path().filter(|path| acts(path)) {
+            if let Some(path) = self.resolver.know(first).path() {
                 self.called(span, path, None);
             }
             return;
         }
-        if files::removal(self, span, path, arguments) {
-            return;
+        if let Some(target) = path.strip_suffix(".call") {
+            let rest = arguments.map(|all| all.get(1..).unwrap_or_default());
+            return self.called(span, target, rest);
         }
+        if let Some(target) = path.strip_suffix(".apply") {
+            return self.called(span, target, None);
+        }
+        self.act(span, path, arguments);
+        if DECODERS.contains(&path) {
+            self.decoders.push(span);
+        }
+    }
+
+    fn act(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         let first = argument(arguments, 0);
-        match path {
-            "eval" | "Function" | "AsyncFunction" | "GeneratorFunction" => {
-                self.executed(span, path, arguments)
+        let name = path.trim_start_matches("node:");
+        match effect(path) {
+            Effect::Execute if path.ends_with("._compile") => self.executed(span, "_compile", arguments),
+            Effect::Execute => self.executed(span, name, arguments),
+            Effect::Start => self.started(span, path, arguments),
+            Effect::Load => self.loaded(span, path, first),
+            Effect::Tell(rule, severity, what) => {
+                self.add_as(span, rule, severity, format!("`{name}` {what}"))
             }
-            path if executes(path) => self.executed(span, path.trim_start_matches("node:"), arguments),
-            path if path.ends_with("._compile") => self.executed(span, "_compile", arguments),
-            "setTimeout" | "setInterval" | "setImmediate" => {
-                let is_text = first.is_some_and(|first| {
-                    matches!(first, Expression::TemplateLiteral(_))
-                        || self.resolver.know(first).text().is_some()
-                });
-                if is_text {
-                    self.tell(
+            Effect::Later => {
+                let is_template = matches!(first, Some(Expression::TemplateLiteral(_)));
+                if is_template || self.know(first).text().is_some() {
+                    self.add(
                         span,
                         &rules::DYNAMIC_EXECUTION,
                         format!("`{path}` is given a text"),
                     );
                 }
             }
-            "require" | "node:module._load" | "process.getBuiltinModule" => self.loaded(span, path, first),
-            "process.exit" | "process.reallyExit" | "process.abort" => {
-                self.tell(span, &rules::EXIT, format!("`{path}` ends the program"))
-            }
-            "process.kill"
-                if first.is_some_and(|first| self.written(first.span()).replace(' ', "") == "-1") =>
-            {
-                self.tell(span, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
-            }
-            "fetch" | "WebSocket" | "EventSource" => self.speaks(span, path),
-            path if starts(path) => self.started(span, path, arguments),
-            path => self.called_of_module(span, path, arguments),
-        }
-        if DECODERS.contains(&path) {
-            self.decoders.push(span);
-        }
-    }
-
-    fn called_of_module(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
-        let first = argument(arguments, 0);
-        match path.split_once('.').unwrap_or((path, "")) {
-            ("process", "binding" | "_linkedBinding" | "dlopen")
-            | ("internalBinding", "")
-            | ("node:v8", "setFlagsFromString") => {
-                let path = path.trim_start_matches("node:");
-                self.tell(
-                    span,
-                    &rules::NATIVE,
-                    format!("`{path}` reaches into Node.js itself"),
-                );
-            }
-            ("node:worker_threads", "Worker") => {
-                let options = argument(arguments, 1);
-                let option = options.and_then(|options| self.resolver.option(options, "eval"));
-                match option.is_some_and(|value| self.written(value.span()) != "false") {
-                    true => self.executed(span, "Worker", arguments),
-                    false => self.tell(span, &rules::WORKER_THREADS, "`Worker` starts a thread"),
-                }
-            }
-            (
-                module @ ("node:net" | "node:tls" | "node:dgram" | "node:http" | "node:https" | "node:http2"
-                | "node:dns" | "node:dns/promises"),
-                name,
-            ) => {
-                if module == "node:net"
-                    && matches!(name, "connect" | "createConnection" | "Socket" | "Socket.connect")
-                {
+            Effect::Connect => {
+                if let "net.connect" | "net.createConnection" | "net.Socket" | "net.Socket.connect" = name {
                     self.connection = Some(span);
                 }
-                if !matches!(name, "" | "STATUS_CODES" | "isIP" | "isIPv4" | "isIPv6" | "Agent") {
-                    self.speaks(span, path.trim_start_matches("node:"));
-                    self.addressed(arguments);
+                self.add(span, &rules::NETWORK, format!("`{name}` {SPEAKS}"));
+                let hosts = (0..3).filter_map(|index| argument(arguments, index));
+                hosts.for_each(|host| self.addressed(host));
+            }
+            Effect::Kill => {
+                if first.is_some_and(|first| self.written(first.span()).replace(' ', "") == "-1") {
+                    self.add(span, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
                 }
             }
-            (
-                "WebAssembly",
-                "compile"
-                | "instantiate"
-                | "Module"
-                | "Instance"
-                | "compileStreaming"
-                | "instantiateStreaming",
-            ) => self.tell_as(span, &rules::NATIVE, Info, format!("`{path}` takes native code")),
-            (
-                "Object" | "Reflect",
-                name @ ("setPrototypeOf" | "assign" | "defineProperty" | "defineProperties"),
-            ) => {
-                if let Some(shared) = first.and_then(|first| self.shared_prototype(first)) {
-                    let how = if name == "setPrototypeOf" {
-                        "given another prototype"
-                    } else {
-                        "changed"
-                    };
-                    self.tell(span, &rules::PROTOTYPE_POLLUTION, format!("`{shared}` is {how}"));
-                }
-            }
-            ("JSON", "parse") => {
-                let text = first.map_or(Known::Unknown, |first| self.resolver.know(first));
-                if text.text().is_some_and(|text| text.contains("\"__proto__\"")) {
+            Effect::Thread => match self.is_asked(argument(arguments, 1), "eval") {
+                true => self.executed(span, "Worker", arguments),
+                false => self.add(span, &rules::WORKER_THREADS, "`Worker` starts a thread"),
+            },
+            Effect::Read => self.read(span, first),
+            effect @ (Effect::Remove | Effect::Empty) => self.removed(span, effect, arguments),
+            Effect::Change => self.changed(span, name, first),
+            Effect::Parse => {
+                if self
+                    .know(first)
+                    .text()
+                    .is_some_and(|text| text.contains("\"__proto__\""))
+                {
                     let what = "an object with `__proto__` is made from a text";
-                    self.tell(span, &rules::PROTOTYPE_POLLUTION, what);
+                    self.add(span, &rules::PROTOTYPE_POLLUTION, what);
                 }
             }
-            _ => {}
+            Effect::Nothing => {}
         }
     }
 
-    fn speaks(&mut self, span: Span, path: &str) {
-        self.tell(span, &rules::NETWORK, format!("`{path}` speaks to other hosts"));
+    fn know(&self, expression: Option<&'a Expression<'a>>) -> Known<'a> {
+        expression.map_or(Known::Unknown, |expression| self.resolver.know(expression))
+    }
+
+    /// Is an option other than `false`.
+    fn is_asked(&self, options: Option<&'a Expression<'a>>, name: &str) -> bool {
+        let option = options.and_then(|options| self.resolver.option(options, name));
+        option.is_some_and(|value| self.written(value.span()) != "false")
     }
 
     /// A text is run.
     fn executed(&mut self, span: Span, name: &str, arguments: Arguments<'a>) {
-        self.tell(span, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
+        self.add(span, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
         for argument in arguments
             .unwrap_or_default()
             .iter()
@@ -172,7 +133,7 @@ impl<'a> Look<'_, 'a> {
             if decoders.any(|decoder| place.contains_inclusive(*decoder))
                 || self.resolver.know(argument).text().is_some_and(is_blob)
             {
-                self.tell(place, &rules::OBFUSCATION, "the text that is run is encoded");
+                self.add(place, &rules::OBFUSCATION, "the text that is run is encoded");
             }
         }
     }
@@ -185,11 +146,11 @@ impl<'a> Look<'_, 'a> {
             Known::Text(name) if !name.contains(UNKNOWN) => self.imported(span, &name),
             Known::Text(name) if name.starts_with(['.', '~']) => {
                 let what = format!("`{path}` loads `{}`", name.replace(UNKNOWN, "…"));
-                self.tell_as(span, &rules::DYNAMIC_REQUIRE, Info, what);
+                self.add_as(span, &rules::DYNAMIC_REQUIRE, Info, what);
             }
             _ => {
                 let what = format!("`{path}` loads what is only known at run time");
-                self.tell(span, &rules::DYNAMIC_REQUIRE, what);
+                self.add(span, &rules::DYNAMIC_REQUIRE, what);
             }
         }
     }
@@ -197,18 +158,13 @@ impl<'a> Look<'_, 'a> {
     /// A program is started; commands that are known are read as a shell reads them.
     fn started(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         let name = path.trim_start_matches("node:child_process.");
-        let known =
-            |index: usize| argument(arguments, index).map_or(Known::Unknown, |one| self.resolver.know(one));
-        let is_computed = matches!(known(0), Known::Computed);
-        let command = match (known(0), known(1)) {
-            (Known::Text(program), Known::List(words))
-                if !name.starts_with("exec") || name.starts_with("execFile") =>
-            {
+        let program = self.know(argument(arguments, 0));
+        let command = match (&program, self.know(argument(arguments, 1))) {
+            (Known::Text(program), Known::List(words)) if !matches!(name, "exec" | "execSync") => {
                 let quoted = |word: &Known<'_>| {
-                    format!("'{}'", word.text().unwrap_or("\u{FFFD}").replace('\'', "'\\''"))
+                    format!(" '{}'", word.text().unwrap_or("\u{FFFD}").replace('\'', "'\\''"))
                 };
-                let words: Vec<String> = words.iter().map(quoted).collect();
-                format!("'{program}' {}", words.join(" "))
+                format!("'{program}'{}", words.iter().map(quoted).collect::<String>())
             }
             (Known::Text(program), _) => program.to_string(),
             _ => String::new(),
@@ -217,10 +173,14 @@ impl<'a> Look<'_, 'a> {
             true => format!("`{name}` starts a program"),
             false => format!("`{name}` starts `{}`", shown(&command)),
         };
-        self.tell(span, &rules::CHILD_PROCESS, what);
-        if is_computed {
-            let what = "what is started is computed from constants";
-            self.tell_as(span, &rules::OBFUSCATION, Error, what);
+        self.add(span, &rules::CHILD_PROCESS, what);
+        if let Known::Computed = program {
+            self.add_as(
+                span,
+                &rules::OBFUSCATION,
+                Error,
+                "what is started is computed from constants",
+            );
         }
         let bare = command.replace('\'', "");
         if let "sh" | "/bin/sh" | "bash" | "/bin/bash" | "cmd.exe" = bare.trim().trim_end_matches(" -i") {
@@ -229,17 +189,43 @@ impl<'a> Look<'_, 'a> {
         for finding in shell::check(&command).findings {
             let is_read = !finding.rule.id.ends_with(".syntax") && !finding.rule.id.ends_with(".unparsed");
             if finding.severity > Info && is_read {
-                self.tell_as(span, finding.rule, finding.severity, finding.what);
+                self.add_as(span, finding.rule, finding.severity, finding.what);
             }
         }
     }
 
-    /// Hosts in the arguments of a connection.
-    fn addressed(&mut self, arguments: Arguments<'a>) {
-        for index in 0..3 {
-            if let Some(Known::Text(text)) = argument(arguments, index).map(|one| self.resolver.know(one)) {
-                domains::of_address(&text, &mut self.hosts);
-            }
+    fn read(&mut self, span: Span, path: Option<&'a Expression<'a>>) {
+        let known = self.know(path);
+        if let Some(path) = known.text().filter(|path| credentials::kept_at(path).is_some()) {
+            self.add(
+                span,
+                &rules::CREDENTIAL_PATH,
+                format!("`{}` is read", shown(path)),
+            );
+        }
+    }
+
+    fn removed(&mut self, span: Span, effect: Effect, arguments: Arguments<'a>) {
+        let known = self.know(argument(arguments, 0));
+        let recursive = matches!(effect, Effect::Empty) || self.is_asked(argument(arguments, 1), "recursive");
+        let path = known.text().unwrap_or("\u{FFFD}");
+        let severity = match (recursive, reach(path)) {
+            (false, _) | (true, Reach::Below) => rules::FILE_DELETION.severity,
+            (true, Reach::Somewhere) if !matches!(known, Known::Computed) => Warning,
+            (true, _) => Error,
+        };
+        let with = if recursive { " with everything in it" } else { "" };
+        let what = format!("`{}` is removed{with}", shown(path));
+        self.add_as(span, &rules::FILE_DELETION, severity, what);
+    }
+
+    fn changed(&mut self, span: Span, name: &str, object: Option<&'a Expression<'a>>) {
+        if let Some(shared) = object.and_then(|object| self.shared_prototype(object)) {
+            let how = match name.ends_with("setPrototypeOf") {
+                true => "given another prototype",
+                false => "changed",
+            };
+            self.add(span, &rules::PROTOTYPE_POLLUTION, format!("`{shared}` is {how}"));
         }
     }
 
@@ -254,7 +240,7 @@ impl<'a> Look<'_, 'a> {
                     Some("process") => (&rules::NATIVE, "a function of `process`"),
                     _ => return,
                 };
-                self.tell(span, rule, format!("{whose} is chosen at run time"));
+                self.add(span, rule, format!("{whose} is chosen at run time"));
             }
             Some(MemberExpression::StaticMemberExpression(member)) if member.property.name == "_compile" => {
                 self.executed(span, "_compile", Some(arguments));
@@ -264,19 +250,37 @@ impl<'a> Look<'_, 'a> {
     }
 }
 
-/// Does something with its arguments that a rule knows.
-fn acts(path: &str) -> bool {
-    matches!(
-        path,
-        "eval" | "Function" | "require" | "setTimeout" | "setInterval" | "fetch" | "AsyncFunction"
-    ) || path.starts_with("node:")
-        || path.starts_with("process.")
+/// What is removed.
+enum Reach {
+    /// Below the working directory, or among temporary files.
+    Below,
+    Somewhere,
+    /// A root, a home, or what is above.
+    Everything,
+}
+
+fn reach(path: &str) -> Reach {
+    let plain = path.trim_end_matches(['/', '*', '.']);
+    let top = plain.trim_start_matches('/');
+    let systems = [
+        "", "etc", "usr", "bin", "lib", "var", "home", "root", "boot", "opt", "sbin", "usr/lib", "usr/bin",
+        "C:",
+    ];
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    let is_above = path.contains("..") && names.all(|name| matches!(name, ".." | "*" | "."));
+    if path.starts_with('/') && systems.contains(&top) || plain == "~" || is_above {
+        return Reach::Everything;
+    }
+    let climbs = path.split('/').any(|name| name == "..");
+    let is_below = !path.starts_with(['/', '~', UNKNOWN]) || path.starts_with("/tmp/");
+    match is_below && !climbs && !path.is_empty() {
+        true => Reach::Below,
+        false => Reach::Somewhere,
+    }
 }
 
 /// Nothing but digits or base64, and long.
 fn is_blob(text: &str) -> bool {
-    text.len() >= BLOB_BYTES_MIN
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"+/=_-".contains(&b))
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte);
+    text.len() >= BLOB_BYTES_MIN && text.bytes().all(is_part)
 }

@@ -2,13 +2,12 @@
 //! Node.js may read a program.
 
 mod calls;
-mod files;
-mod line_ends;
-mod look;
+mod effects;
 mod names;
 mod nesting;
 mod parse;
 mod resolve;
+mod visit;
 
 #[cfg(test)]
 mod tests;
@@ -42,16 +41,25 @@ pub(crate) fn check(code: &str, dialect: Dialect, setting: Setting) -> Checked {
         false => parse::read(code, dialect, setting),
         // A parser that recurses goes down with it.
         true => {
-            let mut unread = Checked::default();
-            let what = "the program is nested too deeply to be read".to_owned();
-            unread
-                .findings
-                .push(Finding::new(&rules::UNPARSED, 0..code.len(), what));
-            unread
+            let what = "the program is nested too deeply to be read";
+            let findings = vec![Finding::new(&rules::UNPARSED, 0..code.len(), what)];
+            Checked {
+                findings,
+                ..Checked::default()
+            }
         }
     };
-    let analysis = &mut checked.analysis;
-    analysis.cyclomatic_complexity = analysis.cyclomatic_complexity.max(1);
-    checked.findings.extend(line_ends::odd(code));
+    let complexity = &mut checked.analysis.cyclomatic_complexity;
+    *complexity = (*complexity).max(1);
+    checked.findings.extend(odd_line_end(code));
     checked
+}
+
+/// The first end of a line that only some see: a text may look like one long comment, and Node.js run the rest of it.
+fn odd_line_end(code: &str) -> Option<Finding> {
+    let mut ends = code.match_indices(['\r', '\u{2028}', '\u{2029}']);
+    let (at, end) = ends.find(|(at, end)| *end != "\r" || !code[at + 1..].starts_with('\n'))?;
+    let letter = end.chars().next().map_or(0, u32::from);
+    let what = format!("a line ends in U+{letter:04X}");
+    Some(Finding::new(&rules::LINE_END, at..at + end.len(), what))
 }

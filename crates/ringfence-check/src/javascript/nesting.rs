@@ -2,6 +2,9 @@
 //! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). What stands in texts and comments counts, too,
 //! so that nothing can hide there; it is a guess, and a parser that dies nevertheless costs one answer.
 
+use regex::Regex;
+use std::sync::LazyLock;
+
 /// Programs written by people stay far below.
 const DEPTH_MAX: usize = 1000;
 
@@ -77,20 +80,10 @@ pub(super) fn is_deep(code: &str) -> bool {
 /// The length of the comments and the blanks that a text begins with, if a comment is the first. One without an end
 /// goes to the end of the text, so that each byte is looked at once.
 fn comments(text: &str) -> Option<usize> {
-    let mut rest = text;
-    loop {
-        let end = if rest.starts_with("//") {
-            rest.find('\n')
-        } else if rest.starts_with("/*") {
-            rest.get(2..)
-                .and_then(|inside| inside.find("*/"))
-                .map(|at| at + 4)
-        } else {
-            let length = text.len() - rest.len();
-            return (length > 0).then_some(length);
-        };
-        rest = rest.get(end.unwrap_or(rest.len())..)?.trim_ascii_start();
-    }
+    static COMMENTS: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^(?:(?://[^\n]*|(?s:/\*.*?(?:\*/|$)))[ \t\r\n\x0c]*)+").ok());
+    let found = COMMENTS.as_ref().and_then(|comments| comments.find(text));
+    found.map(|found| found.len())
 }
 
 fn is_word(byte: u8) -> bool {

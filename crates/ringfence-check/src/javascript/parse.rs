@@ -1,11 +1,15 @@
 //! Reads a program, and tells what Node.js refuses before it runs anything: what its grammar does not know, and names,
 //! labels and words where they may not stand.
 
-use super::{Dialect, Setting, look::look, rules};
+use super::{
+    Dialect, Setting, rules,
+    visit::{range, visit},
+};
 use crate::rule::{Checked, Finding};
 use oxc_allocator::Allocator;
 use oxc_ast::{AstKind, ast::Program};
 use oxc_codegen::Codegen;
+use oxc_diagnostics::Diagnostics;
 use oxc_parser::{ParseOptions, Parser, ParserReturn};
 use oxc_semantic::{AstNodes, SemanticBuilder};
 use oxc_span::{GetSpan, SourceType};
@@ -15,38 +19,20 @@ use std::{borrow::Cow, ops::Range, path::Path};
 /// For what recurses; a thread's own would do for a quarter of what is allowed.
 const STACK_BYTES: usize = 64 << 20;
 
-/// A way in which a text may be run. A program is sound if it is so in one of them.
-#[derive(Clone, Copy)]
-struct Reading {
-    kind: SourceType,
-    top: Top,
-}
-
-/// What may stand outside of all functions, beside what always may.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Top {
-    /// `return`, as in CommonJS.
-    Returns,
-    Plain,
-    /// Nothing that only a module has, but for imports, which the session makes calls of.
-    Imports,
-    /// `await`, though it is no module: it is put into a function to be read.
-    Awaits,
-}
-
+/// Around a call with `await` that is no module.
 const FUNCTION_BEGIN: &str = "(async () => {";
 const FUNCTION_END: &str = "\n})";
 
 /// What is found of a program, with what is broken in it.
 pub(super) fn read(code: &str, dialect: Dialect, setting: Setting) -> Checked {
     stacker::grow(STACK_BYTES, || {
-        let mut told = attempts(code, dialect, setting);
-        if let Some((range, what)) = told.objection {
-            told.checked
-                .findings
-                .push(Finding::new(&rules::SYNTAX, range, what));
-        }
-        told.checked
+        let Attempt {
+            objection,
+            mut checked,
+        } = attempts(code, dialect, setting);
+        let broken = objection.map(|(range, what)| Finding::new(&rules::SYNTAX, range, what));
+        checked.findings.extend(broken);
+        checked
     })
 }
 
@@ -61,18 +47,19 @@ struct Attempt {
 type Objection = (Range<usize>, String);
 
 fn attempts(code: &str, dialect: Dialect, setting: Setting) -> Attempt {
-    let start = |told: &Attempt| told.objection.as_ref().map_or(0, |(range, _)| range.start);
+    let start = |attempt: &Attempt| attempt.objection.as_ref().map_or(0, |(range, _)| range.start);
     let mut farthest: Option<Attempt> = None;
-    for reading in readings(code, dialect, setting) {
-        let told = attempt(code, reading, setting);
-        let Some((_, what)) = &told.objection else {
-            return told;
+    for kind in kinds(code, dialect, setting) {
+        let attempt = attempt(code, kind, setting);
+        let Some((_, what)) = &attempt.objection else {
+            return attempt;
         };
         // Within the function that the next reading adds it would be right.
         let returns = setting == Setting::Call && what.contains("'return' statement");
         // The reading that gets farther is the one that was meant, or else the later one.
-        if farthest.as_ref().is_none_or(|known| start(known) <= start(&told)) {
-            farthest = Some(told);
+        let begins = start(&attempt);
+        if farthest.as_ref().is_none_or(|known| start(known) <= begins) {
+            farthest = Some(attempt);
         }
         if returns {
             break;
@@ -81,30 +68,25 @@ fn attempts(code: &str, dialect: Dialect, setting: Setting) -> Attempt {
     farthest.unwrap_or_default()
 }
 
-fn readings(code: &str, dialect: Dialect, setting: Setting) -> Vec<Reading> {
-    let reading = |kind, top| Reading { kind, top };
+/// The ways in which a text may be run. A program is sound if it is so in one of them.
+fn kinds(code: &str, dialect: Dialect, setting: Setting) -> Vec<SourceType> {
     let module = SourceType::ts().with_module(true);
     match (dialect, setting) {
-        (Dialect::JavaScript, Setting::Program) => vec![
-            reading(SourceType::cjs(), Top::Returns),
-            reading(SourceType::mjs(), Top::Plain),
-        ],
-        (Dialect::JavaScript, Setting::Call) => vec![
-            reading(SourceType::script(), Top::Plain),
-            reading(SourceType::mjs(), Top::Imports),
-            reading(SourceType::cjs(), Top::Awaits),
-        ],
-        (Dialect::TypeScript, _) if code.contains("</") || code.contains("/>") => vec![
-            reading(module, Top::Plain),
-            reading(module.with_jsx(true), Top::Plain),
-        ],
-        (Dialect::TypeScript, _) => vec![reading(module, Top::Plain)],
+        (Dialect::JavaScript, Setting::Program) => vec![SourceType::cjs(), SourceType::mjs()],
+        (Dialect::JavaScript, Setting::Call) => {
+            vec![SourceType::script(), SourceType::mjs(), SourceType::cjs()]
+        }
+        (Dialect::TypeScript, _) if code.contains("</") || code.contains("/>") => {
+            vec![module, module.with_jsx(true)]
+        }
+        (Dialect::TypeScript, _) => vec![module],
     }
 }
 
-fn attempt(code: &str, reading: Reading, setting: Setting) -> Attempt {
-    let (text, moved) = match reading.top {
-        Top::Awaits => (
+fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
+    let (text, moved) = match (kind.is_commonjs(), setting) {
+        // `await` may stand in a function.
+        (true, Setting::Call) => (
             Cow::from(format!("{FUNCTION_BEGIN}{code}{FUNCTION_END}")),
             FUNCTION_BEGIN.len(),
         ),
@@ -112,107 +94,96 @@ fn attempt(code: &str, reading: Reading, setting: Setting) -> Attempt {
     };
     let allocator = Allocator::default();
     let options = ParseOptions {
-        allow_return_outside_function: reading.top == Top::Returns,
+        allow_return_outside_function: kind.is_commonjs() && setting == Setting::Program,
         ..ParseOptions::default()
     };
-    let mut parsed = Parser::new(&allocator, &text, reading.kind)
-        .with_options(options)
-        .parse();
-    let of_parser = of_parser(&parsed);
-    let misplaced = misplaced(&parsed, reading);
-    // The reading as a module tells the rest.
-    if of_parser.is_none() && misplaced.is_some() {
-        return Attempt {
-            objection: misplaced,
-            ..Attempt::default()
-        };
+    let mut parsed = Parser::new(&allocator, &text, kind).with_options(options).parse();
+    // What the grammar does not know.
+    let mut objection = objections(&parsed.diagnostics).next();
+    if objection.is_none() && parsed.panicked {
+        objection = Some((0..0, "it cannot be read".to_owned()));
     }
-    let typed = reading.kind.is_typescript() && of_parser.is_none();
-    let (early, mut checked) = looked_at(&parsed.program);
-    let mut objection = of_parser.or(early);
+    if objection.is_none() {
+        let objection = misplaced(&parsed, kind, setting);
+        if objection.is_some() {
+            return Attempt {
+                objection,
+                ..Attempt::default()
+            };
+        }
+    }
+    let typed = kind.is_typescript() && objection.is_none();
+    let (early, mut checked) = analyze(&parsed.program);
+    objection = objection.or(early);
     // Of what is wrong with types alone Node.js does not hear.
     if typed && objection.is_some() && runs_without_types(&allocator, &mut parsed.program, setting) {
         objection = None;
     }
-    let within = |place: &Range<usize>| {
-        place.start.saturating_sub(moved).min(code.len())..place.end.saturating_sub(moved).min(code.len())
+    let within = |place: &mut Range<usize>| {
+        let at = |at: usize| at.saturating_sub(moved).min(code.len());
+        *place = at(place.start)..at(place.end);
     };
-    for finding in &mut checked.findings {
-        finding.range = within(&finding.range);
-    }
-    let objection = objection.map(|(place, what)| (within(&place), what));
+    let found = checked.findings.iter_mut().map(|finding| &mut finding.range);
+    found
+        .chain(objection.iter_mut().map(|(place, _)| place))
+        .for_each(within);
     Attempt { objection, checked }
 }
 
 /// Is it a program for Node.js as soon as its types are gone.
 fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, setting: Setting) -> bool {
-    let reading = Reading {
-        kind: SourceType::mjs(),
-        top: Top::Plain,
-    };
-    let Some(plain) = without_types(allocator, program) else {
+    let scoping = SemanticBuilder::new()
+        .with_enum_eval(true)
+        .build(program)
+        .semantic
+        .into_scoping();
+    let options = TransformOptions::default();
+    let transformer = Transformer::new(allocator, Path::new("main.ts"), &options);
+    let diagnostics = transformer.build_with_scoping(scoping, program).diagnostics;
+    if diagnostics.errors().next().is_some() {
         return false;
-    };
-    let told = match setting {
-        Setting::Program => attempt(&plain, reading, setting),
+    }
+    let plain = Codegen::new().build(program).code;
+    let attempt = match setting {
+        Setting::Program => attempt(&plain, SourceType::mjs(), setting),
         Setting::Call => attempts(&plain, Dialect::JavaScript, setting),
     };
-    told.objection.is_none()
-}
-
-/// What the grammar does not know.
-fn of_parser(parsed: &ParserReturn<'_>) -> Option<Objection> {
-    let objection = parsed.diagnostics.errors().next().map(|error| {
-        let places = error.labels.iter().map(|label| (label.offset(), label.len()));
-        told(&error.message, places)
-    });
-    objection.or_else(|| parsed.panicked.then(|| (0..0, "it cannot be read".to_owned())))
+    attempt.objection.is_none()
 }
 
 /// What belongs to modules alone.
-fn misplaced(parsed: &ParserReturn<'_>, reading: Reading) -> Option<Objection> {
+fn misplaced(parsed: &ParserReturn<'_>, kind: SourceType, setting: Setting) -> Option<Objection> {
     let record = &parsed.module_record;
-    if !reading.kind.is_module() && record.has_module_syntax {
-        // The reading as a module will tell more.
-        return Some((
-            0..0,
-            "`import` and `export` stand at the top of a module alone".to_owned(),
-        ));
+    if !kind.is_module() && record.has_module_syntax {
+        // The reading as a module tells the rest.
+        let what = "`import` and `export` stand at the top of a module alone";
+        return Some((0..0, what.to_owned()));
     }
-    if reading.top != Top::Imports {
+    // A session makes calls of imports; of the types nothing is left then.
+    if setting == Setting::Program || !kind.is_module() || kind.is_typescript() {
         return None;
     }
-    let exports = record
-        .local_export_entries
-        .iter()
+    let local = record.local_export_entries.iter();
+    let entries = local
         .chain(&record.indirect_export_entries)
         .chain(&record.star_export_entries);
-    let spans = exports
-        .map(|entry| (entry.statement_span, "`export` stands outside a module"))
-        .chain(
-            record
-                .import_metas
-                .iter()
-                .map(|span| (*span, "`import.meta` stands outside a module")),
-        );
-    let first = spans.min_by_key(|(span, _)| span.start)?;
-    Some((first.0.start as usize..first.0.end as usize, first.1.to_owned()))
+    let exports = entries.map(|entry| (entry.statement_span, "export"));
+    let metas = record.import_metas.iter().map(|span| (*span, "import.meta"));
+    let (span, word) = exports.chain(metas).min_by_key(|(span, _)| span.start)?;
+    Some((range(span), format!("`{word}` stands outside a module")))
 }
 
 /// What the grammar knows and the language forbids, the first in the text; and what the rules find.
-fn looked_at(program: &Program<'_>) -> (Option<Objection>, Checked) {
+fn analyze(program: &Program<'_>) -> (Option<Objection>, Checked) {
     let built = SemanticBuilder::new()
         .with_check_syntax_error(true)
         .with_build_nodes(true)
         .build(program);
-    let objections = built.diagnostics.errors().map(|error| {
-        let places = error.labels.iter().map(|label| (label.offset(), label.len()));
-        told(&error.message, places)
-    });
-    let early = objections
-        .chain(jumps_out_of_arrows(built.semantic.nodes()))
+    let jumps = jumps_out_of_arrows(built.semantic.nodes());
+    let early = objections(&built.diagnostics)
+        .chain(jumps)
         .min_by_key(|(range, _)| range.start);
-    (early, look(&built.semantic))
+    (early, visit(&built.semantic))
 }
 
 /// `break` and `continue` for which there is nothing but outside of an arrow function, as in a callback within a loop.
@@ -231,45 +202,27 @@ fn jumps_out_of_arrows(nodes: &AstNodes<'_>) -> Option<Objection> {
             kind => name.is_none() && kind.is_iteration_statement(),
         };
         let stop = nodes.ancestor_kinds(node.id()).find(stops);
-        matches!(stop, Some(AstKind::ArrowFunctionExpression(_))).then(|| {
-            let span = node.kind().span();
-            let what = format!("`{word}` cannot leave a function");
-            (span.start as usize..span.end as usize, what)
-        })
+        let leaves = matches!(stop, Some(AstKind::ArrowFunctionExpression(_)));
+        let what = || format!("`{word}` cannot leave a function");
+        leaves.then(|| (range(node.kind().span()), what()))
     })
 }
 
-fn told(message: &str, places: impl Iterator<Item = (u32, u32)>) -> Objection {
-    let what = message.trim_end_matches('.');
-    let places: Vec<(u32, u32)> = places.collect();
-    // The first place of a name that is declared twice is that of the other declaration.
-    let place = match what.ends_with("already been declared") {
-        true => places.last(),
-        false => places.first(),
-    };
-    let range = place.map_or(0..0, |(start, length)| {
-        *start as usize..(*start + *length) as usize
-    });
-    (
-        range,
-        what.replace("are deprecated", "may not stand in strict code"),
-    )
-}
-
-/// As it is run.
-fn without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>) -> Option<String> {
-    let scoping = SemanticBuilder::new()
-        .with_enum_eval(true)
-        .build(program)
-        .semantic
-        .into_scoping();
-    let options = TransformOptions::default();
-    let transformed =
-        Transformer::new(allocator, Path::new("main.ts"), &options).build_with_scoping(scoping, program);
-    match transformed.diagnostics.errors().next() {
-        Some(_) => None,
-        None => Some(Codegen::new().build(program).code),
-    }
+fn objections(diagnostics: &Diagnostics) -> impl Iterator<Item = Objection> {
+    diagnostics.errors().map(|error| {
+        let what = error.message.trim_end_matches('.');
+        // The first place of a name that is declared twice is that of the other declaration.
+        let place = match what.ends_with("already been declared") {
+            true => error.labels.last(),
+            false => error.labels.first(),
+        };
+        let within = |from: u32, bytes: u32| from as usize..(from + bytes) as usize;
+        let range = place.map_or(0..0, |label| within(label.offset(), label.len()));
+        (
+            range,
+            what.replace("are deprecated", "may not stand in strict code"),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -20,8 +20,7 @@ use std::{
     rc::Rc,
 };
 
-const DEPTH_MAX: u32 = 48;
-/// Expressions that are looked at for one.
+/// Expressions that are looked at for one, which may lie in each other.
 const STEPS_MAX: u32 = 400;
 const TEXT_BYTES_MAX: usize = 4096;
 /// Longer texts and lists of names are made again each time.
@@ -41,11 +40,9 @@ pub(super) enum Known<'a> {
     Computed,
     /// A thing that every program can reach: `process.env`, `node:fs.rmSync`.
     Path(Rc<str>),
-    /// A function of the program.
+    /// A function or a class of the program.
     Function,
     Object(&'a ObjectExpression<'a>),
-    /// Of something that is not a function: its `constructor` makes functions.
-    Class,
 }
 
 impl<'a> Known<'a> {
@@ -79,8 +76,9 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn of_list(items: impl Iterator<Item = Self>) -> Self {
-        Self::List(items.take(LIST_MAX).collect())
+    /// What a module of this name is.
+    fn of_module(name: Option<&str>) -> Self {
+        name.map_or(Self::Unknown, |name| Self::of_path(&module(name)))
     }
 
     /// Two values, of which it is one: what can be reached by either.
@@ -95,14 +93,40 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn push_to(&self, told: &mut String) {
+    fn push_to(&self, whole: &mut String) {
         match self {
-            Self::Text(text) => told.push_str(text),
+            Self::Text(text) => whole.push_str(text),
             // Where the program stands is below the workspace.
-            Self::Path(path) if matches!(&**path, "__dirname" | "import.meta.dirname") => told.push('.'),
-            Self::Path(path) if &**path == "process.env.HOME" => told.push('~'),
-            _ => told.push(UNKNOWN),
+            Self::Path(path) if matches!(&**path, "__dirname" | "import.meta.dirname") => whole.push('.'),
+            Self::Path(path) if &**path == "process.env.HOME" => whole.push('~'),
+            _ => whole.push(UNKNOWN),
         }
+    }
+
+    fn split(text: &str, separator: Option<Self>) -> Self {
+        match separator.as_ref().and_then(Self::constant) {
+            Some("") => {
+                let letters = text.chars().take(LIST_MAX);
+                Self::List(letters.map(|letter| Self::of_text(&letter.to_string())).collect())
+            }
+            Some(separator) => Self::List(text.split(separator).take(LIST_MAX).map(Self::of_text).collect()),
+            None => Self::Unknown,
+        }
+    }
+
+    /// The parts as one text; of a path, no separator follows another.
+    fn join(parts: impl Iterator<Item = Self>, between: &str) -> Self {
+        let mut whole = String::new();
+        for (index, part) in parts.enumerate() {
+            if index > 0 && !(between == "/" && whole.ends_with('/')) {
+                whole.push_str(between);
+            }
+            part.push_to(&mut whole);
+            if whole.len() > TEXT_BYTES_MAX {
+                return Self::Unknown;
+            }
+        }
+        Self::of_text(&whole)
     }
 }
 
@@ -110,7 +134,6 @@ pub(super) struct Resolver<'p, 'a> {
     semantic: &'p Semantic<'a>,
     /// Of names; none: it is being found out, so that the name is defined by itself.
     values: RefCell<HashMap<SymbolId, Option<Known<'a>>>>,
-    depth: Cell<u32>,
     steps: Cell<u32>,
 }
 
@@ -119,7 +142,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
         Self {
             semantic,
             values: RefCell::default(),
-            depth: Cell::new(0),
             steps: Cell::new(0),
         }
     }
@@ -144,15 +166,15 @@ impl<'p, 'a> Resolver<'p, 'a> {
     }
 
     fn expression(&self, expression: &'a Expression<'a>) -> Known<'a> {
-        self.steps.set(self.steps.get() + 1);
-        if self.depth.get() >= DEPTH_MAX || self.steps.get() >= STEPS_MAX {
-            self.steps.set(STEPS_MAX);
+        if self.steps.get() >= STEPS_MAX {
             return Known::Unknown;
         }
-        self.depth.set(self.depth.get() + 1);
-        let known = self.by_kind(expression.get_inner_expression());
-        self.depth.set(self.depth.get() - 1);
-        known
+        self.steps.set(self.steps.get() + 1);
+        self.by_kind(expression.get_inner_expression())
+    }
+
+    fn optional(&self, expression: Option<&'a Expression<'a>>) -> Known<'a> {
+        expression.map_or(Known::Unknown, |expression| self.expression(expression))
     }
 
     fn by_kind(&self, expression: &'a Expression<'a>) -> Known<'a> {
@@ -160,10 +182,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
             Expression::Identifier(name) => self.name(name),
             Expression::StringLiteral(text) => Known::of_text(&text.value),
             Expression::TemplateLiteral(template) => self.template(template),
-            Expression::SequenceExpression(all) => all
-                .expressions
-                .last()
-                .map_or(Known::Unknown, |last| self.expression(last)),
+            Expression::SequenceExpression(all) => self.optional(all.expressions.last()),
             Expression::AwaitExpression(awaited) => self.expression(&awaited.argument),
             Expression::AssignmentExpression(assigned) => self.expression(&assigned.right),
             Expression::BinaryExpression(sum) => self.binary(sum),
@@ -174,23 +193,21 @@ impl<'p, 'a> Resolver<'p, 'a> {
             Expression::ConditionalExpression(either) => self
                 .expression(&either.consequent)
                 .or(self.expression(&either.alternate)),
-            Expression::ArrayExpression(list) => Known::of_list(list.elements.iter().map(|element| {
-                element
-                    .as_expression()
-                    .map_or(Known::Unknown, |element| self.expression(element))
-            })),
+            Expression::ArrayExpression(list) => {
+                let items = list.elements.iter().take(LIST_MAX);
+                Known::List(items.map(|item| self.optional(item.as_expression())).collect())
+            }
             Expression::ObjectExpression(object) => Known::Object(object),
-            Expression::FunctionExpression(_) | Expression::ArrowFunctionExpression(_) => Known::Function,
-            Expression::ClassExpression(_) => Known::Class,
+            Expression::FunctionExpression(_)
+            | Expression::ArrowFunctionExpression(_)
+            | Expression::ClassExpression(_) => Known::Function,
             Expression::CallExpression(call) => self.result(call),
-            Expression::ImportExpression(import) => self.module(&import.source),
+            Expression::ImportExpression(import) => {
+                Known::of_module(self.expression(&import.source).constant())
+            }
             Expression::ImportMeta(_) => Known::of_path("import.meta"),
-            Expression::ChainExpression(chain) => match chain.expression.as_member_expression() {
-                Some(member) => self.member(member),
-                None => Known::Unknown,
-            },
             other => other
-                .as_member_expression()
+                .get_member_expr()
                 .map_or(Known::Unknown, |member| self.member(member)),
         }
     }
@@ -203,28 +220,23 @@ impl<'p, 'a> Resolver<'p, 'a> {
         if parts.iter().any(|part| matches!(part, Known::Computed)) {
             return Known::Computed;
         }
-        if parts.iter().all(|part| part.text().is_none()) {
-            return Known::Unknown;
+        match parts.iter().all(|part| part.text().is_none()) {
+            true => Known::Unknown,
+            false => Known::join(parts.into_iter(), ""),
         }
-        let mut told = String::new();
-        parts.iter().for_each(|part| part.push_to(&mut told));
-        Known::of_text(&told)
     }
 
     fn template(&self, template: &'a TemplateLiteral<'a>) -> Known<'a> {
-        let mut told = String::new();
+        let mut parts = Vec::new();
         for (index, quasi) in template.quasis.iter().enumerate() {
-            told.push_str(quasi.value.cooked.as_deref().unwrap_or_default());
+            let cooked = quasi.value.cooked.as_deref().unwrap_or_default();
+            parts.push(Known::Text(Rc::from(cooked)));
             match template.expressions.get(index).map(|hole| self.expression(hole)) {
                 Some(Known::Computed) => return Known::Computed,
-                Some(hole) => hole.push_to(&mut told),
-                None => {}
-            }
-            if told.len() > TEXT_BYTES_MAX {
-                return Known::Unknown;
+                hole => parts.extend(hole),
             }
         }
-        Known::of_text(&told)
+        Known::join(parts.into_iter(), "")
     }
 
     /// What a name means; none: it is global.
@@ -250,36 +262,36 @@ impl<'p, 'a> Resolver<'p, 'a> {
             Known::List(all) => all.len() > KEPT_MAX,
             _ => false,
         };
+        let mut values = self.values.borrow_mut();
         // What is too deep from here may be found from elsewhere.
         match is_long || self.steps.get() >= STEPS_MAX {
-            true => drop(self.values.borrow_mut().remove(&symbol)),
-            false => drop(self.values.borrow_mut().insert(symbol, Some(known.clone()))),
-        }
+            true => values.remove(&symbol),
+            false => values.insert(symbol, Some(known.clone())),
+        };
         known
     }
 
     fn value(&self, symbol: SymbolId) -> Known<'a> {
         let scoping = self.semantic.scoping();
-        let declared = scoping
-            .symbol_declarations(symbol)
+        let declarations = scoping.symbol_declarations(symbol).take(VALUES_MAX);
+        let declared = declarations.filter_map(|node| self.declared(node, symbol));
+        // Names that are never assigned may have many references.
+        let is_mutated = scoping.symbol_is_mutated(symbol);
+        let references = is_mutated.then(|| self.semantic.symbol_references(symbol));
+        let writes = references
+            .into_iter()
+            .flatten()
+            .filter(|reference| reference.is_write());
+        let nodes = self.semantic.nodes();
+        let assigned = writes
             .take(VALUES_MAX)
-            .filter_map(|node| self.declared(node, symbol));
-        let references = self.semantic.symbol_references(symbol);
-        let assigned = references
-            .filter(|reference| reference.is_write())
-            .take(VALUES_MAX)
-            .map(
-                |reference| match self.semantic.nodes().parent_kind(reference.node_id()) {
-                    AstKind::AssignmentExpression(assigned) if assigned.operator.is_assign() => {
-                        self.expression(&assigned.right)
-                    }
-                    _ => Known::Unknown,
-                },
-            );
-        declared
-            .chain(assigned)
-            .reduce(Known::or)
-            .unwrap_or(Known::Unknown)
+            .map(|write| match nodes.parent_kind(write.node_id()) {
+                AstKind::AssignmentExpression(all) if all.operator.is_assign() => self.expression(&all.right),
+                _ => Known::Unknown,
+            });
+        let mut values = declared.chain(assigned);
+        let first = values.next().unwrap_or(Known::Unknown);
+        values.fold(first, Known::or)
     }
 
     /// Has a name one value, from its declaration on.
@@ -291,48 +303,33 @@ impl<'p, 'a> Resolver<'p, 'a> {
     /// The value that a declaration gives; none: it gives no value.
     fn declared(&self, node: NodeId, symbol: SymbolId) -> Option<Known<'a>> {
         let nodes = self.semantic.nodes();
+        let imported = || match nodes.parent_kind(node) {
+            AstKind::ImportDeclaration(all) => Known::of_module(Some(&all.source.value)),
+            _ => Known::Unknown,
+        };
         Some(match nodes.kind(node) {
-            AstKind::VariableDeclarator(declared) => {
-                let init = declared.init.as_ref();
-                match init {
-                    Some(init) => self.part(&declared.id, self.expression(init), symbol),
-                    None if self.is_loop(nodes.parent_id(node)) => Known::Unknown,
-                    None => return None,
-                }
-            }
-            AstKind::FormalParameter(parameter) => match self.argument(node, parameter) {
-                Some(argument) => self.part(&parameter.pattern, self.expression(argument), symbol),
-                None => Known::Unknown,
+            AstKind::VariableDeclarator(declared) => match &declared.init {
+                Some(init) => self.part(&declared.id, self.expression(init), symbol),
+                None => match nodes.parent_kind(nodes.parent_id(node)) {
+                    AstKind::ForOfStatement(_) | AstKind::ForInStatement(_) => Known::Unknown,
+                    _ => return None,
+                },
             },
+            AstKind::FormalParameter(parameter) => {
+                let argument = self.optional(self.argument(node, parameter));
+                self.part(&parameter.pattern, argument, symbol)
+            }
             AstKind::Function(_) => Known::Function,
-            AstKind::ImportSpecifier(import) => match nodes.parent_kind(node) {
-                AstKind::ImportDeclaration(all) => {
-                    let module = Known::of_path(&module(&all.source.value));
-                    self.member_of(&module, &import.imported.name())
-                }
-                _ => Known::Unknown,
-            },
-            AstKind::ImportDefaultSpecifier(_) | AstKind::ImportNamespaceSpecifier(_) => {
-                match nodes.parent_kind(node) {
-                    AstKind::ImportDeclaration(all) => Known::of_path(&module(&all.source.value)),
-                    _ => Known::Unknown,
-                }
-            }
+            AstKind::ImportSpecifier(import) => self.member_of(&imported(), &import.imported.name()),
+            AstKind::ImportDefaultSpecifier(_) | AstKind::ImportNamespaceSpecifier(_) => imported(),
             AstKind::TSImportEqualsDeclaration(import) => match &import.module_reference {
-                TSModuleReference::ExternalModuleReference(module_reference) => {
-                    Known::of_path(&module(&module_reference.expression.value))
+                TSModuleReference::ExternalModuleReference(module) => {
+                    Known::of_module(Some(&module.expression.value))
                 }
                 _ => Known::Unknown,
             },
             _ => Known::Unknown,
         })
-    }
-
-    fn is_loop(&self, declaration: NodeId) -> bool {
-        matches!(
-            self.semantic.nodes().parent_kind(declaration),
-            AstKind::ForOfStatement(_) | AstKind::ForInStatement(_)
-        )
     }
 
     /// `(function (a, b) { … })(value, value)`
@@ -341,10 +338,8 @@ impl<'p, 'a> Resolver<'p, 'a> {
         let AstKind::FormalParameters(parameters) = nodes.parent_kind(node) else {
             return None;
         };
-        let index = parameters
-            .items
-            .iter()
-            .position(|one| one.span == parameter.span)?;
+        let mut places = parameters.items.iter().map(|one| one.span);
+        let index = places.position(|span| span == parameter.span)?;
         let mut function = nodes.parent_id(nodes.parent_id(node));
         while let AstKind::ParenthesizedExpression(_) = nodes.parent_kind(function) {
             function = nodes.parent_id(function);
@@ -361,41 +356,40 @@ impl<'p, 'a> Resolver<'p, 'a> {
     fn part(&self, pattern: &'a BindingPattern<'a>, value: Known<'a>, symbol: SymbolId) -> Known<'a> {
         let place = self.semantic.scoping().symbol_span(symbol);
         let holds = |part: &BindingPattern<'a>| part.span().contains_inclusive(place);
-        match pattern {
-            BindingPattern::BindingIdentifier(_) => value,
-            BindingPattern::AssignmentPattern(with_default) => self.part(&with_default.left, value, symbol),
+        let inner = match pattern {
+            BindingPattern::BindingIdentifier(_) => return value,
+            BindingPattern::AssignmentPattern(with_default) => Some((&with_default.left, value)),
             BindingPattern::ObjectPattern(object) => {
                 let property = object.properties.iter().find(|property| holds(&property.value));
-                property.map_or(Known::Unknown, |property| {
-                    let inner = match self.key(&property.key) {
-                        Some(name) => self.member_of(&value, &name),
-                        None => Known::Unknown,
-                    };
-                    self.part(&property.value, inner, symbol)
+                property.map(|property| {
+                    (
+                        &property.value,
+                        self.member_named(&value, &self.key(&property.key)),
+                    )
                 })
             }
             BindingPattern::ArrayPattern(list) => {
-                let index = list
-                    .elements
-                    .iter()
-                    .position(|part| part.as_ref().is_some_and(holds));
-                let item = match (index, &value) {
-                    (Some(index), Known::List(all)) => all.get(index).cloned(),
-                    _ => None,
+                let Known::List(items) = &value else {
+                    return Known::Unknown;
                 };
-                match (item, index.and_then(|index| list.elements.get(index)?.as_ref())) {
-                    (Some(item), Some(inner)) => self.part(inner, item, symbol),
-                    _ => Known::Unknown,
-                }
+                let parts = list.elements.iter().zip(items.iter());
+                let mut parts = parts.filter_map(|(part, item)| Some((part.as_ref()?, item.clone())));
+                parts.find(|(part, _)| holds(part))
             }
-        }
+        };
+        let Some((pattern, value)) = inner else {
+            return Known::Unknown;
+        };
+        self.part(pattern, value, symbol)
     }
 
     /// The name that a key stands for.
-    fn key(&self, key: &'a PropertyKey<'a>) -> Option<Rc<str>> {
+    fn key(&self, key: &'a PropertyKey<'a>) -> Known<'a> {
         match key.as_expression() {
-            Some(expression) => self.expression(expression).constant().map(Rc::from),
-            None => key.static_name().map(|name| Rc::from(name.as_ref())),
+            Some(expression) => self.expression(expression),
+            None => key
+                .static_name()
+                .map_or(Known::Unknown, |name| Known::Text(Rc::from(&*name))),
         }
     }
 
@@ -426,38 +420,33 @@ impl<'p, 'a> Resolver<'p, 'a> {
         if let (Known::List(all), Expression::NumericLiteral(index)) = (&object, &member.expression) {
             return all.get(index.value as usize).cloned().unwrap_or(Known::Unknown);
         }
-        match self.expression(&member.expression).constant() {
-            Some(name) => self.member_of(&object, name),
-            None => Known::Unknown,
-        }
+        self.member_named(&object, &self.expression(&member.expression))
+    }
+
+    fn member_named(&self, object: &Known<'a>, name: &Known<'a>) -> Known<'a> {
+        name.constant()
+            .map_or(Known::Unknown, |name| self.member_of(object, name))
     }
 
     fn member_of(&self, object: &Known<'a>, name: &str) -> Known<'a> {
         match (object, name) {
             (Known::Path(path), name) => Known::Path(joined(path, name)),
-            (Known::Object(object), name) => match self.option_of(object, name) {
-                Some(value) => self.expression(value),
-                None if name == "constructor" => Known::of_path("Object"),
-                None => Known::Unknown,
-            },
-            (Known::Function | Known::Class, "constructor") => Known::of_path("Function"),
-            (Known::Text(_), "constructor") => Known::of_path("String"),
-            (Known::List(_), "constructor") => Known::of_path("Array"),
+            (Known::Function, "constructor") => Known::of_path("Function"),
             (Known::Function, "__proto__") => Known::of_path("Function.prototype"),
-            (_, "constructor") => Known::Class,
+            (Known::Object(object), name) if self.option_of(object, name).is_some() => {
+                self.optional(self.option_of(object, name))
+            }
+            // It makes functions by its own `constructor`.
+            (_, "constructor") => Known::Function,
             _ => Known::Unknown,
         }
     }
 
     fn option_of(&self, object: &'a ObjectExpression<'a>, name: &str) -> Option<&'a Expression<'a>> {
-        let mut properties = object
-            .properties
-            .iter()
-            .take(KEPT_MAX)
-            .filter_map(|one| one.as_property());
-        properties
-            .find(|one| self.key(&one.key).as_deref() == Some(name))
-            .map(|one| &one.value)
+        let first = object.properties.iter().take(KEPT_MAX);
+        let properties = first.filter_map(|one| one.as_property());
+        let mut named = properties.filter(|one| self.key(&one.key).constant() == Some(name));
+        named.next().map(|one| &one.value)
     }
 
     /// The value of an option in an object literal.
@@ -468,40 +457,28 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    fn module(&self, name: &'a Expression<'a>) -> Known<'a> {
-        match self.expression(name).constant() {
-            Some(name) => Known::of_path(&module(name)),
-            None => Known::Unknown,
-        }
-    }
-
     /// Is an argument something that the program itself says.
     fn is_written_out(&self, argument: &'a Argument<'a>) -> bool {
         let expression = match argument {
-            Argument::SpreadElement(spread) => &spread.argument,
-            argument => match argument.as_expression() {
-                Some(expression) => expression,
-                None => return false,
-            },
+            Argument::SpreadElement(spread) => Some(&spread.argument),
+            argument => argument.as_expression(),
         };
-        match self.expression(expression) {
+        expression.is_some_and(|expression| match self.expression(expression) {
             Known::Text(text) => !text.contains(UNKNOWN),
             Known::List(_) | Known::Computed => true,
             Known::Path(path) => DECODERS.contains(&&*path),
             _ => expression.is_literal(),
-        }
+        })
     }
 
     fn result(&self, call: &'a CallExpression<'a>) -> Known<'a> {
         if returns_this(&call.callee) {
             return Known::of_path("globalThis");
         }
-        let mut arguments = call.arguments.iter().map(|argument| {
-            argument
-                .as_expression()
-                .map_or(Known::Unknown, |argument| self.expression(argument))
-        });
-        let mut next = || arguments.next().unwrap_or(Known::Unknown);
+        let mut arguments = call
+            .arguments
+            .iter()
+            .map(|argument| self.optional(argument.as_expression()));
         let is_constant = || {
             call.arguments
                 .iter()
@@ -511,9 +488,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
             && let Some(method) = member.static_property_name()
         {
             match (self.expression(member.object()), method) {
-                (Known::Text(text), "split") => return split(&text, &next()),
-                (Known::List(all), "reverse") => return Known::of_list(all.iter().rev().cloned()),
-                (Known::List(all), "join") => return join(all.iter().cloned(), next().constant()),
+                (Known::Text(text), "split") => return Known::split(&text, arguments.next()),
+                (Known::List(all), "reverse") => return Known::List(all.iter().rev().cloned().collect()),
+                (Known::List(all), "join") => {
+                    let between = arguments.next();
+                    let between = between.as_ref().and_then(Known::constant).unwrap_or(",");
+                    return Known::join(all.iter().cloned(), between);
+                }
                 (Known::Text(_) | Known::List(_) | Known::Computed, method)
                     if CHANGES.contains(&method) && is_constant() =>
                 {
@@ -523,14 +504,12 @@ impl<'p, 'a> Resolver<'p, 'a> {
             }
         }
         let callee = self.expression(&call.callee);
-        let Some(path) = callee.path() else {
-            return Known::Unknown;
-        };
-        match path {
-            "require" | "process.getBuiltinModule" | "node:module._load" => match next().constant() {
-                Some(name) => Known::of_path(&module(name)),
-                None => Known::Unknown,
-            },
+        let mut next = || arguments.next().unwrap_or(Known::Unknown);
+        match callee.path().unwrap_or_default() {
+            "" => Known::Unknown,
+            "require" | "process.getBuiltinModule" | "node:module._load" => {
+                Known::of_module(next().constant())
+            }
             "node:module.createRequire" | "node:module.createRequireFromPath" => Known::of_path("require"),
             "node:util.promisify"
             | "node:util.callbackify"
@@ -541,11 +520,8 @@ impl<'p, 'a> Resolver<'p, 'a> {
                 Known::Function => Known::of_path("Function.prototype"),
                 _ => Known::Unknown,
             },
-            "Reflect.get" => match (next(), next().constant()) {
-                (object, Some(name)) => self.member_of(&object, name),
-                _ => Known::Unknown,
-            },
-            "node:path.join" | "node:path.resolve" | "node:path/posix.join" => join(arguments, Some("/")),
+            "Reflect.get" => self.member_named(&next(), &next()),
+            "node:path.join" | "node:path.resolve" | "node:path/posix.join" => Known::join(arguments, "/"),
             path if DECODERS.contains(&path) && is_constant() => Known::Computed,
             "node:os.homedir" => Known::of_text("~"),
             "node:os.tmpdir" => Known::of_text("/tmp"),
@@ -566,33 +542,6 @@ pub(super) const DECODERS: &[&str] = &[
     "Buffer.from", "String.fromCharCode", "String.fromCodePoint", "atob", "decodeURI", "decodeURIComponent",
     "node:buffer.Buffer.from", "unescape",
 ];
-
-fn split<'a>(text: &str, separator: &Known<'a>) -> Known<'a> {
-    match separator.constant() {
-        Some("") => Known::of_list(
-            text.chars()
-                .map(|letter| Known::of_text(letter.encode_utf8(&mut [0; 4]))),
-        ),
-        Some(separator) => Known::of_list(text.split(separator).map(Known::of_text)),
-        None => Known::Unknown,
-    }
-}
-
-/// The parts as one text; of a path, no separator follows another.
-fn join<'a>(parts: impl Iterator<Item = Known<'a>>, between: Option<&str>) -> Known<'a> {
-    let mut told = String::new();
-    for (index, part) in parts.enumerate() {
-        let between = between.unwrap_or(",");
-        if index > 0 && !(between == "/" && told.ends_with('/')) {
-            told.push_str(between);
-        }
-        part.push_to(&mut told);
-        if told.len() > TEXT_BYTES_MAX {
-            return Known::Unknown;
-        }
-    }
-    Known::of_text(&told)
-}
 
 /// `(function () { return this })()`
 fn returns_this(callee: &Expression<'_>) -> bool {

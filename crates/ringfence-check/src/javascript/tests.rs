@@ -667,3 +667,25 @@ fn names_that_strict_code_cannot_have_are_names_in_a_script() {
         ],
     );
 }
+
+#[test]
+fn ends_of_lines_that_hide_code_are_told() {
+    let is_told = |code: &str| {
+        let found = look(code, Dialect::JavaScript).findings;
+        found
+            .iter()
+            .any(|finding| finding.rule.id == "javascript.line_end")
+    };
+    for code in [
+        "#!x\rconsole.log(1)",
+        "#!x\u{2028}console.log(1)",
+        "<!-- c\rconsole.log(1)",
+        "x = 1\n/* \r */ --> y\rconsole.log(1)",
+        "// c\u{2029}console.log(1)",
+    ] {
+        assert!(is_told(code), "{code:?}");
+    }
+    for code in ["const a = 1;\r\nconst b = 2;\r\n", "const a = '\\u2028\\r';\n"] {
+        assert!(!is_told(code), "{code:?}");
+    }
+}

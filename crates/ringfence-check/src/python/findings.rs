@@ -1,8 +1,9 @@
 //! What is found, each thing once. More findings than anybody reads are counted and not kept, the least grave first.
 
 use crate::rule::{Finding, LeftOut};
-use ringfence_types::Severity;
+use ringfence_types::{Profile, Severity};
 use std::{
+    cmp::Reverse,
     collections::HashSet,
     hash::{BuildHasher, RandomState},
 };
@@ -10,12 +11,9 @@ use std::{
 /// So many findings are kept.
 const FINDINGS_MAX: usize = 20_000;
 
-/// The findings of a text.
 #[derive(Debug)]
 pub(super) struct Findings {
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
-    notes: Vec<Finding>,
+    kept: Vec<Finding>,
     left_out: LeftOut,
     /// Of place, rule and text.
     known: HashSet<u64>,
@@ -30,9 +28,7 @@ impl Findings {
 
     fn with_most(most: usize) -> Self {
         Self {
-            errors: Vec::new(),
-            warnings: Vec::new(),
-            notes: Vec::new(),
+            kept: Vec::new(),
             left_out: LeftOut::default(),
             known: HashSet::new(),
             state: RandomState::new(),
@@ -41,28 +37,21 @@ impl Findings {
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        !self.errors.is_empty()
+        let mut kept = self.kept.iter();
+        kept.any(|finding| finding.severity == Severity::Error)
     }
 
     /// Adds a finding, unless it is there already.
     pub(super) fn add(&mut self, finding: Finding) {
         let same = (&finding.range, finding.rule.id, &finding.what);
-        if !self.known.insert(self.state.hash_one(same)) {
-            return;
+        if self.known.insert(self.state.hash_one(same)) {
+            self.kept.push(finding);
         }
-        let severity = finding.severity;
-        if self.kept() >= self.most && !self.make_room(severity) {
-            self.left_out.add(severity, 1);
-            return;
-        }
-        match severity {
-            Severity::Error => self.errors.push(finding),
-            Severity::Warning => self.warnings.push(finding),
-            Severity::Info => self.notes.push(finding),
+        if self.kept.len() >= 2 * self.most {
+            self.drop_least();
         }
     }
 
-    /// Adds several.
     pub(super) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
         findings.into_iter().for_each(|finding| self.add(finding));
     }
@@ -72,28 +61,51 @@ impl Findings {
         self.left_out.join(left_out);
     }
 
-    /// What is kept, and what is only counted.
-    pub(super) fn all(self) -> (Vec<Finding>, LeftOut) {
-        let mut all = self.errors;
-        all.extend(self.warnings);
-        all.extend(self.notes);
-        (all, self.left_out)
+    /// What is kept, the gravest first, and what is only counted.
+    pub(super) fn all(mut self) -> (Vec<Finding>, LeftOut) {
+        self.drop_least();
+        (self.kept, self.left_out)
     }
 
-    fn kept(&self) -> usize {
-        self.errors.len() + self.warnings.len() + self.notes.len()
+    fn drop_least(&mut self) {
+        self.kept.sort_by_key(|finding| Reverse(finding.severity));
+        for finding in self.kept.drain(self.most.min(self.kept.len())..) {
+            self.left_out.add(finding.severity, 1);
+        }
+    }
+}
+
+/// How bad a finding is: as a rule, and under the profile `strict`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Weight {
+    /// None: ordinary programs do it all the time, so nothing is said.
+    pub(super) usual: Option<Severity>,
+    pub(super) strict: Option<Severity>,
+}
+
+impl Weight {
+    /// Ordinary where the profile is not `strict`.
+    pub(super) const NOTED: Self = Self::of(Some(Severity::Info), Some(Severity::Warning));
+    /// Ordinary, but a way around the rules.
+    pub(super) const SUSPECT: Self = Self::of(Some(Severity::Info), Some(Severity::Error));
+    /// Few ordinary programs do it.
+    pub(super) const WARNED: Self = Self::of(Some(Severity::Warning), Some(Severity::Warning));
+    /// Few ordinary programs do it, and it is a way around the rules.
+    pub(super) const GRAVE: Self = Self::of(Some(Severity::Warning), Some(Severity::Error));
+    /// Only `strict` speaks of it.
+    pub(super) const STRICT_WARNING: Self = Self::of(None, Some(Severity::Warning));
+    /// Only `strict` forbids it.
+    pub(super) const STRICT_ERROR: Self = Self::of(None, Some(Severity::Error));
+
+    pub(super) const fn of(usual: Option<Severity>, strict: Option<Severity>) -> Self {
+        Self { usual, strict }
     }
 
-    /// Gives up something less grave.
-    fn make_room(&mut self, severity: Severity) -> bool {
-        let given_up = match severity {
-            Severity::Error => self.notes.pop().or_else(|| self.warnings.pop()),
-            Severity::Warning => self.notes.pop(),
-            Severity::Info => None,
-        };
-        let Some(given_up) = given_up else { return false };
-        self.left_out.add(given_up.severity, 1);
-        true
+    pub(super) fn under(self, profile: Profile) -> Option<Severity> {
+        match profile {
+            Profile::Strict => self.strict,
+            _ => self.usual,
+        }
     }
 }
 

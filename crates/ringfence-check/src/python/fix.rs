@@ -1,33 +1,42 @@
 //! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind
 //! it out of sight, where all uses of the name agree on what it is, and where the rules allow the module; and then
-//! nothing but the import changes. A program that works without the import must work with it: where somebody may catch
-//! the error nothing is added, and a module that may not be installed is added only where the program fails without it.
-//! Names that stay undefined are told.
+//! nothing but the import changes. A program that works without the import must work with it: where an error about a
+//! name may be caught nothing is added, and a module that may not be installed is added only where the program fails
+//! without it. Names that stay undefined are told.
 
 mod place;
-mod uses;
-mod watch;
 
-use super::{scope::Scopes, well_known};
+use super::{
+    names::{Kind, NameRead, Names, Resolution, Watch},
+    profile::STANDARD_LIBRARY,
+    resolve::{Meaning, Meanings},
+    spine::spine_of,
+    well_known::{self, ATTRIBUTES_MAX, Usage},
+};
 use crate::{
     CodeQuestion, Patch,
     registry::python::UNDEFINED_NAME,
     rule::{Finding, Fix, LeftOut},
 };
 use ringfence_types::Severity;
-use ruff_python_ast::ModModule;
+use ruff_python_ast::{Expr, ModModule};
 use ruff_python_parser::Parsed;
-use ruff_text_size::TextSize;
+use ruff_text_size::TextRange;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashSet},
 };
-use uses::{Uses, Wanted};
 
-/// The most imports that are added.
 const PATCHES_MAX: usize = 100;
-/// The most names that are told.
 const NAMES_MAX: usize = 200;
+/// More uses of one name tell nothing new.
+const USES_MAX: usize = 1000;
+/// Functions that call functions are followed so far.
+const ROUNDS_MAX: usize = 20;
+/// Errors about names are these.
+const CATCHING: &[&str] = &["NameError", "Exception", "BaseException"];
+/// Managers that swallow the errors they are given.
+const SWALLOWING: &[&str] = &["suppress", "raises", "assertRaises", "assertRaisesRegex"];
 
 /// What is missing, and how it can be had.
 #[derive(Debug, Default)]
@@ -37,43 +46,62 @@ pub(super) struct Missing {
     pub(super) fix: Option<Fix>,
 }
 
+/// A name that the program does not have.
+#[derive(Debug, Default)]
+struct Wanted<'a> {
+    uses: Vec<Usage<'a>>,
+    /// The first place that runs as soon as the program does.
+    at_once: Option<TextRange>,
+    in_function: Option<TextRange>,
+    /// The program is ready for its absence: `try: name except NameError: ...`.
+    expected: bool,
+    /// Its absence may go unnoticed: `try: name() except Exception: ...`.
+    watched: bool,
+    /// Some use is evaluated whenever the program runs.
+    certain: bool,
+}
+
 /// Looks for names that a program without syntax errors does not have.
 pub(super) fn look(
     code: &str,
     parsed: &Parsed<ModModule>,
-    scopes: &Scopes<'_>,
+    names: &Names<'_>,
     asked: &CodeQuestion,
 ) -> Missing {
-    if scopes.has_star_import() || scopes.binds_by_text() {
+    if names.binds_out_of_sight() || names.expects_name_errors || names.unresolved().next().is_none() {
         return Missing::default();
     }
-    let starts: HashSet<TextSize> = scopes.unresolved().map(|name| name.range.start()).collect();
-    if starts.is_empty() {
+    let bound: HashSet<&str> = names.bound().collect();
+    if names.expected_calls.iter().any(|name| bound.contains(name)) {
         return Missing::default();
     }
-    let uses = Uses::of(parsed.syntax(), scopes, starts);
-    if uses.expects_name_errors || uses.binds_out_of_sight {
-        return Missing::default();
-    }
-    let known: BTreeMap<&str, String> = uses
-        .wanted
+    let mut wanted = wanted(names);
+    wanted.retain(|_, wanted| !wanted.expected);
+    let known: BTreeMap<&str, String> = wanted
         .iter()
-        .filter(|(_, wanted)| !wanted.expected_absent)
         .filter_map(|(name, wanted)| Some((*name, import_of(name, wanted, asked)?)))
         .collect();
-    let fix = asked
-        .auto_fix
-        .then(|| fix(code, parsed, &uses, &known, asked))
-        .flatten();
-    let fixed = |name: &str| {
-        let patches = fix.as_ref().map_or(&[][..], |fix| fix.patches.as_slice());
-        patches.iter().any(|patch| patch.name == name)
+    let safe = known.iter().filter(|(name, statement)| {
+        asked.auto_fix && !bound.contains(*name) && is_safe(&wanted[*name], statement, asked)
+    });
+    let patch = |(name, statement): (&&str, &String)| Patch {
+        name: (*name).to_owned(),
+        statement: statement.clone(),
     };
+    let mut patches: Vec<Patch> = safe.map(patch).take(PATCHES_MAX).collect();
+    patches.sort_by_key(|patch| (patch.statement.starts_with("from"), patch.statement.clone()));
+    let statements: Vec<&str> = patches.iter().map(|patch| patch.statement.as_str()).collect();
+    let fixed = match statements.is_empty() {
+        true => None,
+        false => place::insert(code, parsed, &statements),
+    };
+    let fix = fixed.map(|code| Fix { patches, code });
+    let fixed = fix.as_ref().map_or(&[][..], |fix| fix.patches.as_slice());
+    wanted.retain(|name, _| fixed.iter().all(|patch| patch.name != *name));
     // In a session an earlier call may have defined the name.
-    let told = uses.wanted.iter().filter(|_| !asked.is_fragment);
+    let told = wanted.iter().filter(|_| !asked.is_fragment);
     let mut findings: Vec<Finding> = told
-        .filter(|(name, wanted)| !wanted.expected_absent && !fixed(name))
-        .filter_map(|(name, wanted)| finding(name, wanted, known.get(name).map(String::as_str), asked))
+        .filter_map(|(name, wanted)| finding(name, wanted, known.get(name), asked))
         .collect();
     let mut left_out = LeftOut::default();
     findings.sort_by_key(|finding| Reverse(finding.severity));
@@ -85,6 +113,127 @@ pub(super) fn look(
         left_out,
         fix,
     }
+}
+
+fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
+    let watches = catching(names);
+    let own: HashSet<&str> = names.owners().map(|(_, name, _)| name).collect();
+    let own_is_watched = names
+        .watched
+        .iter()
+        .any(|(watch, name)| watches[*watch] && own.contains(name));
+    let certain = certain_owners(names);
+    let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
+    for read in names.unresolved() {
+        let entry = wanted.entry(read.name).or_default();
+        let in_function = names.is_in_function(read.scope);
+        let first = if in_function {
+            &mut entry.in_function
+        } else {
+            &mut entry.at_once
+        };
+        *first = first.or(Some(read.range));
+        entry.expected |= read.at.expected;
+        entry.watched |= watches[read.at.watch] || in_function && own_is_watched;
+        entry.certain |= !read.at.conditional && certain.contains(&names.owner_of(read.scope));
+        if entry.uses.len() < USES_MAX {
+            entry.uses.push(usage(read));
+        }
+    }
+    wanted
+}
+
+fn usage<'a>(read: &NameRead<'a>) -> Usage<'a> {
+    let spine = spine_of(read.whole);
+    let outer = spine.iter().skip(1);
+    let names = outer.clone().map_while(|part| match part {
+        Expr::Attribute(attribute) => Some(attribute.attr.as_str()),
+        _ => None,
+    });
+    let chain: Vec<&str> = names.take(ATTRIBUTES_MAX).collect();
+    match (chain.is_empty(), outer.clone().next()) {
+        (false, _) => Usage::Attributes(chain),
+        (true, Some(Expr::Call(_))) => Usage::Called,
+        (true, None) if read.at.decorates => Usage::Called,
+        _ => Usage::Bare,
+    }
+}
+
+/// Functions, classes and the module, as far as they run whenever the program does: those that are called by their
+/// names from others that do.
+fn certain_owners(names: &Names<'_>) -> HashSet<usize> {
+    let mut certain = HashSet::from([0]);
+    for _ in 0..ROUNDS_MAX {
+        let calls = names
+            .calls
+            .iter()
+            .filter(|(by, _)| certain.contains(&names.owner_of(*by)));
+        let called: HashSet<&str> = calls.map(|(_, name)| *name).collect();
+        let runs = |(at, name, around): (usize, &str, usize)| {
+            let runs = match names.is_class(at) {
+                true => certain.contains(&around),
+                false => called.contains(name),
+            };
+            runs.then_some(at)
+        };
+        let more: Vec<usize> = names.owners().filter_map(runs).collect();
+        let before = certain.len();
+        certain.extend(more);
+        if certain.len() == before {
+            break;
+        }
+    }
+    certain
+}
+
+/// Of each watch, whether it may catch an error about a name; the first stands for no watch.
+fn catching<'a>(names: &Names<'a>) -> Vec<bool> {
+    let resolver = Meanings::new(names);
+    let may_catch = |types: &'a [Expr]| types.iter().any(|kind| may_catch(kind, names, &resolver));
+    let mut catching = vec![false];
+    for (watch, around) in &names.watches {
+        let catches = match watch {
+            Watch::Return => true,
+            Watch::Handler(types) => types.is_empty() || may_catch(types),
+            Watch::Manager(call) => {
+                let last = match call.func.as_ref() {
+                    Expr::Attribute(attribute) => attribute.attr.as_str(),
+                    func => func.as_name_expr().map_or("", |name| name.id.as_str()),
+                };
+                matches!(own_kind(&call.func, names), Some(Kind::Class | Kind::Function))
+                    || SWALLOWING.contains(&last) && may_catch(&call.arguments.args)
+            }
+        };
+        catching.push(catches || catching[*around]);
+    }
+    catching
+}
+
+/// Whether a handler of this type may catch an error about a name. What is not known may.
+fn may_catch<'a>(kind: &'a Expr, names: &Names<'a>, resolver: &Meanings<'a, '_>) -> bool {
+    let spine = spine_of(kind);
+    let root = spine[0].as_name_expr().and_then(|root| names.read_at(root.range));
+    let Some(read) = root.filter(|_| spine[1..].iter().all(|part| part.is_attribute_expr())) else {
+        return true;
+    };
+    match resolver.of(kind) {
+        Meaning::Builtin(name) => CATCHING.contains(&name),
+        Meaning::Path(path) => {
+            let (module, name) = path.rsplit_once('.').unwrap_or_default();
+            let root = module.split('.').next().unwrap_or_default();
+            !STANDARD_LIBRARY.contains(&root) || CATCHING.contains(&name)
+        }
+        // To ask for it fails by itself, and no error about a name is one of the program's own kinds.
+        _ => {
+            let is_own = matches!(own_kind(kind, names), Some(Kind::Class));
+            read.resolution != Resolution::Unresolved && !is_own
+        }
+    }
+}
+
+fn own_kind<'a>(expr: &Expr, names: &Names<'a>) -> Option<Kind<'a>> {
+    let binding = names.binding_at(expr.as_name_expr()?.range)?;
+    binding.only_kind().copied()
 }
 
 /// The import that a name stands for, a narrower one where the rules have only that.
@@ -101,75 +250,41 @@ fn allows(asked: &CodeQuestion, statement: &str) -> bool {
     imports.is_none_or(|allowed| well_known::is_allowed(statement, allowed))
 }
 
-fn fix(
-    code: &str,
-    parsed: &Parsed<ModModule>,
-    uses: &Uses<'_>,
-    known: &BTreeMap<&str, String>,
-    asked: &CodeQuestion,
-) -> Option<Fix> {
-    let is_safe = |name: &str, statement: &str| {
-        let wanted = uses.wanted.get(name);
-        let watched = wanted.is_none_or(|wanted| wanted.watched);
-        let certain = wanted.is_some_and(|wanted| wanted.certain);
-        let local = well_known::imported(statement).iter().any(|(module, _)| {
-            let root = module.split('.').next().unwrap_or_default();
-            asked.local_modules.contains(root) || asked.local_modules.contains(module)
-        });
-        !uses.bound.contains(name)
-            && !local
-            && !watched
-            && allows(asked, statement)
-            // A program that runs without a package must not fail for want of it.
-            && (certain || well_known::is_standard(statement))
-    };
-    let mut patches: Vec<Patch> = known
-        .iter()
-        .filter(|(name, statement)| is_safe(name, statement))
-        .map(|(name, statement)| Patch {
-            name: (*name).to_owned(),
-            statement: statement.clone(),
-        })
-        .take(PATCHES_MAX)
-        .collect();
-    if patches.is_empty() {
-        return None;
-    }
-    patches.sort_by(|a, b| (is_from(a), &a.statement).cmp(&(is_from(b), &b.statement)));
-    let statements: Vec<&str> = patches.iter().map(|patch| patch.statement.as_str()).collect();
-    let code = place::insert(code, parsed, &statements)?;
-    Some(Fix { patches, code })
-}
-
-fn is_from(patch: &Patch) -> bool {
-    patch.statement.starts_with("from")
+/// Whether a program that works without the import works with it.
+fn is_safe(wanted: &Wanted<'_>, statement: &str, asked: &CodeQuestion) -> bool {
+    let is_local = well_known::imported(statement).into_iter().any(|(module, _)| {
+        let root = module.split('.').next().unwrap_or_default();
+        [root, module]
+            .iter()
+            .any(|name| asked.local_modules.contains(*name))
+    });
+    !is_local
+        && !wanted.watched
+        && allows(asked, statement)
+        && (wanted.certain || well_known::is_standard(statement))
 }
 
 /// One for each name: where it is read as soon as the program runs, or else in a function, which may never be called.
 fn finding(
     name: &str,
     wanted: &Wanted<'_>,
-    statement: Option<&str>,
+    statement: Option<&String>,
     asked: &CodeQuestion,
 ) -> Option<Finding> {
     let places = match wanted.uses.len() {
         0 | 1 => String::new(),
         count => format!(", which is read in {count} places,"),
     };
-    let hint = statement.map(|statement| {
-        if allows(asked, statement) {
-            format!("Add `{statement}`.")
-        } else {
-            format!("`{statement}` would define it, but the profile does not have that module.")
-        }
+    let hint = statement.map(|statement| match allows(asked, statement) {
+        true => format!("Add `{statement}`."),
+        false => format!("`{statement}` would define it, but the profile does not have that module."),
     });
     Some(Finding {
-        range: wanted.first()?.to_std_range(),
+        range: wanted.at_once.or(wanted.in_function)?.to_std_range(),
         rule: &UNDEFINED_NAME,
-        severity: if wanted.at_once.is_some() {
-            Severity::Warning
-        } else {
-            Severity::Info
+        severity: match wanted.at_once {
+            Some(_) => Severity::Warning,
+            None => Severity::Info,
         },
         what: format!("`{name}`{places} is not defined"),
         hint,

@@ -1,21 +1,19 @@
 //! Python, by the parser of ruff.
 
 mod builtin_names;
-mod dangerous_names;
 mod findings;
 mod fix;
-pub(crate) mod meaning;
-mod measure;
+mod metrics;
 mod mistakes;
 mod module_attributes;
-pub(crate) mod nesting;
+mod names;
+mod nesting;
 pub mod profile;
+mod resolve;
 mod rules;
-pub(crate) mod scope;
-pub(crate) mod spine;
-mod standard_modules;
+mod spine;
 mod syntax;
-mod weight;
+mod table;
 mod well_known;
 
 use crate::{
@@ -24,12 +22,11 @@ use crate::{
     rule::{Checked, Finding, Rule},
 };
 use findings::Findings;
+use names::Names;
 use nesting::{Height, TooDeep};
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
-use scope::Scopes;
-use syntax::Compiler;
 
 pub use well_known::check_known_import;
 
@@ -57,19 +54,18 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
         return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
-    let compiler = (height <= HEIGHT_MAX).then(|| Compiler::of(code, version));
-    let (scopes, refused) = Scopes::compiled(module, compiler);
-    syntax::tell(refused.into_iter(), &mut told);
-    let missing = if told.has_errors() {
-        fix::Missing::default()
-    } else {
-        fix::look(code, &parsed, &scopes, asked)
+    let compiled = (height <= HEIGHT_MAX).then_some(version);
+    let (names, refused) = Names::compiled(module, code, compiled);
+    syntax::tell(refused, &mut told);
+    let missing = match told.has_errors() {
+        true => fix::Missing::default(),
+        false => fix::look(code, &parsed, &names, asked),
     };
-    let mut told = rules::check(code, module, &scopes, asked, told);
+    let (mut told, metrics) = rules::check(code, module, &names, asked, told);
     told.extend(missing.findings);
     told.count(missing.left_out);
     let checked = Checked {
-        analysis: measure::of(module),
+        analysis: metrics.conclude(),
         fix: missing.fix,
         ..Checked::default()
     };
@@ -93,11 +89,12 @@ fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
 
 /// What cannot be read any further is an error.
 fn refused(at: usize, rule: &'static Rule, what: &str) -> Checked {
+    let finding = Finding {
+        severity: Severity::Error,
+        ..Finding::new(rule, at.saturating_sub(1)..at, what)
+    };
     Checked {
-        findings: vec![Finding {
-            severity: Severity::Error,
-            ..Finding::new(rule, at.saturating_sub(1)..at, what)
-        }],
+        findings: vec![finding],
         ..Checked::default()
     }
 }

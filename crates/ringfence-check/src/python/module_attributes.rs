@@ -1,7 +1,6 @@
 //! Which modules one reaches as an attribute of another: `uuid.os` is `os`. What a module imports at its top is an
 //! attribute of it, so a list of modules that may be imported means little without this one.
 
-use super::standard_modules::is_grave;
 use std::{collections::HashMap, sync::LazyLock};
 
 /// Of CPython 3.8 to 3.13: a module, and each of its attributes that is a module which does not lie below it, with the
@@ -95,6 +94,22 @@ zipfile binascii bz2 contextlib functools importlib io itertools lzma os pathlib
 zipfile._path contextlib io itertools pathlib posixpath=os.path re stat sys zipfile
 zipfile._path.glob os re";
 
+/// Modules by which a program gets at more than its own data, in alphabetical order. Only those whose names are not
+/// those of parts of ordinary packages (`numpy.array`, `scipy.signal`, `HTTPError.code` and `pandas.io` are no modules
+/// of the standard library).
+#[rustfmt::skip]
+const GRAVE: &[&str] = &[
+    "asyncio", "builtins", "cffi", "codecs", "codeop", "ctypes", "fcntl", "gc", "importlib", "inspect", "linecache",
+    "marshal", "mmap", "multiprocessing", "os", "pathlib", "pdb", "pickle", "pkgutil", "posix", "pty", "runpy",
+    "shutil", "socket", "subprocess", "sys", "sysconfig", "tempfile", "threading", "tracemalloc", "zipimport",
+];
+
+/// The name, if it is such a module.
+pub(crate) fn is_grave(name: &str) -> Option<&'static str> {
+    let at = GRAVE.binary_search(&name).ok()?;
+    GRAVE.get(at).copied()
+}
+
 /// By module and attribute.
 static MODULES: LazyLock<HashMap<(&str, &str), &str>> = LazyLock::new(|| {
     let mut module = "";
@@ -147,5 +162,12 @@ mod tests {
         check("a.b()", "os", None);
         check("scipy", "signal", None);
         check("math", "pi", None);
+    }
+
+    #[test]
+    fn the_table_is_sorted_so_that_it_can_be_searched() {
+        assert!(GRAVE.is_sorted());
+        assert_eq!(is_grave("os"), Some("os"));
+        assert_eq!(is_grave("math"), None);
     }
 }

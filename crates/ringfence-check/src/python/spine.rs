@@ -5,7 +5,7 @@
 use ruff_python_ast::{Expr, visitor::Visitor};
 
 /// The part of an expression that stands leftmost and nests without a bracket.
-pub(crate) fn left_of(expr: &Expr) -> Option<&Expr> {
+fn left_of(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::BinOp(binary) => Some(&binary.left),
         Expr::Attribute(attribute) => Some(&attribute.value),
@@ -15,53 +15,11 @@ pub(crate) fn left_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// So many parts are kept without asking for memory; hardly any expression has more.
-const FEW: usize = 8;
-
 /// The parts of a spine from the innermost to the whole: `a`, `a.b`, `a.b()`.
-pub(crate) enum Spine<'a> {
-    Few([&'a Expr; FEW], usize),
-    Many(Vec<&'a Expr>),
-}
-
-impl<'a> std::ops::Deref for Spine<'a> {
-    type Target = [&'a Expr];
-    fn deref(&self) -> &[&'a Expr] {
-        match self {
-            Self::Few(parts, count) => parts.get(..*count).unwrap_or_default(),
-            Self::Many(parts) => parts,
-        }
-    }
-}
-
-/// The spine of an expression.
-pub(crate) fn spine_of(expr: &Expr) -> Spine<'_> {
-    let mut few = [expr; FEW];
-    let mut count = 1;
-    let mut at = expr;
-    while let Some(left) = left_of(at) {
-        let Some(slot) = few.get_mut(count) else {
-            return long_spine_of(expr);
-        };
-        *slot = left;
-        count += 1;
-        at = left;
-    }
-    if let Some(parts) = few.get_mut(..count) {
-        parts.reverse();
-    }
-    Spine::Few(few, count)
-}
-
-fn long_spine_of(expr: &Expr) -> Spine<'_> {
-    let mut parts = vec![expr];
-    let mut at = expr;
-    while let Some(left) = left_of(at) {
-        parts.push(left);
-        at = left;
-    }
+pub(crate) fn spine_of(expr: &Expr) -> Vec<&Expr> {
+    let mut parts: Vec<&Expr> = std::iter::successors(Some(expr), |at| left_of(at)).collect();
     parts.reverse();
-    Spine::Many(parts)
+    parts
 }
 
 /// What an expression has besides its leftmost part.

@@ -5,7 +5,7 @@
 mod table;
 
 use ringfence_types::ModuleName;
-use ruff_python_ast::{Stmt, StmtImport};
+use ruff_python_ast::Stmt;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::LazyLock,
@@ -18,28 +18,25 @@ use table::{
 /// Of an operator's own import.
 const STATEMENT_BYTES_MAX: usize = 300;
 
-/// How a name is used in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Usage<'a> {
     /// `name.a.b`: the attributes, at most [`ATTRIBUTES_MAX`].
     Attributes(Vec<&'a str>),
     /// `name()`, `@name`.
     Called,
-    /// Anything else.
     Bare,
 }
 
 /// So many attributes tell which part of a package is meant.
 pub(super) const ATTRIBUTES_MAX: usize = 3;
 
-/// What the table says about a name.
 #[derive(Clone, Debug)]
 enum Meaning {
     Module(&'static str),
     /// Of a module whose name is an ordinary word.
     Word(&'static str),
     Package(&'static str, Plain, &'static [&'static str]),
-    Alias(&'static str),
+    Alias(&'static str, &'static str),
     Name(&'static str, &'static str),
     Called(&'static str, &'static str),
     DatetimeClass,
@@ -66,8 +63,11 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     for (package, plain, parts) in PACKAGES {
         add(*package, Meaning::Package(package, *plain, parts));
     }
-    for (name, statement) in ALIASES {
-        add(*name, Meaning::Alias(statement));
+    for (name, module) in ALIASES
+        .split_ascii_whitespace()
+        .filter_map(|pair| pair.split_once('='))
+    {
+        add(name, Meaning::Alias(module, name));
     }
     for (module, name) in of_modules(NAMES) {
         add(name, Meaning::Name(module, name));
@@ -108,7 +108,9 @@ impl Meaning {
             Self::Word(module) => {
                 is_module(uses, |first| has_attribute(module, first)).then(|| format!("import {module}"))
             }
-            Self::Alias(statement) => is_module(uses, |_| true).then(|| (*statement).to_owned()),
+            Self::Alias(module, name) => {
+                is_module(uses, |_| true).then(|| format!("import {module} as {name}"))
+            }
             Self::Package(package, plain, parts) => parts_of(package, *plain, parts, uses),
             Self::Name(module, name) => Some(format!("from {module} import {name}")),
             Self::Called(module, name) => {
@@ -180,79 +182,58 @@ fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Usage<'_>]) -> 
     Some(format!("import {}", modules.join(", ")))
 }
 
-/// May an operator say that a name stands for an import: one statement on one line that binds exactly that name.
+/// Whether an operator may say that a name stands for an import: one statement on one line that binds exactly that
+/// name.
 ///
 /// # Errors
 /// In one sentence, what is wrong with it.
 pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
     let text = statement.trim();
-    if text.len() > STATEMENT_BYTES_MAX || text.contains(|letter: char| letter.is_control() || letter == '\\')
-    {
+    let is_other = |letter: char| letter.is_control() || matches!(letter, '\\' | '#' | ';');
+    if text.len() > STATEMENT_BYTES_MAX || text.contains(is_other) {
         return Err(format!(
-            "the import for `{name}` is not one line of at most {STATEMENT_BYTES_MAX} bytes"
+            "the import for `{name}` is not one statement on one line of at most {STATEMENT_BYTES_MAX} bytes"
         ));
     }
-    let wrong = || format!("`{text}` is not exactly one import");
-    let parsed = ruff_python_parser::parse_module(text).map_err(|_| wrong())?;
-    let [only] = parsed.suite().as_slice() else {
-        return Err(wrong());
-    };
-    if text.contains('#') || text.ends_with(';') {
-        return Err(format!("`{text}` is more than an import"));
-    }
-    let bound = match only {
-        Stmt::Import(import) => bound_by(import),
-        Stmt::ImportFrom(from) => {
-            if from.level > 0
-                || from
-                    .module
-                    .as_ref()
-                    .is_some_and(|module| module.as_str() == "__future__")
-            {
+    let parsed = ruff_python_parser::parse_module(text);
+    let alias = match parsed.as_ref().map(|parsed| parsed.suite().as_slice()) {
+        Ok([Stmt::Import(import)]) => import.names.as_slice(),
+        Ok([Stmt::ImportFrom(from)]) => {
+            let module = from.module.as_ref().map_or("", |module| module.as_str());
+            if from.level > 0 || module == "__future__" {
                 return Err(format!("`{text}` means something else in each program"));
             }
-            let [alias] = from.names.as_slice() else {
-                return Err(format!("`{text}` binds more than `{name}`"));
-            };
-            Some(alias.asname.as_ref().unwrap_or(&alias.name).as_str())
+            from.names.as_slice()
         }
-        _ => return Err(wrong()),
+        _ => return Err(format!("`{text}` is not exactly one import")),
     };
-    match bound {
-        Some("*") | None => Err(format!("`{text}` does not bind exactly `{name}`")),
-        Some(bound) if bound == name => Ok(()),
-        Some(bound) => Err(format!("`{text}` binds `{bound}`, not `{name}`")),
+    let [alias] = alias else {
+        return Err(format!("`{text}` binds more than `{name}`"));
+    };
+    let bound = match &alias.asname {
+        Some(bound) => bound.as_str(),
+        None if text.starts_with("from") => alias.name.as_str(),
+        None => alias.name.split('.').next().unwrap_or_default(),
+    };
+    match bound == name && bound != "*" {
+        true => Ok(()),
+        false => Err(format!("`{text}` binds `{bound}`, not `{name}`")),
     }
-}
-
-fn bound_by(import: &StmtImport) -> Option<&str> {
-    let [alias] = import.names.as_slice() else {
-        return None;
-    };
-    let root = || alias.name.as_str().split('.').next();
-    alias.asname.as_ref().map(|name| name.as_str()).or_else(root)
 }
 
 /// What a statement imports: modules, each with what is taken from it.
-pub(super) fn imported(statement: &str) -> Vec<(String, Option<String>)> {
-    let Ok(parsed) = ruff_python_parser::parse_module(statement) else {
-        return Vec::new();
-    };
-    let mut modules = Vec::new();
-    for statement in parsed.suite() {
-        match statement {
-            Stmt::Import(import) => {
-                modules.extend(import.names.iter().map(|alias| (alias.name.to_string(), None)));
-            }
-            Stmt::ImportFrom(from) => {
-                let module = from.module.as_ref().map(ToString::to_string).unwrap_or_default();
-                let names = from.names.iter();
-                modules.extend(names.map(|alias| (module.clone(), Some(alias.name.to_string()))));
-            }
-            _ => {}
+pub(super) fn imported(statement: &str) -> Vec<(&str, Option<&str>)> {
+    let from = statement
+        .strip_prefix("from ")
+        .and_then(|rest| rest.split_once(" import "));
+    let first = |text| str::split_whitespace(text).next().unwrap_or_default();
+    match from {
+        Some((module, name)) => vec![(module.trim(), Some(first(name)))],
+        None => {
+            let modules = statement.strip_prefix("import ").unwrap_or_default().split(',');
+            modules.map(|module| (first(module), None)).collect()
         }
     }
-    modules
 }
 
 /// Not every interpreter has them: they are new, or are left out where there is no screen.
@@ -262,22 +243,18 @@ const NOT_EVERYWHERE: &[&str] = &[
     "zoneinfo",
 ];
 
-/// Does every interpreter have what the statement imports.
+/// Whether every interpreter has what the statement imports.
 pub(super) fn is_standard(statement: &str) -> bool {
-    imported(statement).iter().all(|(module, name)| {
+    imported(statement).into_iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
-        let names = [Some(root), name.as_deref()];
-        if names
+        let is_new = [Some(root), name]
             .into_iter()
             .flatten()
-            .any(|name| NOT_EVERYWHERE.contains(&name))
-        {
-            return false;
-        }
-        let known = MODULES.contains(&root)
-            || ATTRIBUTES.contains_key(root)
-            || PACKAGES.iter().any(|(package, ..)| *package == root);
-        known && !OTHER_ROOTS.contains(&root)
+            .any(|name| NOT_EVERYWHERE.contains(&name));
+        let is_package =
+            PACKAGES.iter().any(|(package, ..)| *package == root) && !OTHER_ROOTS.contains(&root);
+        let is_word = ATTRIBUTES.contains_key(root) && !OTHER_ROOTS.contains(&root);
+        !is_new && (MODULES.contains(&root) || is_package || is_word)
     })
 }
 
@@ -290,9 +267,9 @@ pub(super) fn is_allowed(statement: &str, allowed: &BTreeSet<ModuleName>) -> boo
     };
     let modules = imported(statement);
     !modules.is_empty()
-        && modules.iter().all(|(module, name)| {
-            has(module) || name.as_ref().is_some_and(|name| has(&format!("{module}.{name}")))
-        })
+        && modules
+            .iter()
+            .all(|(module, name)| has(module) || name.is_some_and(|name| has(&format!("{module}.{name}"))))
 }
 
 #[cfg(test)]

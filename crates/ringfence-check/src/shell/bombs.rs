@@ -4,7 +4,6 @@ use super::{
     call::{Call, is_shell},
     rules,
     scene::{Report, Scene},
-    value::without_unknown,
 };
 use crate::unknown::shown;
 
@@ -14,27 +13,22 @@ const COMMANDS_MAX: usize = 1000;
 /// A function that starts itself twice, once without waiting: `:(){ :|:& };:`; and a script that does so, or in a loop.
 pub(super) fn look(scene: &Scene<'_>, report: &mut Report) {
     for function in &scene.script.functions {
-        let name = without_unknown(function.name);
-        let itself: Vec<usize> = function
-            .commands
-            .clone()
-            .filter(|index| scene.starts(&(*index..*index + 1), |call| call.path == name))
-            .collect();
-        let waits = !itself.iter().any(|index| is_background(scene, *index));
-        let looped = itself
-            .iter()
-            .any(|index| is_background(scene, *index) && is_in_loop(scene, *index, function.commands.start));
-        let what = match itself.len() {
-            _ if looped => format!(
-                "the function `{}` starts itself in a loop and does not wait",
-                shown(&name)
-            ),
-            count if count >= 2 && !waits => format!(
-                "the function `{}` starts itself {count} times and does not wait",
-                shown(&name)
-            ),
+        let name = function.name;
+        let starts = |index: &usize| scene.starts(&(*index..*index + 1), |call| call.path == name);
+        let itself: Vec<usize> = function.commands.clone().filter(starts).collect();
+        let in_background = |index: &&usize| is_background(scene, **index);
+        let mut background = itself.iter().filter(in_background).peekable();
+        let waits = background.peek().is_none();
+        let looped = background.any(|index| is_in_loop(scene, *index, function.commands.start));
+        let how = match itself.len() {
+            _ if looped => "in a loop".to_owned(),
+            count if count >= 2 && !waits => format!("{count} times"),
             _ => continue,
         };
+        let what = format!(
+            "the function `{}` starts itself {how} and does not wait",
+            shown(name)
+        );
         report.at(scene, &function.range).tell(&rules::FORK_BOMB, what);
     }
     script(scene, report);
@@ -42,10 +36,8 @@ pub(super) fn look(scene: &Scene<'_>, report: &mut Report) {
 
 fn script(scene: &Scene<'_>, report: &mut Report) {
     let starts_itself = |index: &usize| scene.starts(&(*index..*index + 1), starts_script);
-    let own: Vec<usize> = (0..scene.started.len())
-        .filter(starts_itself)
-        .take(COMMANDS_MAX)
-        .collect();
+    let commands = 0..scene.started.len();
+    let own: Vec<usize> = commands.filter(starts_itself).take(COMMANDS_MAX).collect();
     let looped = own.iter().find(|index| {
         let alone = scene.starts(&(**index..**index + 1), |call| {
             starts_script(call) && call.arguments.len() == usize::from(is_shell(&call.name))

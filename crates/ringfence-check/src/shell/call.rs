@@ -1,14 +1,14 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
 use super::value::{Field, is_known};
-use crate::unknown::{self, UNKNOWN};
+use crate::unknown::{UNKNOWN, shown};
 use std::ops::Range;
 
 /// Programs that start programs that start programs.
 const STEPS_MAX: usize = 32;
-/// Lines of a known input that are followed.
-const INPUTS_MAX: usize = 64;
-/// Arguments that a finding tells.
+/// `find -exec find -exec …`
+const FINDS_MAX: u32 = 4;
+/// Arguments that a finding shows.
 const SHOWN_MAX: usize = 6;
 
 /// A program with its arguments.
@@ -48,7 +48,7 @@ pub(super) enum Runner {
     Shell,
     /// The same, by the shell itself.
     Eval,
-    /// `alias`, `trap`: later, perhaps.
+    /// `trap`: later, perhaps.
     Later,
     /// Python, Perl, Ruby, PHP, Node.js, awk.
     Interpreter,
@@ -70,23 +70,27 @@ impl Call {
 
     /// One of the options, written alone or, of one letter, together with others.
     pub(super) fn has(&self, letters: &str, words: &[&str]) -> bool {
-        self.texts()
-            .take_while(|text| *text != "--")
-            .any(|text| is_option(text, letters, words))
+        let mut options = self.texts().take_while(|text| *text != "--");
+        options.any(|text| match text.strip_prefix("--") {
+            Some(word) => words.contains(&word.split('=').next().unwrap_or(word)),
+            None => {
+                let cluster = text.strip_prefix('-').unwrap_or_default();
+                cluster.contains(|letter: char| letters.contains(letter))
+                    && cluster.chars().all(|c| c.is_ascii_alphanumeric())
+            }
+        })
     }
 
-    /// Arguments that are no options.
+    /// Arguments that are not options.
     pub(super) fn operands(&self) -> Vec<&str> {
         let mut options = true;
-        let mut operands = Vec::new();
-        for text in self.texts() {
-            match text {
-                "--" if options => options = false,
-                text if options && text.starts_with('-') && text.len() > 1 => {}
-                text => operands.push(text),
-            }
-        }
-        operands
+        let is_operand = |text: &&str| {
+            let ends = options && *text == "--";
+            let operand = !(ends || options && text.starts_with('-') && text.len() > 1);
+            options &= !ends;
+            operand
+        };
+        self.texts().filter(is_operand).collect()
     }
 
     /// What follows an option: `-o file`, `-ofile`, `--output=file`.
@@ -96,12 +100,9 @@ impl Call {
             if text == short || text == long {
                 return texts.next();
             }
-            if let Some(value) = text.strip_prefix(long).and_then(|rest| rest.strip_prefix('=')) {
-                return Some(value);
-            }
-            if !text.starts_with("--")
-                && let Some(value) = text.strip_prefix(short)
-            {
+            let after = text.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
+            let joined = text.strip_prefix(short).filter(|_| !text.starts_with("--"));
+            if let Some(value) = after.or(joined) {
                 return Some(value);
             }
         }
@@ -113,23 +114,10 @@ impl Call {
         if let Some(written) = &self.written {
             return written.clone();
         }
-        let mut text = self.name.clone();
-        for argument in self.texts().take(SHOWN_MAX) {
-            text.push(' ');
-            text.push_str(argument);
-        }
-        unknown::shown(&text)
+        let mut words = vec![self.name.as_str()];
+        words.extend(self.texts().take(SHOWN_MAX));
+        shown(&words.join(" "))
     }
-}
-
-fn is_option(text: &str, letters: &str, words: &[&str]) -> bool {
-    if let Some(word) = text.strip_prefix("--") {
-        let word = word.split('=').next().unwrap_or(word);
-        return !word.is_empty() && words.contains(&word);
-    }
-    let cluster = text.strip_prefix('-').unwrap_or_default();
-    cluster.chars().any(|letter| letters.contains(letter))
-        && cluster.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 impl Started {
@@ -144,119 +132,105 @@ impl Started {
 
 /// A program that runs the command in its arguments.
 struct Wrapper {
-    names: &'static [&'static str],
-    /// Options of one letter that have a value.
+    names: &'static str,
+    /// Options with a value: letters and words.
     valued: &'static str,
-    /// The same, in words.
-    valued_words: &'static [&'static str],
     /// Arguments before the command.
     operands: usize,
 }
 
-#[rustfmt::skip]
-const WRAPPERS: &[Wrapper] = &[
-    wrapper(&["sudo"], "ughpCrtURTD", &["user", "group", "host", "prompt", "chdir", "chroot", "role", "type"], 0),
-    wrapper(&["doas"], "uC", &[], 0),
-    wrapper(&["env"], "uC", &["unset", "chdir"], 0),
-    wrapper(
-        &["nohup", "setsid", "builtin", "busybox", "toybox", "unbuffer", "caffeinate", "proxychains", "torsocks"],
-        "", &[], 0,
-    ),
-    wrapper(&["exec"], "a", &[], 0),
-    wrapper(&["nice", "watch"], "n", &["adjustment", "interval"], 0),
-    wrapper(&["ionice"], "cn", &["class", "classdata"], 0),
-    wrapper(&["timeout"], "ks", &["signal", "kill-after"], 1),
-    wrapper(&["stdbuf"], "ioe", &["input", "output", "error"], 0),
-    wrapper(&["strace", "ltrace"], "eopsuEaOSPIbX", &[], 0),
-    wrapper(&["chroot", "taskset", "chrt"], "", &["userspec", "groups"], 1),
-    wrapper(&["unshare", "firejail", "setarch"], "", &[], 0),
-    wrapper(&["nsenter"], "tSG", &["target", "setuid", "setgid"], 0),
-    wrapper(&["flock"], "wE", &["timeout", "conflict-exit-code"], 1),
-    wrapper(&["time", "coproc"], "fo", &["format", "output"], 0),
-    wrapper(&["parallel"], "jIaS", &["jobs"], 0),
-    wrapper(
-        &["xargs"],
-        "InPLdsaE", &["replace", "max-args", "max-procs", "max-lines", "delimiter", "arg-file", "eof"], 0,
-    ),
-    wrapper(&["command"], "", &[], 0),
-];
-
-const fn wrapper(
-    names: &'static [&'static str],
-    valued: &'static str,
-    valued_words: &'static [&'static str],
-    operands: usize,
-) -> Wrapper {
+const fn wrapper(names: &'static str, valued: &'static str, operands: usize) -> Wrapper {
     Wrapper {
         names,
         valued,
-        valued_words,
         operands,
     }
 }
 
-/// `find -exec find -exec …`
-const FINDS_MAX: u32 = 4;
+#[rustfmt::skip]
+const WRAPPERS: &[Wrapper] = &[
+    wrapper("sudo", "u g h p C r t U R T D user group host prompt chdir chroot role type", 0),
+    wrapper("doas", "u C", 0),
+    wrapper("env", "u C unset chdir", 0),
+    wrapper("nohup setsid builtin busybox toybox unbuffer caffeinate proxychains torsocks command", "", 0),
+    wrapper("unshare firejail setarch", "", 0),
+    wrapper("exec", "a", 0),
+    wrapper("nice watch", "n adjustment interval", 0),
+    wrapper("ionice", "c n class classdata", 0),
+    wrapper("timeout", "k s signal kill-after", 1),
+    wrapper("stdbuf", "i o e input output error", 0),
+    wrapper("strace ltrace", "e o p s u E a O S P I b X", 0),
+    wrapper("chroot taskset chrt", "userspec groups", 1),
+    wrapper("nsenter", "t S G target setuid setgid", 0),
+    wrapper("flock", "w E timeout conflict-exit-code", 1),
+    wrapper("time coproc", "f o format output", 0),
+    wrapper("parallel", "j I a S jobs", 0),
+    wrapper("xargs", "I n P L d s a E replace max-args max-procs max-lines delimiter arg-file eof", 0),
+];
 
-/// From the words of a command.
-pub(super) fn started(fields: Vec<Field>, input: Option<&str>) -> Started {
-    started_within(fields, input, FINDS_MAX)
+fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|one| one == word)
 }
 
-fn started_within(fields: Vec<Field>, input: Option<&str>, depth: u32) -> Started {
-    let mut told = Started::default();
+/// From the words of a command.
+pub(super) fn started(fields: Vec<Field>) -> Started {
+    started_within(fields, FINDS_MAX)
+}
+
+fn started_within(mut fields: Vec<Field>, finds: u32) -> Started {
+    let mut started = Started::default();
     let mut means = Means::Words;
-    let mut fields = fields;
     for _ in 0..STEPS_MAX {
         let Some(first) = fields.first() else {
-            return told;
+            return started;
         };
         let path = first.text.clone();
         let name = base(&path).to_owned();
+        let arguments = fields.split_off(1);
         let mut call = Call {
-            name: name.clone(),
+            name,
             path,
-            arguments: fields.split_off(1),
+            arguments,
             means,
             written: None,
         };
-        let wraps = WRAPPERS
-            .iter()
-            .find(|wrapper| wrapper.names.contains(&name.as_str()));
-        let Some(wrapper) = wraps else {
-            started_by(call, &mut told, depth);
-            return told;
+        let name = call.name.as_str();
+        let Some(wrapper) = WRAPPERS.iter().find(|wrapper| is_among(wrapper.names, name)) else {
+            started_by(call, &mut started, finds);
+            return started;
         };
         if name == "command" && call.has("vV", &[]) {
-            return told;
+            return started;
         }
+        // `env -S 'command words'`
         if name == "env"
-            && let Some(split) = split_string(&call)
+            && let Some(text) = call.value_of("-S", "--split-string")
         {
-            fields = split;
+            let at = call.texts().position(|argument| argument.contains(text));
+            let (first, rest) = call.arguments[at.unwrap_or_default()..].split_at(1);
+            let words = text.split_whitespace();
+            fields = words.map(|text| Field::new(text, first[0].word)).collect();
+            fields.extend_from_slice(rest);
             continue;
         }
-        let replaced = replaced(&call);
-        fields = inner(&mut call, wrapper, &mut told.assignments);
-        match name.as_str() {
-            "xargs" | "parallel" => {
+        fields = inner(&mut call, wrapper, &mut started.assignments);
+        match call.name.as_str() {
+            "xargs" | "parallel" if !fields.is_empty() => {
                 means = Means::Xargs;
-                if fields.is_empty() {
-                    return told;
-                }
-                fields = with_input(fields, input, replaced.as_deref());
+                let last = fields.last().map_or(0, |field| field.word);
+                fields.push(Field::new(UNKNOWN, last));
             }
             "flock" | "watch" if fields.first().is_some_and(|field| field.text == "-c") => {
                 fields.remove(0);
-                told.texts.extend(joined(&fields, Runner::Shell));
+                started.texts.extend(joined(&fields, Runner::Shell));
             }
-            "sudo" | "doas" | "chroot" | "unshare" | "nsenter" => told.calls.push(call),
-            // By itself it tells the environment.
-            "env" if fields.is_empty() => told.calls.push(call),
+            "sudo" | "doas" | "chroot" | "unshare" | "nsenter" => started.calls.push(call),
+            // By itself it shows the environment.
+            "env" if fields.is_empty() => started.calls.push(call),
             _ => {}
         }
     }
-    told
+    started
 }
 
 /// `/bin/rm` is `rm`.
@@ -266,100 +240,34 @@ pub(super) fn base(path: &str) -> &str {
 
 /// Takes what is started out of the arguments.
 fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, String)>) -> Vec<Field> {
+    let assigns = matches!(call.name.as_str(), "env" | "sudo" | "doas");
     let mut at = 0;
     while let Some(field) = call.arguments.get(at) {
         let text = field.text.as_str();
-        if text == "--" {
-            at += 1;
-            break;
-        }
-        if let Some(word) = text.strip_prefix("--") {
-            at += if wrapper.valued_words.contains(&word) {
-                2
-            } else {
-                1
-            };
-        } else if text.starts_with('-') {
-            let last = text.chars().last().unwrap_or('-');
-            at += if wrapper.valued.contains(last) { 2 } else { 1 };
-        } else if matches!(call.name.as_str(), "env" | "sudo" | "doas")
-            && let Some((name, value)) = text.split_once('=')
-        {
-            assignments.push((name.to_owned(), value.to_owned()));
-            at += 1;
-        } else {
-            break;
-        }
+        let has_value = match text.strip_prefix("--") {
+            Some("") => {
+                at += 1;
+                break;
+            }
+            Some(word) => is_among(wrapper.valued, word),
+            None if text.starts_with('-') => {
+                is_among(wrapper.valued, &text[text.floor_char_boundary(text.len() - 1)..])
+            }
+            None => match text.split_once('=').filter(|_| assigns) {
+                Some((name, value)) => {
+                    assignments.push((name.to_owned(), value.to_owned()));
+                    false
+                }
+                None => break,
+            },
+        };
+        at += 1 + usize::from(has_value);
     }
     let from = (at + wrapper.operands).min(call.arguments.len());
     let inner = call.arguments.split_off(from);
     // So that a reader of the finding sees what was started.
     call.arguments.extend(inner.iter().take(SHOWN_MAX).cloned());
     inner
-}
-
-/// What `xargs -I{}` puts its lines in the place of.
-fn replaced(call: &Call) -> Option<String> {
-    let mut texts = call.texts().take_while(|text| text.starts_with('-')).peekable();
-    let whole = call.value_of("-I", "--replace");
-    texts.find_map(|text| match text {
-        "-i" | "--replace" => Some("{}".to_owned()),
-        text if text.starts_with("-I") || text.starts_with("--replace=") => whole.map(str::to_owned),
-        _ => None,
-    })
-}
-
-/// The arguments that `xargs` adds; where its input is not known, one that is not.
-fn with_input(fields: Vec<Field>, input: Option<&str>, replaced: Option<&str>) -> Vec<Field> {
-    let unknown = UNKNOWN.to_string();
-    let texts: Vec<&str> = match (input, replaced) {
-        (None, _) => vec![unknown.as_str()],
-        (Some(input), None) => input
-            .split(|c: char| c.is_whitespace() || c == '\0')
-            .filter(|text| !text.is_empty())
-            .collect(),
-        (Some(input), Some(_)) => input.lines().map(str::trim).collect(),
-    };
-    let texts: Vec<&str> = texts.into_iter().take(INPUTS_MAX).collect();
-    let mut made = Vec::with_capacity(fields.len() + texts.len());
-    let last = fields.last().map_or(0, |field| field.word);
-    for field in fields {
-        match replaced {
-            Some(sign) if !sign.is_empty() && field.text.contains(sign) => {
-                made.extend(texts.iter().map(|text| Field {
-                    text: field.text.replace(sign, text),
-                    word: field.word,
-                }))
-            }
-            _ => made.push(field),
-        }
-    }
-    if replaced.is_none() {
-        made.extend(texts.iter().map(|text| Field {
-            text: (*text).to_owned(),
-            word: last,
-        }));
-    }
-    made
-}
-
-/// `env -S 'command words'`
-fn split_string(call: &Call) -> Option<Vec<Field>> {
-    let text = call.value_of("-S", "--split-string")?;
-    let at = call
-        .arguments
-        .iter()
-        .position(|field| field.text.contains(text))?;
-    let word = call.arguments[at].word;
-    let mut fields: Vec<Field> = text
-        .split_whitespace()
-        .map(|text| Field {
-            text: text.to_owned(),
-            word,
-        })
-        .collect();
-    fields.extend_from_slice(&call.arguments[at + 1..]);
-    Some(fields)
 }
 
 fn joined(fields: &[Field], language: Runner) -> Option<Run> {
@@ -374,121 +282,85 @@ fn joined(fields: &[Field], language: Runner) -> Option<Run> {
 
 /// Programs that read a script from their input, if nothing else is said.
 pub(super) fn is_shell(name: &str) -> bool {
-    matches!(
-        name,
-        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" | "fish" | "csh" | "tcsh" | "hush"
-    )
+    #[rustfmt::skip]
+    const SHELLS: &[&str] = &[
+        "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh", "tcsh", "hush",
+    ];
+    SHELLS.contains(&name)
 }
 
 /// The same of other languages.
 pub(super) fn is_interpreter(name: &str) -> bool {
-    let version = |c: char| c.is_ascii_digit() || c == '.';
-    let family = name.trim_end_matches(version);
-    matches!(
-        family,
-        "python" | "pypy" | "perl" | "ruby" | "php" | "node" | "nodejs" | "deno" | "bun" | "lua" | "tclsh"
-    )
+    #[rustfmt::skip]
+    const INTERPRETERS: &[&str] = &[
+        "python", "pypy", "perl", "ruby", "php", "node", "nodejs", "deno", "bun", "lua", "tclsh",
+    ];
+    INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
-fn started_by(call: Call, told: &mut Started, depth: u32) {
-    let name = call.name.as_str();
-    if is_shell(name) {
-        told.texts.extend(shell_text(&call));
-    } else if is_interpreter(name) {
-        told.texts.extend(code_of(&call));
-    }
-    match name {
-        "eval" => told.texts.extend(joined(&call.arguments, Runner::Eval)),
-        "trap" => {
-            let handler = call.arguments.iter().find(|field| !field.text.starts_with('-'));
-            told.texts
-                .extend(handler.and_then(|field| joined(std::slice::from_ref(field), Runner::Later)));
-        }
+fn started_by(call: Call, started: &mut Started, finds: u32) {
+    let first = |is: &dyn Fn(&str) -> bool| call.arguments.iter().find(|field| is(&field.text));
+    let (field, language) = match call.name.as_str() {
+        name if is_shell(name) => (shell_text(&call), Runner::Shell),
+        name if is_interpreter(name) => (code_of(&call), Runner::Interpreter),
+        "trap" => (first(&|text| !text.starts_with('-')), Runner::Later),
         "su" | "runuser" | "script" => {
-            let text = call.value_of("-c", "--command").map(str::to_owned);
-            let field = call
-                .arguments
-                .iter()
-                .find(|field| Some(&field.text) == text.as_ref());
-            told.texts
-                .extend(field.and_then(|field| joined(std::slice::from_ref(field), Runner::Shell)));
+            let text = call.value_of("-c", "--command");
+            (first(&|argument| Some(argument) == text), Runner::Shell)
         }
-        "awk" | "gawk" | "mawk" => {
-            let program = call
-                .arguments
-                .iter()
-                .find(|field| field.text.contains(['{', '(']));
-            told.texts
-                .extend(program.and_then(|field| joined(std::slice::from_ref(field), Runner::Interpreter)));
-        }
-        "find" | "fd" | "fdfind" if depth > 0 => executed_by_find(&call, told, depth - 1),
-        _ => {}
+        "awk" | "gawk" | "mawk" => (first(&|text| text.contains(['{', '('])), Runner::Interpreter),
+        _ => (None, Runner::Eval),
+    };
+    let run = match call.name.as_str() {
+        "eval" => joined(&call.arguments, Runner::Eval),
+        _ => field.and_then(|field| joined(std::slice::from_ref(field), language)),
+    };
+    if matches!(call.name.as_str(), "find" | "fd" | "fdfind") && finds > 0 {
+        executed_by_find(&call, started, finds - 1);
     }
-    told.calls.push(call);
+    started.texts.extend(run);
+    started.calls.push(call);
 }
 
 /// `sh -c text`
-fn shell_text(call: &Call) -> Option<Run> {
-    let mut wanted = false;
-    for field in &call.arguments {
-        let text = field.text.as_str();
-        if text.starts_with('-') && !text.starts_with("--") && text.len() > 1 {
-            wanted |= text.contains('c');
-        } else if text.starts_with("--") || text.starts_with('+') {
-            continue;
-        } else {
-            return wanted
-                .then(|| joined(std::slice::from_ref(field), Runner::Shell))
-                .flatten();
-        }
-    }
-    None
+fn shell_text(call: &Call) -> Option<&Field> {
+    let is_word = |text: &str| text.starts_with("--") || text.starts_with('+');
+    let is_option = |text: &str| is_word(text) || text.starts_with('-') && text.len() > 1;
+    let at = call.texts().position(|text| !is_option(text))?;
+    let mut options = call.texts().take(at);
+    let wanted = options.any(|text| !is_word(text) && text.contains('c'));
+    call.arguments.get(at).filter(|_| wanted)
 }
 
 /// `python -c code`, `perl -e code`, `php -r code`
-fn code_of(call: &Call) -> Option<Run> {
-    let mut fields = call.arguments.iter();
-    while let Some(field) = fields.next() {
-        let text = field.text.as_str();
-        if !text.starts_with('-') {
-            return None;
-        }
+fn code_of(call: &Call) -> Option<&Field> {
+    let takes_code = |text: &str| {
         let cluster = !text.starts_with("--") && text.len() <= 5;
-        if cluster && text.ends_with(['c', 'e', 'E', 'r', 'p']) || matches!(text, "--eval" | "--print") {
-            return fields
-                .next()
-                .and_then(|field| joined(std::slice::from_ref(field), Runner::Interpreter));
-        }
-    }
-    None
+        cluster && text.ends_with(['c', 'e', 'E', 'r', 'p']) || matches!(text, "--eval" | "--print")
+    };
+    let mut options = call.texts().take_while(|text| text.starts_with('-'));
+    call.arguments.get(options.position(takes_code)? + 1)
 }
 
-fn executed_by_find(call: &Call, told: &mut Started, depth: u32) {
-    let begins = |field: &Field| {
-        matches!(
-            field.text.as_str(),
-            "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec"
-        )
-    };
+fn executed_by_find(call: &Call, started: &mut Started, finds: u32) {
+    const BEGINNINGS: [&str; 7] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"];
     let mut rest = call.arguments.as_slice();
-    while let Some(at) = rest.iter().position(begins) {
+    let place =
+        |fields: &[Field], of: &[&str]| fields.iter().position(|field| of.contains(&field.text.as_str()));
+    while let Some(at) = place(rest, &BEGINNINGS) {
         rest = &rest[at + 1..];
-        let length = rest
-            .iter()
-            .position(|field| matches!(field.text.as_str(), ";" | "+"))
-            .unwrap_or(rest.len());
-        let inner = started_within(rest[..length].to_vec(), None, depth);
-        told.calls.extend(inner.calls.into_iter().map(|call| Call {
-            means: Means::Find,
-            ..call
-        }));
-        told.texts.extend(inner.texts);
-        rest = &rest[length..];
+        let end = place(rest, &[";", "+"]);
+        let (command, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let mut inner = started_within(command.to_vec(), finds);
+        inner.calls.iter_mut().for_each(|call| call.means = Means::Find);
+        started.calls.append(&mut inner.calls);
+        started.texts.append(&mut inner.texts);
+        rest = after;
     }
 }
 
 /// A piece of a script, as a finding shows it.
 pub(super) fn said(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    unknown::shown(&words.join(" "))
+    shown(&words.join(" "))
 }

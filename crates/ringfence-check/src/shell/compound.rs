@@ -1,151 +1,165 @@
 //! Reads what consists of other commands: blocks, branches, loops, tests and functions.
 
 use super::{
-    reader::{Read, Reader},
-    syntax::{Function, Role},
+    reader::{Read, Reader, ends_word, fault},
+    syntax::{Function, Role, ShellWord},
 };
+use std::ops::Range;
+
+/// Words that begin a compound command.
+const OPENING: [&str; 8] = ["if", "while", "until", "for", "select", "case", "{", "[["];
 
 impl<'a> Reader<'a> {
+    pub(super) fn command(&mut self) -> Read<()> {
+        let start = self.at;
+        if self.byte() == Some(b'(') {
+            self.parenthesis()?;
+            return self.redirections_after(start);
+        }
+        match self.peek_word() {
+            word if OPENING.contains(&word) => {
+                self.within(|reader| reader.compound(word))?;
+                self.redirections_after(start)
+            }
+            "function" => self.function(),
+            "time" => {
+                self.at += "time".len();
+                self.skip_blanks();
+                if self.take("-p") {
+                    self.skip_blanks();
+                }
+                match self.byte() {
+                    None | Some(b'\n' | b';' | b'&' | b'|' | b')') => Ok(()),
+                    _ => self.within(Self::command),
+                }
+            }
+            "coproc" => self.coprocess(),
+            _ if self.closes() => Err(self.stray()),
+            _ => self.simple(),
+        }
+    }
+
+    fn coprocess(&mut self) -> Read<()> {
+        self.at += "coproc".len();
+        self.skip_blanks();
+        let named = self.at;
+        // `coproc NAME { … }`
+        self.at += self.peek_word().len();
+        self.skip_blanks();
+        if !OPENING.contains(&self.peek_word()) && self.byte() != Some(b'(') {
+            self.at = named;
+        }
+        self.within(Self::command)
+    }
+
     /// `( list )` or `(( arithmetic ))`
-    pub(super) fn parenthesis(&mut self) -> Read<()> {
+    fn parenthesis(&mut self) -> Read<()> {
         let start = self.at;
         if self.byte_at(1) == Some(b'(')
             && let Some(after) = self.arithmetic_end(self.at + 1)
         {
             self.at = after;
-            self.push_test(start);
-            return self.redirections_after(start);
+            let made = self.blank_command(start, Role::Test);
+            self.script.commands.push(made);
+            return Ok(());
         }
         self.at += 1;
         self.skip_lines()?;
-        if self.byte() == Some(b')') {
-            return Err(self.stray());
+        match self.byte() {
+            Some(b')') => Err(self.stray()),
+            _ => self.subshell(")", start).map(drop),
         }
-        self.subshell(")", start)?;
-        self.redirections_after(start)
     }
 
-    pub(super) fn push_test(&mut self, start: usize) {
-        let made = self.blank_command(start, Role::Test);
-        self.script.commands.push(made);
-    }
-
-    pub(super) fn group(&mut self) -> Read<()> {
-        let opened = self.at;
-        self.at += 1;
-        self.some_list()?;
-        self.expect("}", "{", opened)
-    }
-
-    pub(super) fn if_command(&mut self) -> Read<()> {
-        let opened = self.at;
-        self.at += "if".len();
-        loop {
-            self.script.decisions += 1;
-            self.some_list()?;
-            self.expect("then", "if", opened)?;
-            self.some_list()?;
-            self.skip_lines()?;
-            if !self.take("elif") {
-                break;
+    fn compound(&mut self, word: &'a str) -> Read<()> {
+        let opened = self.at..self.at + word.len();
+        self.at = opened.end;
+        match word {
+            "{" => self.until(&["}"], &opened).map(drop),
+            "[[" => self.test(opened),
+            "case" => self.case(&opened),
+            "if" => {
+                let mut end = "elif";
+                while end == "elif" {
+                    self.script.decisions += 1;
+                    self.until(&["then"], &opened)?;
+                    end = self.until(&["elif", "else", "fi"], &opened)?;
+                }
+                match end {
+                    "else" => self.until(&["fi"], &opened).map(drop),
+                    _ => Ok(()),
+                }
             }
+            "while" | "until" => {
+                self.script.decisions += 1;
+                self.until(&["do"], &opened)?;
+                self.body(&opened)
+            }
+            _ => self.for_loop(&opened),
         }
-        if self.take("else") {
-            self.some_list()?;
-        }
-        self.expect("fi", "if", opened)
     }
 
-    pub(super) fn while_command(&mut self) -> Read<()> {
-        let opened = self.at;
-        let word = self.peek_word();
-        self.at += word.len();
-        self.script.decisions += 1;
-        self.some_list()?;
-        self.expect("do", word, opened)?;
-        self.body(word, opened)
-    }
-
-    /// What is done again and again, up to `done`.
-    fn body(&mut self, word: &str, opened: usize) -> Read<()> {
+    /// What is repeated, up to `done`.
+    fn body(&mut self, opened: &Range<usize>) -> Read<()> {
         let first = self.script.commands.len();
-        self.some_list()?;
+        self.until(&["done"], opened)?;
         self.script.loops.push(first..self.script.commands.len());
-        self.expect("done", word, opened)
+        Ok(())
     }
 
-    pub(super) fn for_command(&mut self) -> Read<()> {
-        let opened = self.at;
-        let word = self.peek_word();
-        self.at += word.len();
+    fn for_loop(&mut self, opened: &Range<usize>) -> Read<()> {
         self.script.decisions += 1;
         self.skip_blanks();
         if self.looks_at("((") {
-            let Some(after) = self.arithmetic_end(self.at + 1) else {
-                return Err(self.open_fault(self.at..self.at + 2, "`((` has no `))`".to_owned()));
-            };
-            self.at = after;
-            self.skip_blanks();
+            let unclosed = fault(self.at..self.at + 2, "`((` has no `))`");
+            self.at = self.arithmetic_end(self.at + 1).ok_or(unclosed)?;
         } else {
-            self.for_values(opened)?;
+            let mut made = self.blank_command(opened.start, Role::Loop);
+            made.words.push(self.some_word()?);
+            self.skip_lines()?;
+            if self.take("in") {
+                self.skip_blanks();
+                while let Some(value) = self.word()? {
+                    made.words.push(value);
+                    self.skip_blanks();
+                }
+            }
+            made.range.end = self.at;
+            self.script.commands.push(made);
         }
+        self.skip_blanks();
         if self.byte() == Some(b';') {
             self.at += 1;
         }
         self.skip_lines()?;
         if self.peek_word() == "{" {
-            return self.group();
+            return self.compound("{");
         }
-        self.expect("do", word, opened)?;
-        self.body(word, opened)
+        self.expect(&["do"], opened)?;
+        self.body(opened)
     }
 
-    pub(super) fn for_values(&mut self, opened: usize) -> Read<()> {
-        let mut made = self.blank_command(opened, Role::Loop);
-        match self.word()? {
-            Some(name) => made.words.push(name),
-            None => return Err(self.stray()),
-        }
-        self.skip_lines()?;
-        if self.take("in") {
-            loop {
-                self.skip_blanks();
-                match self.word()? {
-                    Some(value) => made.words.push(value),
-                    None => break,
-                }
-            }
-        }
-        made.range.end = self.at;
-        self.script.commands.push(made);
-        self.skip_blanks();
-        Ok(())
+    fn some_word(&mut self) -> Read<ShellWord<'a>> {
+        let word = self.word()?;
+        word.ok_or_else(|| self.stray())
     }
 
-    pub(super) fn case_command(&mut self) -> Read<()> {
-        let opened = self.at;
-        self.at += "case".len();
+    fn case(&mut self, opened: &Range<usize>) -> Read<()> {
         self.skip_blanks();
-        let mut made = self.blank_command(opened, Role::Test);
-        match self.word()? {
-            Some(value) => made.words.push(value),
-            None => return Err(self.stray()),
-        }
+        let mut made = self.blank_command(opened.start, Role::Test);
+        made.words.push(self.some_word()?);
         self.script.commands.push(made);
-        self.expect("in", "case", opened)?;
+        self.expect(&["in"], opened)?;
         loop {
             self.skip_lines()?;
-            if self.take("esac") {
-                return Ok(());
-            }
-            if self.at >= self.end {
-                return self.expect("esac", "case", opened);
+            if self.at >= self.end || self.peek_word() == "esac" {
+                return self.expect(&["esac"], opened).map(drop);
             }
             self.case_item(opened)?;
         }
     }
 
-    pub(super) fn case_item(&mut self, opened: usize) -> Read<()> {
+    fn case_item(&mut self, opened: &Range<usize>) -> Read<()> {
         self.script.decisions += 1;
         if self.byte() == Some(b'(') {
             self.at += 1;
@@ -153,38 +167,29 @@ impl<'a> Reader<'a> {
         let mut made = self.blank_command(self.at, Role::Test);
         loop {
             self.skip_blanks();
-            match self.word()? {
-                Some(pattern) => made.words.push(pattern),
-                None => return Err(self.stray()),
-            }
+            made.words.push(self.some_word()?);
             self.skip_blanks();
             match self.byte() {
                 Some(b'|') => self.at += 1,
                 Some(b')') => break,
-                _ if self.at >= self.end => return self.expect("esac", "case", opened),
-                _ => return Err(self.stray()),
+                None => return self.expect(&["esac"], opened).map(drop),
+                Some(_) => return Err(self.stray()),
             }
         }
         self.script.commands.push(made);
         self.at += 1;
         self.list()?;
         self.skip_lines()?;
-        for sign in [";;&", ";;", ";&"] {
-            if self.looks_at(sign) {
-                self.at += sign.len();
-                return Ok(());
-            }
-        }
-        match self.peek_word() == "esac" || self.at >= self.end {
+        let ends = self.sign(&[";;&", ";;", ";&"]).is_some();
+        match ends || self.peek_word() == "esac" || self.at >= self.end {
             true => Ok(()),
             false => Err(self.stray()),
         }
     }
 
-    pub(super) fn test(&mut self) -> Read<()> {
-        let opened = self.at;
-        self.at += 2;
-        let mut made = self.blank_command(opened, Role::Test);
+    /// `[[ … ]]`
+    fn test(&mut self, opened: Range<usize>) -> Read<()> {
+        let mut made = self.blank_command(opened.start, Role::Test);
         loop {
             self.skip_lines()?;
             if self.take("]]") {
@@ -193,64 +198,58 @@ impl<'a> Reader<'a> {
                 return Ok(());
             }
             match self.byte() {
-                None => {
-                    return Err(self.open_fault(opened..opened + 2, "`[[` has no `]]`".to_owned()));
-                }
+                None => return Err(fault(opened, "`[[` has no `]]`")),
                 Some(b'(' | b')' | b'<' | b'>' | b'!') => self.at += 1,
-                Some(b'&' | b'|') if matches!(self.byte_at(1), Some(b'&' | b'|')) => {
-                    self.at += 2;
-                    self.script.decisions += 1;
-                }
-                Some(_) if self.peek_word() == "=~" => {
-                    self.at += 2;
+                Some(b'&' | b'|') if self.sign(&["&&", "||"]).is_some() => self.script.decisions += 1,
+                Some(_) if self.take("=~") => {
                     self.skip_blanks();
-                    made.words.extend(self.pattern()?);
+                    let pattern = self.pattern()?;
+                    made.words.push(pattern);
                 }
-                Some(_) => match self.word()? {
-                    Some(word) => made.words.push(word),
-                    None => return Err(self.stray()),
-                },
+                Some(_) => made.words.push(self.some_word()?),
             }
         }
     }
 
-    pub(super) fn function(&mut self) -> Read<()> {
+    /// `function name { … }`
+    fn function(&mut self) -> Read<()> {
         let start = self.at;
         self.at += "function".len();
         self.skip_blanks();
         let name = self.peek_word();
         if name.is_empty() {
-            return self.simple_from(start);
+            self.at = start;
+            return self.simple();
         }
         self.at += name.len();
         self.skip_blanks();
         if self.byte() == Some(b'(') {
-            self.at += 1;
-            self.skip_blanks();
-            self.expect_sign(")", self.at - 1)?;
+            self.parameters()?;
         }
         self.function_body(name, start)
     }
 
-    /// `function` alone is a command that does not exist.
-    pub(super) fn simple_from(&mut self, start: usize) -> Read<()> {
-        self.at = start;
-        self.simple()
+    /// `()`
+    pub(super) fn parameters(&mut self) -> Read<()> {
+        let opened = self.at;
+        self.at += 1;
+        self.skip_blanks();
+        if self.byte() != Some(b')') {
+            self.at = opened;
+            return Err(self.stray());
+        }
+        self.at += 1;
+        Ok(())
     }
 
     pub(super) fn function_body(&mut self, name: &'a str, start: usize) -> Read<()> {
         self.skip_lines()?;
         let first = self.script.commands.len();
-        let opens = self.byte() == Some(b'(')
-            || matches!(
-                self.peek_word(),
-                "{" | "if" | "while" | "until" | "for" | "select" | "case" | "[["
-            );
-        if !opens {
-            return match self.at >= self.end {
-                true => Err(self.open_fault(start..start + name.len(), format!("`{name}()` has no body"))),
-                false => Err(self.stray()),
-            };
+        if self.byte() != Some(b'(') && !OPENING.contains(&self.peek_word()) {
+            return Err(match self.at >= self.end {
+                true => fault(start..start + name.len(), format!("`{name}()` has no body")),
+                false => self.stray(),
+            });
         }
         self.within(Self::command)?;
         self.script.functions.push(Function {
@@ -259,5 +258,59 @@ impl<'a> Reader<'a> {
             commands: first..self.script.commands.len(),
         });
         Ok(())
+    }
+
+    /// After the parenthesis that closes the one at `from`; quotes are passed over.
+    pub(super) fn parenthesis_end(&self, from: usize) -> Option<usize> {
+        let bytes = self.slice(0..self.end).as_bytes();
+        let mut depth = 0_usize;
+        let mut at = from;
+        while at < bytes.len() {
+            match bytes[at] {
+                b'\\' => at += 1,
+                quote @ (b'\'' | b'"') => {
+                    at += 1;
+                    while at < bytes.len() && bytes[at] != quote {
+                        at += if bytes[at] == b'\\' && quote == b'"' { 2 } else { 1 };
+                    }
+                }
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                _ => {}
+            }
+            at += 1;
+            if depth == 0 {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// After `))`, if the parenthesis at `from` is the second of `((` and is closed by the first of `))`.
+    pub(super) fn arithmetic_end(&self, from: usize) -> Option<usize> {
+        let after = self.parenthesis_end(from)?;
+        self.slice(after..self.end).starts_with(')').then_some(after + 1)
+    }
+
+    /// The regular expression after `=~`.
+    fn pattern(&mut self) -> Read<ShellWord<'a>> {
+        let mut pattern = ShellWord::default();
+        pattern.range.start = self.at;
+        let mut depth = 0_usize;
+        while let Some(byte) = self.byte() {
+            match byte {
+                b'(' => depth += 1,
+                b')' if depth > 0 => depth -= 1,
+                _ if depth == 0 && ends_word(byte) && !b"|<>&;".contains(&byte) => break,
+                b'\'' | b'"' | b'\\' | b'$' | b'`' => {
+                    self.piece(byte, &mut pattern.parts)?;
+                    continue;
+                }
+                _ => {}
+            }
+            self.at += 1;
+        }
+        pattern.range.end = self.at;
+        Ok(pattern)
     }
 }

@@ -6,13 +6,15 @@ use super::{
     place::{self, Location},
     scene::Scene,
     syntax::{Operation, Part, ShellWord},
+    value::is_known,
 };
+use crate::unknown::UNKNOWN;
 
-/// The variable that has to be empty for it, of the first such path; none: there is no such path.
+/// The variable that has to be empty for it, of the first path that leads to `/` then.
 pub(super) fn variable<'s>(scene: &Scene<'s>, command: usize, call: &Call) -> Option<&'s str> {
     let words = &scene.command(command)?.words;
-    let mut indexes = call.arguments.iter().map(|field| field.word);
-    indexes.find_map(|index| of_word(scene, words.get(index)?))
+    let mut fields = call.arguments.iter();
+    fields.find_map(|field| of_word(scene, words.get(field.word)?))
 }
 
 /// All that is left of it without its variables is `/` or `/*`.
@@ -22,10 +24,9 @@ fn of_word<'s>(scene: &Scene<'s>, word: &'s ShellWord<'s>) -> Option<&'s str> {
     for part in &word.parts {
         match part {
             Part::Text(text, _) => rest.push_str(text),
-            Part::Variable { name, operation, .. } => {
-                if !may_be_empty(scene, name, operation, word.range.start) {
-                    return None;
-                }
+            Part::Variable { name, operation, .. }
+                if may_be_empty(scene, name, operation, word.range.start) =>
+            {
                 named = named.or(Some(*name));
             }
             _ => return None,
@@ -36,22 +37,26 @@ fn of_word<'s>(scene: &Scene<'s>, word: &'s ShellWord<'s>) -> Option<&'s str> {
 }
 
 fn may_be_empty(scene: &Scene<'_>, name: &str, operation: &Operation<'_>, at: usize) -> bool {
-    let expander = scene.expander();
-    match operation {
-        Operation::Plain | Operation::Slice(..) | Operation::Lower | Operation::Upper => {}
-        Operation::Default(word) if expander.text(word).is_empty() => {}
+    let has_default = match operation {
+        Operation::Plain => false,
+        Operation::Default(word) if word.range.is_empty() => true,
         _ => return false,
-    }
+    };
     let before = |place: Option<&usize>| place.is_some_and(|place| *place < at);
     let guards = scene.guards;
-    // What is certain is told as what it is.
-    if expander.is_set(name, at) || expander.is_emptied(name, at) || before(guards.looked_at.get(name)) {
+    // What is known in part is not empty; what is known to be empty is told as what it is.
+    let known = scene
+        .values
+        .get(name, at)
+        .is_some_and(|value| is_known(value) || !value.trim_matches(UNKNOWN).is_empty());
+    if known || before(guards.tested.get(name)) {
         return false;
     }
     let places = guards.assigned.get(name).map_or(&[][..], Vec::as_slice);
     let last = places.partition_point(|(place, _)| *place < at).checked_sub(1);
     match last.and_then(|last| places.get(last)) {
+        Some((_, From::Path)) => false,
         Some((_, From::Output)) => !before(guards.failure.as_ref()),
-        _ => !(matches!(operation, Operation::Plain) && before(guards.unset.as_ref())),
+        _ => has_default || !before(guards.unset.as_ref()),
     }
 }

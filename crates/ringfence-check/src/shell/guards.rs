@@ -2,63 +2,63 @@
 
 use super::{
     call::Started,
-    syntax::{Assignment, Part, Role, Script},
+    syntax::{Part, Role, Script, ShellWord},
 };
 use std::collections::HashMap;
 
-/// What a script does against variables that are empty, each from the first place on where it does.
+/// Each from the first place on where the script does it.
 #[derive(Default)]
 pub(super) struct Guards<'s> {
-    /// `set -u`: the script ends where one is not set.
+    /// `set -u`: the script ends where a variable is not set.
     pub(super) unset: Option<usize>,
     /// `set -e`: it ends where a command fails.
     pub(super) failure: Option<usize>,
     /// Variables that are tested, or have to be there: `[ -n "$x" ] || exit`, `: "${x:?}"`.
-    pub(super) looked_at: HashMap<&'s str, usize>,
+    pub(super) tested: HashMap<&'s str, usize>,
     /// Places where a variable is set, in the order of the text.
     pub(super) assigned: HashMap<&'s str, Vec<(usize, From)>>,
 }
 
+/// Where a value comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
+    /// A command that may fail.
     Output,
+    /// `mktemp`, which prints a path.
+    Path,
     Elsewhere,
 }
 
 impl<'s> Guards<'s> {
     pub(super) fn of(text: &'s str, script: &'s Script<'s>, started: &[Started]) -> Self {
         let mut guards = Self::default();
-        let first = text.lines().next().filter(|line| line.starts_with("#!"));
-        let options: Vec<&str> =
-            first.map_or_else(Vec::new, |line| line.split_whitespace().skip(1).collect());
-        guards.set(&options, 0);
-        for (command, started) in script.commands.iter().zip(started) {
+        if let Some(line) = text.lines().next().filter(|line| line.starts_with("#!")) {
+            guards.set(&line.split_whitespace().skip(1).collect::<Vec<&str>>(), 0);
+        }
+        for (command, starts) in script.commands.iter().zip(started) {
             let at = command.range.start;
             for assignment in &command.assignments {
                 let places = guards.assigned.entry(assignment.name).or_default();
-                places.push((assignment.range.start, origin(assignment)));
+                places.push((assignment.range.start, origin(&assignment.values, started)));
             }
-            let named = |name: &str| started.calls.iter().find(|call| call.name == name);
+            let named = |name: &str| starts.calls.iter().find(|call| call.name == name);
             if let Some(call) = named("set") {
                 guards.set(&call.texts().collect::<Vec<&str>>(), at);
             }
             if command.role == Role::Test || named("[").is_some() || named("test").is_some() {
                 for part in command.words.iter().flat_map(|word| &word.parts) {
                     if let Part::Variable { name, .. } = part {
-                        guards.looked_at.entry(name).or_insert(at);
+                        guards.tested.entry(name).or_insert(at);
                     }
                 }
             }
         }
         for (at, _) in text.match_indices("${") {
             let rest = &text[at + 2..];
-            let length = rest
-                .bytes()
-                .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
-                .count();
-            let sign = &rest[length..];
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let (name, sign) = rest.split_at(end.unwrap_or(rest.len()));
             if [":?", "?", ":=", "="].iter().any(|known| sign.starts_with(known)) {
-                let place = guards.looked_at.entry(&rest[..length]).or_insert(at);
+                let place = guards.tested.entry(name).or_insert(at);
                 *place = at.min(*place);
             }
         }
@@ -81,10 +81,16 @@ impl<'s> Guards<'s> {
     }
 }
 
-fn origin(assignment: &Assignment<'_>) -> From {
-    let mut parts = assignment.values.iter().flat_map(|word| &word.parts);
-    match parts.any(|part| matches!(part, Part::Output(..))) {
-        true => From::Output,
-        false => From::Elsewhere,
+fn origin(values: &[ShellWord<'_>], started: &[Started]) -> From {
+    let prints_path = |starts: &Started| starts.calls.iter().any(|call| call.name == "mktemp");
+    let mut parts = values.iter().flat_map(|word| &word.parts);
+    let output = parts.find_map(|part| match part {
+        Part::Output(commands) => started.get(commands.clone()),
+        _ => None,
+    });
+    match output {
+        Some(starts) if starts.iter().any(prints_path) => From::Path,
+        Some(_) => From::Output,
+        None => From::Elsewhere,
     }
 }

@@ -348,3 +348,48 @@ fn programs_that_only_start_themselves_are_found() {
         ],
     );
 }
+
+/// Nothing is computed: what is put together at run time is said to be so, or is not known.
+#[test]
+fn what_only_a_run_can_tell_is_not_guessed() {
+    found(
+        "dynamic_execution",
+        Warning,
+        &[
+            "printf 'rm -rf %s' / | bash",
+            "cat x | sh",
+            "$(echo rm) -rf /",
+            "`echo rm` -rf /",
+            "{rm,-rf,/}",
+            "w=mr; $(echo $w | rev) -rf /",
+        ],
+    );
+    found("encoded_run", Warning, &["echo cm0gLXJmIC8= | base64 -d | sh"]);
+    found(
+        "file_deletion",
+        Info,
+        &[
+            "echo / | xargs rm -rf",
+            "printf '/\\0' | xargs -0 rm -rf --",
+            "echo 'a / b' | sudo xargs -n 1 rm -rf",
+            "xargs -I{} rm -rf {} <<< /",
+            "xargs --replace=% rm -rf % <<E\n/\nE",
+            "echo / | xargs -I % sh -c 'rm -rf %'",
+            "echo Lw== | base64 -d | xargs rm -rf",
+        ],
+    );
+    for rule in ["dynamic_execution", "remove_root"] {
+        nothing(
+            rule,
+            &[
+                "a=(rm -rf /); \"${a[@]}\"",
+                "set -- rm -rf /; \"$@\"",
+                "x=RM; ${x,,} -rf /",
+                "$(command -v python3) x.py",
+                "$(which node) x.js",
+                "$CC -c x.c",
+                "exec \"$@\"",
+            ],
+        );
+    }
+}

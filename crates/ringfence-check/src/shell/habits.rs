@@ -4,7 +4,7 @@
 use super::{
     reader, rules,
     scene::{Report, Scene},
-    syntax::{Command, FaultKind, Part, Quoted, Role, Script},
+    syntax::{Command, Part, Quoted, Role, Script},
 };
 use crate::rule::Finding;
 use ringfence_types::Severity::Error;
@@ -21,7 +21,7 @@ pub(super) fn look(code: &str, script: &Script<'_>, report: &mut Report) {
 fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Report) {
     let seen = code.replace('\r', "\u{1}");
     let read = reader::read(&seen);
-    let breaks = script.faults.is_empty() && read.faults.iter().any(|fault| fault.kind != FaultKind::Nested);
+    let breaks = script.faults.is_empty() && read.faults.iter().any(|fault| !fault.too_deep);
     let what = match breaks {
         true => "the line ends with a carriage return, which breaks the script",
         false => "the line ends with a carriage return",

@@ -1,6 +1,6 @@
-//! Shell scripts. They are read into commands, each command into the words that bash would make of it, as far as that
-//! can be known without running it, and rules are asked about the programs that are started so. Texts that are run (`sh
-//! -c`, `eval`, here-documents of a shell) are read in the same way.
+//! Shell scripts. They are read into commands, each command into the words that the script writes out, and rules are
+//! asked about the programs that are started so. Texts that are run (`sh -c`, `eval`, here-documents of a shell) are
+//! read in the same way. What is put together at run time is unknown.
 
 mod bombs;
 mod call;
@@ -24,6 +24,8 @@ mod word;
 #[cfg(test)]
 mod habit_tests;
 #[cfg(test)]
+mod reader_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use place::loses_much;
@@ -34,12 +36,11 @@ use crate::{
     rule::{Checked, Finding},
     unknown::{UNKNOWN, shown},
 };
-use call::{Run, Runner, Started};
+use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
 use network::Fetched;
-use ringfence_types::Severity::Warning;
-use scene::{Origin, Report, Scene};
+use scene::{Origin, Report, Scene, connects, downloads};
 use std::ops::Range;
-use syntax::{Command, FaultKind, Part, Redirection, Role, Script};
+use syntax::{Command, Part, Pipeline, Quoted, Redirection, Role, Script, ShellWord};
 use value::{Values, is_known};
 
 /// Texts within texts.
@@ -51,78 +52,52 @@ const TEXT_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) fn check(code: &str) -> Checked {
     let script = reader::read(code);
     let mut checked = Checked::default();
-    let mut look = Look {
-        report: Report::default(),
-        bytes: 0,
-    };
-    look.faults(&script);
-    habits::look(code, &script, &mut look.report);
+    let mut check = Check::default();
+    for fault in &script.faults {
+        let rule = if fault.too_deep {
+            &rules::UNPARSED
+        } else {
+            &rules::SYNTAX
+        };
+        let finding = Finding::new(rule, fault.range.clone(), fault.what.clone());
+        check.report.findings.push(finding);
+    }
+    habits::look(code, &script, &mut check.report);
     checked.analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
     checked.analysis.cyclomatic_complexity = script.decisions + 1;
-    let around = Around {
-        outer: None,
-        depth: DEPTH_MAX,
-    };
-    look.script(code, &script, &Origin::At(0), around);
-    checked.findings = look.report.findings;
-    checked.analysis.imports = look.report.imports.into_iter().collect();
-    checked.analysis.domains = look.report.hosts.into_iter().collect();
+    check.script(code, &Origin::At(0), &script, None);
+    checked.findings = check.report.findings;
+    checked.analysis.imports = check.report.imports.into_iter().collect();
+    checked.analysis.domains = check.report.hosts.into_iter().collect();
     checked
 }
 
-/// What a text that is run finds around it.
-#[derive(Clone, Copy)]
-struct Around<'a> {
-    outer: Option<&'a Values>,
-    /// Texts within it that are still followed.
-    depth: u32,
-}
-
-struct Look {
+#[derive(Default)]
+struct Check {
     report: Report,
+    /// Texts around the one that is looked at.
+    depth: u32,
     /// Of texts that were run.
     bytes: usize,
 }
 
-impl Look {
-    fn faults(&mut self, script: &Script<'_>) {
-        for fault in &script.faults {
-            match fault.kind {
-                FaultKind::Nested => self.report.unread(fault.range.clone(), fault.what.clone()),
-                _ => {
-                    let found = Finding::new(&rules::SYNTAX, fault.range.clone(), fault.what.clone());
-                    self.report.findings.push(found);
-                }
-            }
-        }
-    }
-
-    fn script(&mut self, text: &str, script: &Script<'_>, origin: &Origin, around: Around<'_>) {
-        let Around { outer, depth } = around;
+impl Check {
+    fn script(&mut self, text: &str, origin: &Origin, script: &Script<'_>, outer: Option<&Values<'_>>) {
         let values = Values::of(script, outer);
-        let expander = value::Expander {
-            script,
-            values: &values,
-            outer,
-        };
-        let inputs = expander.inputs();
-        let starts = |(index, command): (usize, &Command<'_>)| match command.role {
+        let starts = |command: &Command<'_>| match command.role {
             Role::Simple => {
-                let fields = expander.fields(&command.words);
-                let mut started = call::started(fields, inputs.get(&index).map(String::as_str));
+                let mut started = call::started(values.fields(&command.words));
                 started.written_as(text.get(command.range.clone()).unwrap_or_default());
                 started
             }
             _ => Started::default(),
         };
-        let started: Vec<Started> = script.commands.iter().enumerate().map(starts).collect();
+        let started: Vec<Started> = script.commands.iter().map(starts).collect();
         let scene = Scene {
             text,
             origin,
             script,
             values: &values,
-            outer,
-            depth,
             started: &started,
             guards: &guards::Guards::of(text, script, &started),
         };
@@ -132,38 +107,29 @@ impl Look {
         }
         for pipeline in &script.pipelines {
             network::piped(&mut self.report.at(&scene, &pipeline.range), pipeline);
-            self.printed_to_shell(&scene, pipeline);
+            self.piped_to_shell(&scene, pipeline);
         }
         bombs::look(&scene, &mut self.report);
-        for (hidden, range) in &script.hidden {
-            self.text(&scene, hidden, Origin::Within(origin.place(range)));
+        for (hidden, range) in &script.unescaped {
+            self.within(&scene, hidden, range);
         }
     }
 
     fn command(&mut self, scene: &Scene<'_>, index: usize, command: &Command<'_>, fetched: &Fetched) {
-        let expander = scene.expander();
+        let first = command.words.first();
+        let is_alias = first.is_some_and(|word| scene.text.get(word.range.clone()) == Some("alias"));
         for assignment in &command.assignments {
-            let value = assignment
-                .value()
-                .map(|word| expander.text(word))
-                .unwrap_or_default();
+            let value = assignment.values.first();
+            let value = value.map_or_else(String::new, |word| scene.values.text(word));
             domains::of(&value, &mut self.report.hosts);
-            system::assigned(
-                &mut self.report.at(scene, &assignment.range),
-                assignment.name,
-                &value,
-            );
-            if command
-                .words
-                .first()
-                .is_some_and(|word| scene.text.get(word.range.clone()) == Some("alias"))
-            {
-                let place = scene.origin.place(&assignment.range);
-                self.text(scene, &value, Origin::Within(place));
+            let mut out = self.report.at(scene, &assignment.range);
+            system::assigned(&mut out, assignment.name, &value);
+            if is_alias {
+                self.within(scene, &value, &assignment.range);
             }
         }
         for redirection in &command.redirections {
-            let target = expander.text(&redirection.target);
+            let target = scene.values.text(&redirection.target);
             domains::of(&target, &mut self.report.hosts);
             let mut out = self.report.at(scene, &command.range);
             files::redirected(&mut out, redirection, &target);
@@ -181,15 +147,22 @@ impl Look {
         for run in &started.texts {
             self.run(scene, command, run);
         }
+        if command.role == Role::Simple && first.is_some_and(|word| is_computed(scene, word)) {
+            let written = scene.said(&command.range);
+            let what = format!("which program `{written}` starts is known at run time only");
+            self.report
+                .at(scene, &command.range)
+                .tell(&rules::DYNAMIC_EXECUTION, what);
+        }
     }
 
-    fn call(&mut self, scene: &Scene<'_>, index: usize, call: &call::Call, fetched: &Fetched) {
+    fn call(&mut self, scene: &Scene<'_>, index: usize, call: &Call, fetched: &Fetched) {
         let command = &scene.script.commands[index];
         let report = &mut self.report;
         for text in call.texts() {
             domains::of(text, &mut report.hosts);
         }
-        if scene::downloads(call) || scene::connects(call) || call.name == "ssh" {
+        if downloads(call) || connects(call) || call.name == "ssh" {
             for text in call.operands().into_iter().filter(|text| text.contains('.')) {
                 domains::of_address(text, &mut report.hosts);
             }
@@ -205,22 +178,16 @@ impl Look {
     }
 
     /// What a shell reads: `sh <<< text`, `sh << END`; and what `at` will run.
-    fn input(&mut self, scene: &Scene<'_>, command: &Command<'_>, call: &call::Call) {
-        let is_shell = call::is_shell(&call.name);
-        if !is_shell && !call::is_interpreter(&call.name) && call.name != "at" {
+    fn input(&mut self, scene: &Scene<'_>, command: &Command<'_>, call: &Call) {
+        let runs = is_shell(&call.name) || call.name == "at";
+        if !runs && !is_interpreter(&call.name) {
             return;
         }
-        for redirection in command
-            .redirections
-            .iter()
-            .filter(|redirection| redirection.is_text())
-        {
-            let text = scene.expander().text(&redirection.target);
-            if is_shell || call.name == "at" {
-                let origin = origin_of(scene, redirection);
-                self.text(scene, &text, origin);
-            } else {
-                self.one_liner(scene, &text, &command.range);
+        for redirection in command.texts() {
+            let text = scene.values.text(&redirection.target);
+            match runs {
+                true => self.text(scene, &text, origin_of(scene, redirection)),
+                false => self.one_liner(scene, &text, &command.range),
             }
         }
     }
@@ -229,20 +196,34 @@ impl Look {
     fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>) {
         network::one_liner(&mut self.report.at(scene, range), code);
         for command in quoted::commands_in(code) {
-            let place = scene.origin.place(range);
-            self.text(scene, &command, Origin::Within(place));
+            self.within(scene, &command, range);
         }
     }
 
-    /// `echo text | sh`
-    fn printed_to_shell(&mut self, scene: &Scene<'_>, pipeline: &syntax::Pipeline) {
+    /// `echo text | sh`, `cat << END | sh`
+    fn piped_to_shell(&mut self, scene: &Scene<'_>, pipeline: &Pipeline) {
         let Some((last, before)) = pipeline.stages.split_last() else {
             return;
         };
-        let runs = scene.starts(last, |call| call::is_shell(&call.name) && !call.has("c", &[]));
-        if runs && let Some(text) = scene.expander().printed_by_stages(before) {
-            let place = scene.origin.place(&pipeline.range);
-            self.text(scene, &text, Origin::Within(place));
+        if !scene.starts(last, |call| is_shell(&call.name) && network::reads_script(call)) {
+            return;
+        }
+        let told = [
+            &rules::DOWNLOAD_AND_RUN,
+            &rules::ENCODED_RUN,
+            &rules::REVERSE_SHELL,
+        ];
+        let range = &pipeline.range;
+        match before {
+            [one] if let Some(text) = printed(scene, one) => self.within(scene, &text, range),
+            _ if self.report.has(scene, range, &told) => {}
+            _ => {
+                let what = format!(
+                    "what `{}` gives to a shell is made at run time",
+                    scene.said(range)
+                );
+                self.report.at(scene, range).tell(&rules::DYNAMIC_EXECUTION, what);
+            }
         }
     }
 
@@ -259,63 +240,96 @@ impl Look {
             let what = format!("`{}` is made at run time", scene.said(&range));
             self.report
                 .at(scene, &range)
-                .tell_as(&rules::DYNAMIC_EXECUTION, Warning, what);
+                .tell(&rules::DYNAMIC_EXECUTION, what);
         }
         if run.language == Runner::Interpreter {
             return;
         }
-        let origin = match words {
-            [word] => exact(scene, word, &run.text).unwrap_or(Origin::Within(scene.origin.place(&range))),
-            _ => Origin::Within(scene.origin.place(&range)),
+        let exactly = match words {
+            [word] => exact(scene, word, &run.text),
+            _ => None,
         };
+        let origin = exactly.unwrap_or_else(|| Origin::Within(scene.origin.place(&range)));
         self.text(scene, &run.text, origin);
     }
 
     /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
     fn is_made_at_run_time(&self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) -> bool {
         let told = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
-        if is_known(&run.text)
-            || told
-                .iter()
-                .any(|rule| self.report.has(scene, &command.range, rule))
-        {
-            return false;
-        }
-        match run.language {
-            Runner::Eval => true,
-            Runner::Later => false,
-            Runner::Shell | Runner::Interpreter => {
-                let first = run.text.split_whitespace().next().unwrap_or_default();
-                first.starts_with(UNKNOWN)
+        !is_known(&run.text)
+            && !self.report.has(scene, &command.range, &told)
+            && match run.language {
+                Runner::Eval => true,
+                Runner::Later => false,
+                Runner::Shell | Runner::Interpreter => run.text.trim_start().starts_with(UNKNOWN),
             }
-        }
+    }
+
+    /// A text that is run, from somewhere in a place.
+    fn within(&mut self, scene: &Scene<'_>, text: &str, range: &Range<usize>) {
+        self.text(scene, text, Origin::Within(scene.origin.place(range)));
     }
 
     /// A text that is run as a script.
     fn text(&mut self, scene: &Scene<'_>, text: &str, origin: Origin) {
         self.bytes += text.len();
-        let whole = origin.place(&(0..text.len()));
-        if scene.depth == 0 || self.bytes > TEXT_BYTES_MAX {
-            let range = whole.start..whole.end.max(whole.start);
+        if self.depth == DEPTH_MAX || self.bytes > TEXT_BYTES_MAX {
+            let range = origin.place(&(0..text.len()));
+            let what = "texts are run within texts, too many to follow";
             return self
                 .report
-                .unread(range, "texts are run within texts, too many to follow".to_owned());
+                .findings
+                .push(Finding::new(&rules::UNPARSED, range, what));
         }
-        let script = reader::read(text);
-        let around = Around {
-            outer: Some(scene.values),
-            depth: scene.depth - 1,
-        };
-        self.script(text, &script, &origin, around);
+        self.depth += 1;
+        self.script(text, &origin, &reader::read(text), Some(scene.values));
+        self.depth -= 1;
     }
 }
 
-/// Where the letters of a quoted word stand, if they stand there as they are.
-fn exact(scene: &Scene<'_>, word: &syntax::ShellWord<'_>, text: &str) -> Option<Origin> {
+/// The name of a program that a substitution or braces make: `$(echo rm)`, `{rm,-rf,/}`; not `$(command -v python3)`.
+fn is_computed(scene: &Scene<'_>, word: &ShellWord<'_>) -> bool {
+    let finds = |call: &Call| matches!(call.name.as_str(), "which" | "type");
+    match word.parts.first() {
+        Some(Part::Output(commands)) => {
+            let says = scene.started.get(commands.clone()).unwrap_or_default();
+            says.iter().any(|started| !started.calls.is_empty()) && !scene.starts(commands, finds)
+        }
+        Some(Part::Text(text, Quoted::No)) => text.starts_with('{') && text.contains(','),
+        _ => false,
+    }
+}
+
+/// What a stage of a pipeline prints, if that is written out: `echo text`, `cat << END`.
+fn printed(scene: &Scene<'_>, stage: &Range<usize>) -> Option<String> {
+    let ([command], [started]) = (
+        scene.script.commands.get(stage.clone())?,
+        scene.started.get(stage.clone())?,
+    ) else {
+        return None;
+    };
+    let [call] = started.calls.as_slice() else {
+        return None;
+    };
+    let text = match call.name.as_str() {
+        "echo" => {
+            let is_option = |text: &&str| matches!(*text, "-e" | "-n" | "-ne" | "-en" | "-E");
+            let texts: Vec<&str> = call.texts().skip_while(is_option).collect();
+            texts.join(" ")
+        }
+        "cat" if call.arguments.is_empty() => scene.values.text(&command.texts().next()?.target),
+        _ => return None,
+    };
+    (!text.starts_with(UNKNOWN)).then_some(text)
+}
+
+/// Where the letters of a quoted word are, if they are written as they are.
+fn exact(scene: &Scene<'_>, word: &ShellWord<'_>, text: &str) -> Option<Origin> {
     let raw = scene.text.get(word.range.clone())?;
-    let at = raw
-        .find(text)
-        .filter(|at| raw.len() - text.len() <= 2 && *at <= 1)?;
+    let at = raw.find(text)?;
+    if raw.len() - text.len() > 2 || at > 1 {
+        return None;
+    }
     match scene.origin {
         Origin::At(from) => Some(Origin::At(from + word.range.start + at)),
         Origin::Within(_) => None,
@@ -323,13 +337,10 @@ fn exact(scene: &Scene<'_>, word: &syntax::ShellWord<'_>, text: &str) -> Option<
 }
 
 fn origin_of(scene: &Scene<'_>, redirection: &Redirection<'_>) -> Origin {
-    let literal = matches!(
-        redirection.target.parts.as_slice(),
-        [Part::Text(..)] | [Part::Text(..), Part::Text(..)]
-    );
-    let text: Range<usize> = redirection.target.range.clone();
-    match (scene.origin, literal && redirection.operator != "<<<") {
-        (Origin::At(from), true) => Origin::At(from + text.start),
-        _ => Origin::Within(scene.origin.place(&text)),
+    let target = &redirection.target;
+    let unchanged = scene.values.text(target).len() == target.range.len() && redirection.operator != "<<<";
+    match scene.origin {
+        Origin::At(from) if unchanged => Origin::At(from + target.range.start),
+        _ => Origin::Within(scene.origin.place(&target.range)),
     }
 }

@@ -1,11 +1,11 @@
 //! What comes from the network and is run, who is let in over it, and what is sent away.
 
 use super::{
-    call::{Call, is_interpreter, is_shell},
+    call::{Call, base, is_interpreter, is_shell},
     remote::{self, Remote},
     rules,
     scene::{Reporter, Scene, connects, downloads},
-    syntax::{Command, Inside, Part, Pipeline, ShellWord},
+    syntax::{Command, Part, Pipeline, Redirection, ShellWord},
 };
 use crate::{
     credentials::{self, Secret},
@@ -29,11 +29,8 @@ impl Fetched {
         let mut fetched = Self::default();
         for (command, started) in scene.script.commands.iter().zip(scene.started) {
             for assignment in &command.assignments {
-                let comes = assignment
-                    .values
-                    .iter()
-                    .any(|word| comes_from(scene, word, downloads));
-                if comes {
+                let mut values = assignment.values.iter();
+                if values.any(|word| scene.comes_from(word, downloads)) {
                     fetched.variables.insert(assignment.name.to_owned());
                 }
             }
@@ -54,12 +51,9 @@ fn target(scene: &Scene<'_>, command: &Command<'_>, call: &Call) -> Option<Strin
     if let Some(file) = named {
         return (file != "-").then(|| plain(file));
     }
-    let writes = command
-        .redirections
-        .iter()
-        .find(|redirection| redirection.writes());
-    if let Some(redirection) = writes {
-        return Some(plain(&scene.expander().text(&redirection.target)));
+    let mut redirections = command.redirections.iter();
+    if let Some(redirection) = redirections.find(|redirection| redirection.writes()) {
+        return Some(plain(&scene.values.text(&redirection.target)));
     }
     let saves = call.name != "curl" || call.has("OJ", &["remote-name"]);
     let url = call.operands().into_iter().rfind(|text| text.contains("://"))?;
@@ -71,157 +65,106 @@ fn plain(path: &str) -> String {
     path.trim_start_matches("./").to_owned()
 }
 
-fn comes_from(scene: &Scene<'_>, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool + Copy) -> bool {
-    scene
-        .inside(word)
-        .any(|inside: &Inside| scene.starts(&inside.commands, is))
-}
-
 /// Programs that turn letters into other letters.
 fn decodes(call: &Call) -> bool {
     match call.name.as_str() {
         "base64" | "base32" => call.has("dD", &["decode"]),
         "xxd" => call.has("r", &["revert"]),
         "openssl" => call.texts().any(|text| text == "-d"),
-        "uudecode" | "gunzip" | "zcat" | "xzcat" | "bzcat" => true,
         "gzip" | "xz" | "bzip2" => call.has("d", &["decompress"]),
-        "rev" | "tr" => true,
+        "uudecode" | "gunzip" | "zcat" | "xzcat" | "bzcat" | "rev" | "tr" => true,
         _ => false,
     }
 }
 
 /// It reads its script from its input.
-fn reads_script(call: &Call) -> bool {
-    if is_shell(&call.name) {
-        let asks = call.has("c", &[]);
-        return !asks
-            && (call.operands().is_empty()
-                || call.has("s", &[])
-                || call.operands() == ["-"]
-                || from_input(call));
-    }
-    let code = call.has("ceErmp", &["eval", "print"]);
-    is_interpreter(&call.name) && !code && (call.operands().is_empty() || call.operands() == ["-"])
-        || matches!(call.name.as_str(), "source" | ".") && from_input(call)
-}
-
-fn from_input(call: &Call) -> bool {
-    matches!(
-        call.operands().first(),
-        Some(&("/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0"))
-    )
-}
-
-pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
-    let scene = out.scene;
-    let place_of =
-        |is: &dyn Fn(&Call) -> bool| pipeline.stages.iter().position(|stage| scene.starts(stage, is));
-    let last_of =
-        |is: &dyn Fn(&Call) -> bool| pipeline.stages.iter().rposition(|stage| scene.starts(stage, is));
-    let shell = last_of(&reads_script);
-    let interactive = last_of(&|call| is_shell(&call.name));
-    let connected = place_of(&connects);
-    if interactive.is_some() && connected.is_some() && interactive != connected {
-        let what = "a shell is joined to a connection";
-        return out.tell(&rules::REVERSE_SHELL, what);
-    }
-    let before = |place: Option<usize>| matches!((place, shell), (Some(place), Some(shell)) if place < shell);
-    if before(place_of(&downloads)) {
-        let what = "what is downloaded goes straight to a shell";
-        out.tell(&rules::DOWNLOAD_AND_RUN, what);
-    } else if before(place_of(&decodes)) {
-        let what = "what is decoded goes straight to a shell";
-        out.tell(&rules::ENCODED_RUN, what);
-    }
-    let secret = place_of(&|call| tells_environment(call) || reads_secret(call));
-    let sends = last_of(&|call| downloads(call) || connects(call) || call.name == "ssh");
-    if matches!((secret, sends), (Some(secret), Some(sends)) if secret < sends) {
-        let what = "secrets or the environment go to the network";
-        out.tell(&rules::EXFILTRATION, what);
-    }
-}
-
-fn tells_environment(call: &Call) -> bool {
+pub(super) fn reads_script(call: &Call) -> bool {
+    let operands = call.operands();
+    let inputs = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+    let from_input = operands.first().is_some_and(|path| inputs.contains(path));
+    let alone = operands.is_empty() || operands == ["-"];
     match call.name.as_str() {
-        "printenv" => call.arguments.is_empty(),
-        "env" | "export" | "set" | "declare" => call.operands().is_empty(),
+        name if is_shell(name) => !call.has("c", &[]) && (alone || from_input || call.has("s", &[])),
+        name if is_interpreter(name) => alone && !call.has("ceErmp", &["eval", "print"]),
+        "source" | "." => from_input,
         _ => false,
     }
 }
 
-fn reads_secret(call: &Call) -> bool {
-    matches!(
-        call.name.as_str(),
-        "cat" | "tar" | "zip" | "base64" | "head" | "tail" | "gzip" | "xxd" | "grep" | "sed" | "awk"
-    ) && call
-        .texts()
-        .any(|text| credentials::kept_at(text.trim_start_matches('@')).is_some())
+pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
+    let scene = out.scene;
+    let starting = |is: &dyn Fn(&Call) -> bool| {
+        let starts = |(place, stage)| scene.starts(stage, is).then_some(place);
+        let stages = pipeline.stages.iter().enumerate();
+        stages.filter_map(starts).collect::<Vec<usize>>()
+    };
+    let before = |first: &[usize], second: &[usize]| !first.is_empty() && first.first() < second.last();
+    let interactive = starting(&|call| is_shell(&call.name));
+    let connected = starting(&connects);
+    if !interactive.is_empty() && !connected.is_empty() && interactive.last() != connected.first() {
+        return out.tell(&rules::REVERSE_SHELL, "a shell is joined to a connection");
+    }
+    let scripts = starting(&reads_script);
+    if before(&starting(&downloads), &scripts) {
+        out.tell(
+            &rules::DOWNLOAD_AND_RUN,
+            "what is downloaded goes straight to a shell",
+        );
+    } else if before(&starting(&decodes), &scripts) {
+        out.tell(&rules::ENCODED_RUN, "what is decoded goes straight to a shell");
+    }
+    let sends = starting(&|call| downloads(call) || connects(call) || call.name == "ssh");
+    if before(&starting(&tells_secret), &sends) {
+        out.tell(
+            &rules::EXFILTRATION,
+            "secrets or the environment go to the network",
+        );
+    }
 }
 
-/// Programs that may name a secret.
+/// It prints the environment or a secret.
+fn tells_secret(call: &Call) -> bool {
+    let names_secret = |text: &str| credentials::kept_at(text.trim_start_matches('@')).is_some();
+    match call.name.as_str() {
+        "printenv" => call.arguments.is_empty(),
+        "env" | "export" | "set" | "declare" => call.operands().is_empty(),
+        "cat" | "tar" | "zip" | "base64" | "head" | "tail" | "gzip" | "xxd" | "grep" | "sed" | "awk" => {
+            call.texts().any(names_secret)
+        }
+        _ => false,
+    }
+}
+
+/// Programs that name a secret without printing it.
 #[rustfmt::skip]
 const KEEP_SECRETS: &[&str] = &[
     "ssh", "scp", "sftp", "ssh-keygen", "ssh-add", "ssh-copy-id", "chmod", "chown", "mkdir", "touch", "echo",
     "printf", "test", "[", "export", "rm", "ls", "stat", "git", "cd", "ansible", "rsync", "alias",
 ];
 
-/// Programs that name a secret without telling it.
-fn keeps_secret(name: &str) -> bool {
-    KEEP_SECRETS.contains(&name)
-}
-
 pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     fetched_and_run(out, command, call, fetched);
-    if !keeps_secret(&call.name) {
-        let file = |text: &str| {
-            let file = text.rsplit(['@', '=']).next().unwrap_or(text);
-            [file, text]
-                .iter()
-                .any(|text| credentials::kept_at(text) == Some(Secret::Certain))
-        };
-        if let Some(path) = call.texts().find(|text| file(text)) {
+    if !KEEP_SECRETS.contains(&call.name.as_str()) {
+        let is_secret = |text: &str| credentials::kept_at(text) == Some(Secret::Certain);
+        let names_secret =
+            |text: &&str| is_secret(text) || text.rsplit(['@', '=']).next().is_some_and(is_secret);
+        if let Some(path) = call.texts().find(names_secret) {
             out.tell(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(path)));
         }
     }
-    if connects(call) || downloads(call) {
+    let remote = connects(call) || downloads(call);
+    if remote {
         sent(out, command, call);
     }
-    let lets_in = match call.name.as_str() {
-        "nc" | "ncat" | "netcat" | "nc.traditional" | "nc.openbsd" | "pwncat" => {
-            call.has("e", &["exec", "sh-exec", "lua-exec"])
-                || call.has("c", &[]) && call.texts().any(names_shell)
-        }
-        "socat" => {
-            let starts = |text: &str| {
-                ["EXEC:", "SYSTEM:", "SHELL:"]
-                    .iter()
-                    .any(|kind| text.to_uppercase().contains(kind))
-            };
-            call.texts().any(starts)
-        }
-        _ => false,
-    };
-    if lets_in {
+    if lets_in(call) {
         let what = format!("`{}` joins a program to a connection", call.shown());
         return out.tell(&rules::REVERSE_SHELL, what);
     }
-    spoken(out, call);
-}
-
-fn spoken(out: &mut Reporter<'_>, call: &Call) {
-    let speaks = matches!(
-        call.name.as_str(),
-        "ssh" | "scp" | "sftp" | "nmap" | "ping" | "dig" | "nslookup" | "host" | "masscan"
-    );
-    if connects(call) || downloads(call) || speaks {
-        let what = format!("`{}` uses the network", call.name);
-        return out.tell(&rules::NETWORK, what);
-    }
     match remote::of(call) {
-        Some(Remote::Others(what)) => {
-            let what = format!("`{what}` uses the network");
-            out.tell(&rules::NETWORK, what);
+        _ if remote || SPEAKING.contains(&call.name.as_str()) => {
+            out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
         }
+        Some(Remote::Others(what)) => out.tell(&rules::NETWORK, format!("`{what}` uses the network")),
         Some(Remote::Packages(what)) => {
             let what = format!("`{what}` fetches packages over the network");
             let hint = remote::PACKAGES_HINT.to_owned();
@@ -231,23 +174,34 @@ fn spoken(out: &mut Reporter<'_>, call: &Call) {
     }
 }
 
-fn names_shell(text: &str) -> bool {
-    let first = text.split_whitespace().next().unwrap_or(text);
-    is_shell(super::call::base(first))
+#[rustfmt::skip]
+const SPEAKING: &[&str] = &["ssh", "scp", "sftp", "nmap", "ping", "dig", "nslookup", "host", "masscan"];
+
+/// It starts a program for the other end of the connection.
+fn lets_in(call: &Call) -> bool {
+    let names_shell = |text: &str| is_shell(base(text.split_whitespace().next().unwrap_or(text)));
+    let starts = |text: &str| {
+        ["EXEC:", "SYSTEM:", "SHELL:"]
+            .iter()
+            .any(|kind| text.contains(kind))
+    };
+    match call.name.as_str() {
+        "socat" => call.texts().any(|text| starts(&text.to_uppercase())),
+        "telnet" => false,
+        _ if !connects(call) => false,
+        _ if call.has("c", &[]) && call.texts().any(names_shell) => true,
+        _ => call.has("e", &["exec", "sh-exec", "lua-exec"]),
+    }
 }
 
 /// The environment or a secret among the arguments.
 fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
-    let tells = |call: &Call| tells_environment(call) || reads_secret(call);
-    let words = command
-        .words
-        .iter()
-        .any(|word| comes_from(out.scene, word, tells));
-    let file = call.texts().any(|text| {
-        text.split_once('@')
-            .is_some_and(|(before, file)| !before.contains("//") && credentials::kept_at(file).is_some())
-    });
-    if words || file {
+    let mut words = command.words.iter();
+    let uploads = |text: &str| {
+        let file = text.split_once('@').filter(|(before, _)| !before.contains("//"));
+        file.is_some_and(|(_, file)| credentials::kept_at(file).is_some())
+    };
+    if words.any(|word| out.scene.comes_from(word, tells_secret)) || call.texts().any(uploads) {
         let what = format!("`{}` sends secrets or the environment", call.shown());
         out.tell(&rules::EXFILTRATION, what);
     }
@@ -263,24 +217,20 @@ fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
-    let comes = runs
-        && words
-            .clone()
-            .any(|word| comes_from(out.scene, word, downloads) || holds(word, fetched));
+    let holds = |word: &ShellWord<'_>| {
+        let mut parts = word.parts.iter();
+        parts.any(|part| matches!(part, Part::Variable { name, .. } if fetched.variables.contains(*name)))
+    };
+    let fetches = |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || holds(word);
+    let comes = runs && words.clone().any(fetches);
     if file || comes {
         let what = format!("`{}` runs what was downloaded", call.shown());
         return out.tell(&rules::DOWNLOAD_AND_RUN, what);
     }
-    if runs && words.any(|word| comes_from(out.scene, word, decodes)) {
+    if runs && words.any(|word| out.scene.comes_from(word, decodes)) {
         let what = format!("`{}` runs what was decoded", call.shown());
         out.tell(&rules::ENCODED_RUN, what);
     }
-}
-
-fn holds(word: &ShellWord<'_>, fetched: &Fetched) -> bool {
-    word.parts
-        .iter()
-        .any(|part| matches!(part, Part::Variable { name, .. } if fetched.variables.contains(*name)))
 }
 
 /// `/dev/tcp/host/port`, which bash itself connects to.
@@ -296,26 +246,23 @@ pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
     }
     // `exec 5<>…` and, later, a shell or an `eval` that reads from it.
     let later = command + 1..scene.started.len().min(command + COMMANDS_AHEAD_MAX);
-    let reads = |index: usize| {
-        scene.command(index).is_some_and(|command| {
-            command.redirections.iter().any(|redirection| {
-                matches!(redirection.operator, "<&" | ">&" | "<" | "<>")
-                    && redirection.target.range.len() <= 3
-                    && scene
-                        .text
-                        .get(redirection.target.range.clone())
-                        .is_some_and(|text| text.parse::<u8>().is_ok_and(|fd| fd > 2))
-            })
-        })
+    let reads = |redirection: &Redirection<'_>| {
+        let target = scene
+            .text
+            .get(redirection.target.range.clone())
+            .unwrap_or_default();
+        matches!(redirection.operator, "<&" | ">&" | "<" | "<>")
+            && target.parse::<u8>().is_ok_and(|fd| fd > 2)
     };
-    let keeps = scene.starts(&own, |call| call.name == "exec")
-        || scene.started.get(command).is_some_and(|s| s.calls.is_empty());
-    if keeps {
-        let runs = later.clone().any(reads)
-            && scene.starts(&later, |call| {
-                is_shell(&call.name) || call.name == "eval" || call.path.contains(UNKNOWN)
-            });
-        let severity = if runs { Error } else { Warning };
+    let runs = |call: &Call| is_shell(&call.name) || call.name == "eval" || call.path.contains(UNKNOWN);
+    if scene.started[command].calls.is_empty() || scene.starts(&own, |call| call.name == "exec") {
+        let mut commands = scene.script.commands[later.clone()].iter();
+        let used = commands.any(|command| command.redirections.iter().any(reads));
+        let severity = if used && scene.starts(&later, runs) {
+            Error
+        } else {
+            Warning
+        };
         return out.tell_as(&rules::REVERSE_SHELL, severity, what);
     }
     out.tell_as(&rules::NETWORK, Info, what);
@@ -351,20 +298,13 @@ pub(super) fn one_liner(out: &mut Reporter<'_>, code: &str) {
     // To load the module is not to connect.
     let code = code.replace("use Socket;", "");
     let has = |any: &[&str]| any.iter().any(|word| code.contains(word));
-    let connects = has(CONNECTING);
-    let starts = has(STARTING);
-    if connects && starts {
-        let what = "a program is joined to a connection";
-        return out.tell(&rules::REVERSE_SHELL, what);
+    if has(CONNECTING) && has(STARTING) {
+        return out.tell(&rules::REVERSE_SHELL, "a program is joined to a connection");
     }
-    let forks = has(FORKING) || has(&["os.fork()"]) && has(&["while True", "while 1"]);
-    if forks {
-        let what = "a program that only starts itself";
-        return out.tell(&rules::FORK_BOMB, what);
+    if has(FORKING) || has(&["os.fork()"]) && has(&["while True", "while 1"]) {
+        return out.tell(&rules::FORK_BOMB, "a program that only starts itself");
     }
-    let fetches = has(FETCHING);
-    if fetches && has(&["exec(", "eval(", "eval ", "system("]) {
-        let what = "what is downloaded is run";
-        out.tell(&rules::DOWNLOAD_AND_RUN, what);
+    if has(FETCHING) && has(&["exec(", "eval(", "eval ", "system("]) {
+        out.tell(&rules::DOWNLOAD_AND_RUN, "what is downloaded is run");
     }
 }

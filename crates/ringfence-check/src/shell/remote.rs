@@ -22,32 +22,26 @@ pub(super) fn of(call: &Call) -> Option<Remote> {
         return of_module(call);
     }
     let subcommand = subcommand(call, &operands)?;
-    let others = match name {
+    let speaks = match name {
         "git" => match subcommand {
-            "clone" => !operands
-                .iter()
-                .skip_while(|text| **text != "clone")
-                .nth(1)
-                .is_some_and(|from| is_local(from)),
-            "fetch" | "pull" | "push" | "ls-remote" => true,
-            "submodule" => operands.contains(&"update"),
-            "remote" => operands.contains(&"update"),
-            _ => false,
+            "clone" => {
+                let mut rest = operands.iter().skip_while(|text| **text != "clone").skip(1);
+                !rest.next().is_some_and(|from| is_local(from))
+            }
+            "submodule" | "remote" => operands.contains(&"update"),
+            _ => matches!(subcommand, "fetch" | "pull" | "push" | "ls-remote"),
         },
         "rsync" => operands.iter().any(|text| names_host(text)),
         "docker" | "podman" => matches!(subcommand, "push" | "pull" | "login"),
         "gh" | "hub" => !matches!(subcommand, "config" | "completion"),
         _ => false,
     };
-    if others {
-        let what = match name {
-            "rsync" => name.to_owned(),
-            _ => format!("{name} {subcommand}"),
-        };
-        return Some(Remote::Others(what));
+    let asked = format!("{name} {subcommand}").trim_end().to_owned();
+    match speaks {
+        true if name == "rsync" => Some(Remote::Others(name.to_owned())),
+        true => Some(Remote::Others(asked)),
+        false => fetches_packages(name, subcommand, call).then_some(Remote::Packages(asked)),
     }
-    let fetches = fetches_packages(name, subcommand, call);
-    fetches.then(|| Remote::Packages(format!("{name} {subcommand}").trim_end().to_owned()))
 }
 
 /// The word that says what to do.

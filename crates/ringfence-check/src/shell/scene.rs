@@ -1,11 +1,10 @@
 //! A script with everything that is known of it, and the place for what is found.
 
 use super::{
-    call::{Call, Started, base, said},
+    call::{Call, Started, said},
     guards::Guards,
-    rules,
-    syntax::{Command, Inside, Part, Script, ShellWord},
-    value::{Expander, Values},
+    syntax::{Command, Part, Script, ShellWord},
+    value::Values,
 };
 use crate::rule::{Finding, Rule};
 use ringfence_types::Severity;
@@ -17,7 +16,7 @@ use std::{
 /// How far back a `cd` is looked for.
 const COMMANDS_BACK_MAX: usize = 50;
 
-/// Where the bytes of a text stand in the code.
+/// Where the bytes of a text are in the code.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     /// From this byte on.
@@ -49,16 +48,13 @@ pub(super) struct Scene<'s> {
     pub(super) text: &'s str,
     pub(super) origin: &'s Origin,
     pub(super) script: &'s Script<'s>,
-    pub(super) values: &'s Values,
-    pub(super) outer: Option<&'s Values>,
-    /// Texts within it that are still followed.
-    pub(super) depth: u32,
+    pub(super) values: &'s Values<'s>,
     /// By command.
     pub(super) started: &'s [Started],
     pub(super) guards: &'s Guards<'s>,
 }
 
-/// Tells what is found at one place.
+/// Takes what is found at one place.
 pub(super) struct Reporter<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) range: &'a Range<usize>,
@@ -71,7 +67,11 @@ impl Reporter<'_> {
     }
 
     pub(super) fn tell_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
-        self.add(rule, severity, what.into(), None);
+        let range = self.scene.origin.place(self.range);
+        self.report.add(Finding {
+            severity,
+            ..Finding::new(rule, range, what)
+        });
     }
 
     /// With what to do about it.
@@ -82,16 +82,11 @@ impl Reporter<'_> {
         what: String,
         hint: String,
     ) {
-        self.add(rule, severity, what, Some(hint));
-    }
-
-    fn add(&mut self, rule: &'static Rule, severity: Severity, what: String, hint: Option<String>) {
+        let range = self.scene.origin.place(self.range);
         self.report.add(Finding {
-            range: self.scene.origin.place(self.range),
-            rule,
             severity,
-            what,
-            hint,
+            hint: Some(hint),
+            ..Finding::new(rule, range, what)
         });
     }
 }
@@ -113,27 +108,14 @@ impl Report {
         }
     }
 
-    /// Is it told of this place already.
-    pub(super) fn has(&self, scene: &Scene<'_>, range: &Range<usize>, rule: &Rule) -> bool {
-        let range = scene.origin.place(range);
-        self.told.contains(&(range.start, range.end, rule.id))
-    }
-
-    /// It could not be looked at.
-    pub(super) fn unread(&mut self, range: Range<usize>, what: String) {
-        self.findings.push(Finding::new(&rules::UNPARSED, range, what));
+    /// Is one of the rules told of this place already.
+    pub(super) fn has(&self, scene: &Scene<'_>, range: &Range<usize>, of: &[&Rule]) -> bool {
+        let Range { start, end } = scene.origin.place(range);
+        of.iter().any(|rule| self.told.contains(&(start, end, rule.id)))
     }
 }
 
 impl<'s> Scene<'s> {
-    pub(super) fn expander(&self) -> Expander<'s> {
-        Expander {
-            script: self.script,
-            values: self.values,
-            outer: self.outer,
-        }
-    }
-
     /// What the script says there.
     pub(super) fn said(&self, range: &Range<usize>) -> String {
         said(self.text.get(range.clone()).unwrap_or_default())
@@ -143,61 +125,52 @@ impl<'s> Scene<'s> {
         self.script.commands.get(index)
     }
 
-    /// What the commands of a range start.
-    pub(super) fn calls(&self, commands: &Range<usize>) -> impl Iterator<Item = &'s Call> {
+    /// Does one of the commands start a program of such a name.
+    pub(super) fn starts(&self, commands: &Range<usize>, is: impl Fn(&Call) -> bool) -> bool {
         let started = self.started.get(commands.clone()).unwrap_or_default();
-        started.iter().flat_map(|started| &started.calls)
+        started.iter().flat_map(|started| &started.calls).any(is)
     }
 
-    /// Does one of them start a program of such a name.
-    pub(super) fn starts(&self, commands: &Range<usize>, is: impl Fn(&Call) -> bool) -> bool {
-        self.calls(commands).any(is)
+    /// Does a command in the word's substitutions start a program of such a name.
+    pub(super) fn comes_from(&self, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool) -> bool {
+        let mut parts = word.parts.iter();
+        parts.any(|part| matches!(part, Part::Output(commands) if self.starts(commands, &is)))
     }
 
     /// The directory that a `cd` before it has gone to, in the same shell.
     pub(super) fn directory(&self, command: usize) -> Option<&'s str> {
         let shell = self.command(command)?.shell;
         let first = command.saturating_sub(COMMANDS_BACK_MAX);
-        for index in (first..command).rev() {
-            if self.command(index)?.shell != shell {
-                continue;
-            }
-            for call in &self.started.get(index)?.calls {
-                if matches!(call.name.as_str(), "cd" | "pushd") {
-                    return Some(call.operands().first().copied().unwrap_or("~"));
-                }
-                if call.name == "popd" {
-                    return None;
+        for index in (first..command)
+            .rev()
+            .filter(|index| self.script.commands[*index].shell == shell)
+        {
+            for call in &self.started[index].calls {
+                match call.name.as_str() {
+                    "cd" | "pushd" => return Some(call.operands().first().copied().unwrap_or("~")),
+                    "popd" => return None,
+                    _ => {}
                 }
             }
         }
         None
     }
-
-    /// Commands whose output is part of a word, or is given as a file.
-    pub(super) fn inside<'w>(&self, word: &'w ShellWord<'s>) -> impl Iterator<Item = &'w Inside> {
-        word.parts.iter().filter_map(|part| match part {
-            Part::Output(inside, _) | Part::Process(inside) => Some(inside),
-            _ => None,
-        })
-    }
 }
 
-/// They fetch from the network.
-#[rustfmt::skip]
-const DOWNLOADERS: &[&str] = &[
-    "curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "axel", "GET", "lwp-request", "ftp", "tftp",
-];
-
-/// Names of programs that fetch from the network.
+/// Fetches from the network.
 pub(super) fn downloads(call: &Call) -> bool {
+    #[rustfmt::skip]
+    const DOWNLOADERS: &[&str] = &[
+        "curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "axel", "GET", "lwp-request", "ftp", "tftp",
+    ];
     DOWNLOADERS.contains(&call.name.as_str())
 }
 
-/// Programs that join their input and output to a connection.
+/// Joins its input and output to a connection.
 pub(super) fn connects(call: &Call) -> bool {
-    matches!(
-        base(&call.path),
-        "nc" | "ncat" | "netcat" | "nc.openbsd" | "nc.traditional" | "socat" | "telnet" | "pwncat"
-    )
+    #[rustfmt::skip]
+    const CONNECTORS: &[&str] = &[
+        "nc", "ncat", "netcat", "nc.openbsd", "nc.traditional", "socat", "telnet", "pwncat",
+    ];
+    CONNECTORS.contains(&call.name.as_str())
 }

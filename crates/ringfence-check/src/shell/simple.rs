@@ -1,9 +1,17 @@
 //! Reads simple commands: assignments, words, redirections, and the here-documents that begin on the next line.
 
 use super::{
-    reader::{Body, Pending, Read, Reader},
-    syntax::{Command, FaultKind, Redirection, Role, ShellWord},
+    reader::{PendingText, Read, Reader, ends_word},
+    syntax::{Assignment, Command, Redirection, Role, ShellWord},
 };
+
+/// Commands whose arguments are assignments.
+const DECLARING: [&str; 6] = ["declare", "typeset", "export", "readonly", "local", "alias"];
+const REDIRECTIONS: [&str; 12] = [
+    "<<<", "<<-", "<<", "<&", "<>", "<", "&>>", "&>", ">>", ">&", ">|", ">",
+];
+/// Of `a[…]=`; longer ones are not looked for.
+const SUBSCRIPT_BYTES_MAX: usize = 4096;
 
 impl<'a> Reader<'a> {
     /// Assignments, words and redirections up to a sign or the end of the line.
@@ -11,8 +19,7 @@ impl<'a> Reader<'a> {
         let start = self.at;
         // Commands within its words come before it in the list.
         let mut made = self.blank_command(start, Role::Simple);
-        let heredocs = self.pending.len();
-        let mut end = start;
+        let texts = self.pending.len();
         loop {
             self.skip_blanks();
             if let Some(redirection) = self.redirection(made.redirections.len())? {
@@ -22,120 +29,147 @@ impl<'a> Reader<'a> {
             {
                 made.assignments.push(assignment);
             } else if self.byte() == Some(b'(') && made.words.len() == 1 && made.assignments.is_empty() {
-                return self.function_after(&made, start);
+                let name = self.slice(made.words[0].range.clone());
+                self.parameters()?;
+                return self.function_body(name, start);
             } else if let Some(word) = self.argument(&mut made)? {
                 made.words.push(word);
             } else {
                 break;
             }
-            end = self.at;
+            made.range.end = self.at;
         }
-        made.range = start..end;
-        if end > start {
-            self.place(made, heredocs);
+        if !made.range.is_empty() {
+            self.push(made, texts);
         }
         Ok(())
     }
 
-    pub(super) fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
-        let declares = made.words.first().is_some_and(|word| {
-            matches!(
-                self.slice(word.range.clone()),
-                "declare" | "typeset" | "export" | "readonly" | "local" | "alias"
-            )
-        });
-        if declares {
-            let at = self.at;
-            if let Some(assignment) = self.assignment()? {
-                let word = ShellWord {
-                    range: at..self.at,
-                    parts: Vec::new(),
-                };
-                made.assignments.push(assignment);
-                return Ok(Some(word));
-            }
+    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
+        let first = made.words.first().map(|word| self.slice(word.range.clone()));
+        let at = self.at;
+        if first.is_some_and(|word| DECLARING.contains(&word))
+            && let Some(assignment) = self.assignment()?
+        {
+            made.assignments.push(assignment);
+            return Ok(Some(ShellWord {
+                range: at..self.at,
+                parts: Vec::new(),
+            }));
         }
         self.word()
     }
 
-    pub(super) fn function_after(&mut self, made: &Command<'a>, start: usize) -> Read<()> {
-        let opened = self.at;
-        self.at += 1;
-        self.skip_blanks();
-        if self.byte() != Some(b')') {
-            self.at = opened;
-            return Err(self.stray());
-        }
-        self.at += 1;
-        let name = made.words.first().map(|word| self.slice(word.range.clone()));
-        self.function_body(name.unwrap_or_default(), start)
-    }
-
-    /// `[n]op word`
-    pub(super) fn redirection(&mut self, place: usize) -> Read<Option<Redirection<'a>>> {
+    /// `name=`, `name+=`, `name[…]=`; none: it is something else.
+    fn assignment(&mut self) -> Read<Option<Assignment<'a>>> {
         let start = self.at;
-        let digits = self.descriptor();
-        self.at += digits;
-        let Some(operator) = self.redirection_operator() else {
+        let name = self.variable();
+        self.at += name.len();
+        let before = self.at;
+        if !name.is_empty() && self.byte() == Some(b'[') {
+            self.at += self.subscript();
+        }
+        let sign = self.sign(&["=", "+="]);
+        let Some(sign) = sign.filter(|_| !name.is_empty()) else {
             self.at = start;
             return Ok(None);
         };
-        self.at += operator.len();
+        let plain = sign == "=" && self.at == before + 1 && self.byte() != Some(b'(');
+        let values = match self.byte() {
+            Some(b'(') => self.array()?,
+            Some(b'#') => Vec::new(),
+            _ => self.word()?.into_iter().collect(),
+        };
+        Ok(Some(Assignment {
+            range: start..self.at,
+            name,
+            plain,
+            values,
+        }))
+    }
+
+    /// A variable's name, without going behind it.
+    pub(super) fn variable(&self) -> &'a str {
+        match self.byte() {
+            Some(b'0'..=b'9') => "",
+            _ => self.run(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        }
+    }
+
+    /// How many bytes `[…]` has; zero: it is not closed.
+    fn subscript(&self) -> usize {
+        let mut depth = 0_usize;
+        for (at, byte) in self.rest().iter().take(SUBSCRIPT_BYTES_MAX).enumerate() {
+            match byte {
+                b'[' => depth += 1,
+                b']' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return at + 1;
+            }
+        }
+        0
+    }
+
+    fn array(&mut self) -> Read<Vec<ShellWord<'a>>> {
+        let opened = self.at;
+        let mut values = Vec::new();
+        self.at += 1;
+        loop {
+            self.skip_lines()?;
+            match self.word()? {
+                Some(word) => values.push(word),
+                None => return self.expect_sign(")", opened).map(|()| values),
+            }
+        }
+    }
+
+    /// `[n]op word`
+    pub(super) fn redirection(&mut self, index: usize) -> Read<Option<Redirection<'a>>> {
+        let start = self.at;
+        self.at += self.descriptor();
+        let process = self.looks_at("<(") || self.looks_at(">(");
+        let operator = match process {
+            true => None,
+            false => self.sign(&REDIRECTIONS),
+        };
+        let Some(operator) = operator else {
+            self.at = start;
+            return Ok(None);
+        };
         self.skip_blanks();
-        let here = operator == "<<" || operator == "<<-";
         let target_at = self.at;
         let Some(target) = self.word()? else {
             return Err(self.stray());
         };
-        if here {
+        if operator == "<<" || operator == "<<-" {
             let raw = self.slice(target_at..self.at);
-            self.pending.push(Pending {
+            let is_quote = |letter: char| "'\"\\".contains(letter);
+            self.pending.push(PendingText {
                 command: usize::MAX,
-                redirection: place,
-                delimiter: raw.chars().filter(|c| !"'\"\\".contains(*c)).collect(),
+                redirection: index,
+                delimiter: raw.replace(is_quote, ""),
                 announced: start..self.at,
-                body: Body {
-                    literal: raw.contains(['\'', '"', '\\']),
-                    tabs: operator == "<<-",
-                },
+                literal: raw.contains(is_quote),
+                strips_tabs: operator == "<<-",
             });
         }
         Ok(Some(Redirection { operator, target }))
     }
 
-    /// How many bytes before `<` or `>` name the descriptor.
-    pub(super) fn descriptor(&self) -> usize {
-        let rest = &self.text.as_bytes()[self.at..self.end];
-        let length = match rest.first() {
-            Some(b'0'..=b'9') => rest.iter().take(9).take_while(|b| b.is_ascii_digit()).count(),
-            Some(b'{') => {
-                let name = rest[1..]
-                    .iter()
-                    .take(64)
-                    .take_while(|b| b.is_ascii_alphanumeric() || **b == b'_')
-                    .count();
-                match name > 0 && rest.get(1 + name) == Some(&b'}') {
-                    true => name + 2,
-                    false => 0,
-                }
-            }
-            _ => 0,
+    /// How many bytes before `<` or `>` name the descriptor: `2>`, `{log}>`.
+    fn descriptor(&self) -> usize {
+        let rest = self.rest();
+        let limit = rest.len().min(64);
+        let length = rest[..limit].iter().position(|byte| ends_word(*byte));
+        let Some((length, b'<' | b'>')) = length.map(|length| (length, rest[length])) else {
+            return 0;
         };
-        match rest.get(length) {
-            Some(b'<' | b'>') => length,
-            _ => 0,
-        }
-    }
-
-    pub(super) fn redirection_operator(&self) -> Option<&'a str> {
-        if self.looks_at("<(") || self.looks_at(">(") {
-            return None;
-        }
-        let all = [
-            "<<<", "<<-", "<<", "<&", "<>", "<", "&>>", "&>", ">>", ">&", ">|", ">",
-        ];
-        let sign = all.into_iter().find(|sign| self.looks_at(sign))?;
-        Some(self.slice(self.at..self.at + sign.len()))
+        let is_number = rest[..length].iter().all(u8::is_ascii_digit);
+        let in_braces = matches!(&rest[..length], [b'{', name @ .., b'}'] if !name.is_empty()
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_'));
+        if is_number || in_braces { length } else { 0 }
     }
 
     /// The texts that were announced on the line before.
@@ -143,43 +177,34 @@ impl<'a> Reader<'a> {
         for pending in std::mem::take(&mut self.pending) {
             let start = self.at;
             let mut stop = self.end;
-            let mut next = self.end;
             let mut ended = false;
-            let mut line = start;
-            while line < self.end {
-                let rest = self.slice(line..self.end);
-                let length = rest.find('\n').unwrap_or(rest.len());
-                let ends = match pending.body.tabs {
-                    true => rest[..length].trim_start_matches('\t'),
-                    false => &rest[..length],
+            while self.at < self.end && !ended {
+                let line = self.run(|byte| byte != b'\n');
+                let text = match pending.strips_tabs {
+                    true => line.trim_start_matches('\t'),
+                    false => line,
                 };
                 // To bash the carriage return belongs to the word where it is announced, too.
-                if ends.strip_suffix('\r').unwrap_or(ends) == pending.delimiter {
-                    ended = true;
-                    stop = line;
-                    next = (line + length + 1).min(self.end);
-                    break;
+                ended = text.strip_suffix('\r').unwrap_or(text) == pending.delimiter;
+                if ended {
+                    stop = self.at;
                 }
-                line += length + 1;
+                self.at = (self.at + line.len() + 1).min(self.end);
             }
-            self.at = next;
             if !ended {
                 self.script.endless.push(pending.announced);
             }
-            let target = match pending.body.literal {
+            let target = match pending.literal {
                 true => ShellWord::quoted(start..stop, self.slice(start..stop)),
                 // bash looks into it only when it gets there.
                 false => match self.part_of_text(start..stop) {
-                    Err(fault) if fault.kind == FaultKind::Nested => return Err(fault),
+                    Err(fault) if fault.too_deep => return Err(fault),
                     Err(_) => ShellWord::quoted(start..stop, self.slice(start..stop)),
                     Ok(word) => word,
                 },
             };
-            let found = self
-                .script
-                .commands
-                .get_mut(pending.command)
-                .and_then(|command| command.redirections.get_mut(pending.redirection));
+            let command = self.script.commands.get_mut(pending.command);
+            let found = command.and_then(|command| command.redirections.get_mut(pending.redirection));
             if let Some(redirection) = found {
                 redirection.target = target;
             }

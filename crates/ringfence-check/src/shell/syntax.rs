@@ -1,5 +1,5 @@
 //! What a shell script consists of, as far as rules ask for it: commands in the order of the text, each a list of
-//! words, and what joins them. Commands within commands (`$(…)`, bodies of loops) stand in the same list.
+//! words, and what joins them. Commands within commands (`$(…)`, bodies of loops) are in the same list.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -10,16 +10,15 @@ pub(super) struct Script<'a> {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) functions: Vec<Function<'a>>,
     pub(super) faults: Vec<Fault>,
-    /// Texts that are commands, but written so that they must be changed before they are read: backticks within
-    /// backticks.
-    pub(super) hidden: Vec<(String, Range<usize>)>,
-    /// Places where it goes one way or the other.
+    /// Commands in backticks that are written with backslashes, without these.
+    pub(super) unescaped: Vec<(String, Range<usize>)>,
+    /// Places where execution goes one way or the other.
     pub(super) decisions: u32,
-    /// Commands that are done again and again.
+    /// Bodies of loops, as ranges of commands.
     pub(super) loops: Vec<Range<usize>>,
-    /// The first carriage return at the end of a line that is no text.
+    /// The first carriage return at the end of a line outside of texts.
     pub(super) carriage_return: Option<usize>,
-    /// Here-documents that go on to the end, by the words that should end them.
+    /// Here-documents without an end, by the places of their operators.
     pub(super) endless: Vec<Range<usize>>,
 }
 
@@ -31,10 +30,19 @@ pub(super) struct Command<'a> {
     pub(super) assignments: Vec<Assignment<'a>>,
     pub(super) words: Vec<ShellWord<'a>>,
     pub(super) redirections: Vec<Redirection<'a>>,
-    /// Which subshell it is in; `cd` reaches as far.
+    /// The subshell it is in; `cd` reaches as far.
     pub(super) shell: u32,
     /// `&` follows it, or what it is in.
     pub(super) background: bool,
+}
+
+impl<'a> Command<'a> {
+    /// Here-documents and texts behind `<<<`.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Redirection<'a>> {
+        self.redirections
+            .iter()
+            .filter(|redirection| redirection.is_text())
+    }
 }
 
 /// What the words are.
@@ -44,9 +52,9 @@ pub(super) enum Role {
     Simple,
     /// The variable of a `for` and its values.
     Loop,
-    /// What is tested or computed: no command.
+    /// What is tested or computed: not a command.
     Test,
-    /// Redirections of what is in a compound command; no words.
+    /// Redirections of a compound command; no words.
     Compound,
 }
 
@@ -55,23 +63,16 @@ pub(super) enum Role {
 pub(super) struct Assignment<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
-    pub(super) kind: AssignmentKind,
+    /// Not `+=`, `name[…]=` or `name=(…)`.
+    pub(super) plain: bool,
     pub(super) values: Vec<ShellWord<'a>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AssignmentKind {
-    Set,
-    Append,
-    /// `name[…]=value`
-    Element,
 }
 
 /// `2>&1`, `<< END`
 #[derive(Debug)]
 pub(super) struct Redirection<'a> {
     pub(super) operator: &'a str,
-    /// The file, or the text of `<<<`, or of a here-document.
+    /// The file, or the text of `<<<` or of a here-document.
     pub(super) target: ShellWord<'a>,
 }
 
@@ -102,56 +103,25 @@ pub(super) enum Quoted {
 #[derive(Clone, Debug)]
 pub(super) enum Part<'a> {
     Text(Cow<'a, str>, Quoted),
-    /// `{`, `,` or `}` of a brace expansion, perhaps.
-    Brace(u8),
     Variable {
         name: &'a str,
         operation: Operation<'a>,
         quoted: Quoted,
     },
-    /// `$(…)`, by the places of its commands and pipelines.
-    Output(Inside, Quoted),
-    /// `<(…)` or `>(…)`.
-    Process(Inside),
+    /// `$(…)`, `<(…)` or `>(…)`, as a range of commands.
+    Output(Range<usize>),
     /// Something that is computed.
     Unknown,
-}
-
-/// Commands and pipelines within a word.
-#[derive(Clone, Debug)]
-pub(super) struct Inside {
-    pub(super) commands: Range<usize>,
-    pub(super) pipelines: Range<usize>,
 }
 
 /// What `${name…}` does with the value.
 #[derive(Clone, Debug)]
 pub(super) enum Operation<'a> {
     Plain,
-    /// `${name:?}`
-    Required,
-    /// `${name:-word}` and its like.
+    /// `${name:-word}`, `${name:=word}`
     Default(ShellWord<'a>),
-    /// `${name:+word}`
-    Alternate(ShellWord<'a>),
-    /// `${name:from:length}`
-    Slice(usize, Option<usize>),
-    /// `${name[index]}`
-    Element(usize),
-    Lower,
-    Upper,
-    /// `${name/this/that}`; all of them or the first.
-    Replace(&'a str, &'a str, Every),
-    /// `${!name}`
-    Indirect,
     /// Something that is not followed.
     Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Every {
-    First,
-    All,
 }
 
 /// Two or more commands with `|` between them; each stage is a range of commands.
@@ -172,16 +142,7 @@ pub(super) struct Function<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) range: Range<usize>,
-    pub(super) kind: FaultKind,
     pub(super) what: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FaultKind {
-    /// Something is opened and never closed.
-    Open,
-    /// A word or sign stands where none can.
-    Stray,
-    /// Deeper than is read here.
-    Nested,
+    /// Nested deeper than is read here; bash may accept it.
+    pub(super) too_deep: bool,
 }

@@ -1,64 +1,137 @@
-//! What is done to processes, to the machine, and to what runs later.
+//! What is done to processes, to the machine, and to what runs later: a table from programs to rules.
 
 use super::{call::Call, rules, scene::Reporter};
 use crate::{
     rule::Rule,
     unknown::{UNKNOWN, shown},
 };
-use ringfence_types::Severity::{Error, Info, Warning};
+use ringfence_types::Severity::{Info, Warning};
+
+/// When a program does what its row says.
+enum When {
+    Always,
+    /// With one of the options: letters and words.
+    With(&'static str, &'static [&'static str]),
+    Without(&'static str, &'static [&'static str]),
+    /// The first operand is one of these.
+    First(&'static [&'static str]),
+    /// One of the operands is one of these.
+    Any(&'static [&'static str]),
+    /// None is.
+    NotAny(&'static [&'static str]),
+    /// More operands than these.
+    More(usize),
+    Is(fn(&Call) -> bool),
+}
+
+use When::{Always, Any, First, Is, More, NotAny, With, Without};
+
+struct Row {
+    names: &'static [&'static str],
+    when: When,
+    rule: &'static Rule,
+    what: &'static str,
+}
+
+const fn row(names: &'static [&'static str], when: When, rule: &'static Rule, what: &'static str) -> Row {
+    Row {
+        names,
+        when,
+        rule,
+        what,
+    }
+}
+
+const STOPS: &str = "stops the machine";
+const LATER: &str = "plans work for later";
+const CHANGES: &str = "changes the system";
+const SERVICES: &[&str] = &["systemctl", "loginctl"];
+
+/// The first row of a program that holds is told.
+#[rustfmt::skip]
+static ROWS: &[Row] = &[
+    row(&["kill"], Is(kills_all), &rules::KILL_ALL, "ends every process"),
+    row(&["killall5"], Always, &rules::KILL_ALL, "ends every process"),
+    row(&["pkill", "killall", "skill"], Any(&[".", ".*", ""]), &rules::KILL_ALL, "ends every process"),
+    row(&["pkill"], Is(kills_all_of_user), &rules::KILL_ALL, "ends every process"),
+    row(&["pkill", "killall", "skill"], Always, &rules::KILL_BY_NAME, "ends processes by name"),
+    row(&["fuser"], With("k", &["kill"]), &rules::KILL_BY_NAME, "ends processes by what they use"),
+    row(&["shutdown", "reboot", "halt", "poweroff"], Always, &rules::POWER, STOPS),
+    row(&["init", "telinit"], First(&["0", "6"]), &rules::POWER, STOPS),
+    row(
+        SERVICES,
+        First(&["reboot", "poweroff", "halt", "kexec", "suspend", "hibernate", "emergency"]),
+        &rules::POWER, STOPS,
+    ),
+    row(SERVICES, First(&["enable", "link", "edit"]), &rules::SCHEDULE, "starts something at every boot"),
+    row(
+        SERVICES,
+        First(&["stop", "disable", "mask", "kill", "start", "restart", "daemon-reload"]),
+        &rules::SYSTEM_SETTINGS, "changes services",
+    ),
+    row(&["crontab"], With("r", &[]), &rules::SCHEDULE, "removes everything that is planned"),
+    row(&["crontab"], Without("l", &[]), &rules::SCHEDULE, LATER),
+    row(&["at", "batch", "systemd-run"], Always, &rules::SCHEDULE, LATER),
+    row(&["history"], With("cdw", &[]), &rules::HISTORY, "removes the history"),
+    row(&["set"], Is(|call| call.texts().eq(["+o", "history"])), &rules::HISTORY, "stops the history"),
+    row(&["unset"], Any(&["HISTFILE"]), &rules::HISTORY, "stops the history"),
+    row(&["sudo", "doas", "su", "pkexec", "runuser"], Always, &rules::PRIVILEGES, "asks for other rights"),
+    row(&["enable"], With("f", &[]), &rules::LOADER, "loads a library into the shell"),
+    row(
+        &["iptables", "ip6tables", "iptables-restore", "arptables", "ebtables"],
+        Without("LSn", &["list"]),
+        &rules::SYSTEM_SETTINGS, CHANGES,
+    ),
+    row(&["nft", "ufw", "firewall-cmd"], NotAny(&["list", "status"]), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["sysctl"], With("wp", &["write", "load"]), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["sysctl"], Is(|call| call.operands().concat().contains('=')), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["mount"], More(0), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(
+        &[
+            "umount", "swapon", "swapoff", "losetup", "pivot_root", "kexec", "insmod", "modprobe", "rmmod", "depmod",
+        ],
+        Is(|call| !call.arguments.is_empty()),
+        &rules::SYSTEM_SETTINGS, CHANGES,
+    ),
+    row(
+        &["hostnamectl", "timedatectl", "localectl"],
+        Is(|call| call.operands().first().is_some_and(|text| text.starts_with("set"))),
+        &rules::SYSTEM_SETTINGS, CHANGES,
+    ),
+    row(&["ip", "tc"], Any(&["add", "del", "set", "flush", "replace"]), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["ifconfig", "route"], More(1), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["gdb", "strace", "ltrace"], With("p", &["pid", "attach"]), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(&["docker", "podman"], Is(opens_host), &rules::SYSTEM_SETTINGS, CHANGES),
+    row(
+        &[
+            "useradd", "adduser", "usermod", "userdel", "groupadd", "groupdel", "passwd", "chpasswd", "visudo", "vipw",
+            "chsh", "gpasswd", "setenforce", "setsebool", "apparmor_parser", "aa-disable", "aa-complain", "auditctl",
+            "chroot", "nsenter", "unshare",
+        ],
+        Always,
+        &rules::SYSTEM_SETTINGS, CHANGES,
+    ),
+];
+
+impl When {
+    fn holds(&self, call: &Call) -> bool {
+        match self {
+            Always => true,
+            With(letters, words) => call.has(letters, words),
+            Without(letters, words) => !call.has(letters, words),
+            First(of) => call.operands().first().is_some_and(|text| of.contains(text)),
+            Any(of) => call.operands().iter().any(|text| of.contains(text)),
+            NotAny(of) => !call.operands().iter().any(|text| of.contains(text)),
+            More(count) => call.operands().len() > *count,
+            Is(check) => check(call),
+        }
+    }
+}
 
 pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
-    let mut tell = |rule: &'static Rule, severity, what: &str| {
-        let what = format!("`{}` {what}", call.shown());
-        out.tell_as(rule, severity, what);
-    };
-    let operands = call.operands();
-    match call.name.as_str() {
-        "kill" if kills_all(call) => tell(&rules::KILL_ALL, Error, "ends every process"),
-        "killall5" => tell(&rules::KILL_ALL, Error, "ends every process"),
-        "pkill" | "killall" | "skill" => {
-            let all = |text: &&str| matches!(*text, "." | ".*" | "");
-            match operands.iter().any(all) || call.name == "pkill" && call.has("u", &[]) && operands.len() < 2
-            {
-                true => tell(&rules::KILL_ALL, Error, "ends every process"),
-                false => tell(&rules::KILL_BY_NAME, Warning, "ends processes by name"),
-            }
-        }
-        "fuser" if call.has("k", &["kill"]) => {
-            tell(&rules::KILL_BY_NAME, Warning, "ends processes by what they use")
-        }
-        "shutdown" | "reboot" | "halt" | "poweroff" => tell(&rules::POWER, Warning, "stops the machine"),
-        "init" | "telinit" if matches!(operands.first(), Some(&("0" | "6"))) => {
-            tell(&rules::POWER, Warning, "stops the machine");
-        }
-        "systemctl" | "loginctl" => match operands.first() {
-            Some(&("reboot" | "poweroff" | "halt" | "kexec" | "suspend" | "hibernate" | "emergency")) => {
-                tell(&rules::POWER, Warning, "stops the machine");
-            }
-            Some(&("enable" | "link" | "edit")) => {
-                tell(&rules::SCHEDULE, Warning, "starts something at every boot")
-            }
-            Some(&("stop" | "disable" | "mask" | "kill" | "start" | "restart" | "daemon-reload")) => {
-                tell(&rules::SYSTEM_SETTINGS, Warning, "changes services");
-            }
-            _ => {}
-        },
-        "crontab" if call.has("l", &[]) => {}
-        "crontab" => match call.has("r", &[]) {
-            true => tell(&rules::SCHEDULE, Warning, "removes everything that is planned"),
-            false => tell(&rules::SCHEDULE, Warning, "plans work for later"),
-        },
-        "at" | "batch" | "systemd-run" => tell(&rules::SCHEDULE, Warning, "plans work for later"),
-        "history" if call.has("cdw", &[]) => tell(&rules::HISTORY, Warning, "removes the history"),
-        "set" if call.texts().collect::<Vec<_>>() == ["+o", "history"] => {
-            tell(&rules::HISTORY, Warning, "stops the history")
-        }
-        "unset" if operands.contains(&"HISTFILE") => tell(&rules::HISTORY, Warning, "stops the history"),
-        "sudo" | "doas" | "su" | "pkexec" | "runuser" => {
-            tell(&rules::PRIVILEGES, Info, "asks for other rights")
-        }
-        "enable" if call.has("f", &[]) => tell(&rules::LOADER, Warning, "loads a library into the shell"),
-        _ => settings(out, call),
+    let mut rows = ROWS.iter().filter(|row| row.names.contains(&call.name.as_str()));
+    if let Some(row) = rows.find(|row| row.when.holds(call)) {
+        out.tell(row.rule, format!("`{}` {}", call.shown(), row.what));
     }
 }
 
@@ -67,58 +140,22 @@ fn kills_all(call: &Call) -> bool {
     let texts: Vec<&str> = call.texts().collect();
     let targets = match texts.as_slice() {
         ["-s" | "-n" | "--signal", _, rest @ ..] => rest,
-        ["--", rest @ ..] => rest,
         [first, rest @ ..] if first.starts_with('-') => rest,
         rest => rest,
     };
     targets.contains(&"-1")
 }
 
-/// Programs that change the system whatever their arguments are.
-#[rustfmt::skip]
-const CHANGERS: &[&str] = &[
-    "useradd", "adduser", "usermod", "userdel", "groupadd", "groupdel", "passwd", "chpasswd", "visudo", "vipw", "chsh",
-    "gpasswd", "setenforce", "setsebool", "apparmor_parser", "aa-disable", "aa-complain", "auditctl", "chroot",
-    "nsenter", "unshare",
-];
+/// `pkill -u somebody`
+fn kills_all_of_user(call: &Call) -> bool {
+    call.has("u", &[]) && call.operands().len() < 2
+}
 
-/// Programs that change the system, unless they only ask.
-fn settings(out: &mut Reporter<'_>, call: &Call) {
-    let operands = call.operands();
-    let changes = match call.name.as_str() {
-        "iptables" | "ip6tables" | "iptables-restore" | "arptables" | "ebtables" => {
-            !call.has("LSn", &["list"])
-        }
-        "nft" | "ufw" | "firewall-cmd" => !operands.iter().any(|text| matches!(*text, "list" | "status")),
-        "sysctl" => call.has("wp", &["write", "load"]) || operands.iter().any(|text| text.contains('=')),
-        "mount" => !operands.is_empty(),
-        "umount" | "swapon" | "swapoff" | "losetup" | "pivot_root" | "kexec" => !call.arguments.is_empty(),
-        "insmod" | "modprobe" | "rmmod" | "depmod" => !call.arguments.is_empty(),
-        "hostnamectl" | "timedatectl" | "localectl" => {
-            operands.first().is_some_and(|text| text.starts_with("set"))
-        }
-        "ip" | "tc" => {
-            let changing = ["add", "del", "set", "flush", "replace"];
-            operands.iter().any(|text| changing.contains(text))
-        }
-        "ifconfig" | "route" => operands.len() > 1,
-        "gdb" | "strace" | "ltrace" => call.has("p", &["pid", "attach"]),
-        "docker" | "podman" => {
-            let opens = |text: &str| {
-                text == "--privileged"
-                    || text.starts_with("--pid=host")
-                    || text.contains("docker.sock")
-                    || text.starts_with("/:")
-                    || text.starts_with("--volume=/:")
-            };
-            call.texts().any(opens)
-        }
-        name => CHANGERS.contains(&name),
-    };
-    if changes {
-        let what = format!("`{}` changes the system", call.shown());
-        out.tell(&rules::SYSTEM_SETTINGS, what);
-    }
+/// A container that sees the host.
+fn opens_host(call: &Call) -> bool {
+    const OPENING: [&str; 4] = ["--privileged", "--pid=host", "/:", "--volume=/:"];
+    call.texts()
+        .any(|text| text.contains("docker.sock") || OPENING.iter().any(|start| text.starts_with(start)))
 }
 
 const HISTORY_SIZES: &[&str] = &["HISTFILE", "HISTSIZE", "HISTFILESIZE"];
@@ -130,26 +167,23 @@ const LOADERS: &[&str] = &[
 
 /// `LD_PRELOAD=…` and the like.
 pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
-    let shown_value = shown(value);
+    let written = format!("`{name}={}`", shown(value));
     if HISTORY_SIZES.contains(&name) && matches!(value, "" | "/dev/null" | "0") {
-        out.tell(
-            &rules::HISTORY,
-            format!("`{name}={shown_value}` stops the history"),
-        );
+        out.tell(&rules::HISTORY, format!("{written} stops the history"));
     }
     if value.is_empty() || !LOADERS.contains(&name) {
         return;
     }
-    let what = format!("`{name}={shown_value}` decides what other programs load");
     // Build scripts put their own libraries first; what is loaded is what the program asks for.
     let severity = match name {
         "LD_LIBRARY_PATH" | "GIT_SSH_COMMAND" => Info,
         "NODE_OPTIONS"
-            if !value.contains("require") && !value.contains("import") && !value.contains(UNKNOWN) =>
+            if !["require", "import"].iter().any(|word| value.contains(word)) && !value.contains(UNKNOWN) =>
         {
             Info
         }
         _ => Warning,
     };
+    let what = format!("{written} decides what other programs load");
     out.tell_as(&rules::LOADER, severity, what);
 }

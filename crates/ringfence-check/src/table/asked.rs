@@ -1,15 +1,13 @@
 //! From the words and objects by which columns are asked for to constraints; what cannot be meant is refused.
 
 use super::{
-    constraint::{Constraint, ConstraintText, Options, Quantity, Range, cut, moment},
-    dates,
-    kinds::ColumnType,
+    constraint::{Bound, Constraint, Measure, Options},
+    kinds::{self, ColumnType, KINDS, Measured},
 };
-use crate::question::Unusable;
+use crate::{question::Unusable, unknown::cut};
 use regex::bytes::{Regex, RegexBuilder};
 use ringfence_types::nearest;
 use serde_json::{Map, Value};
-use std::cmp::Ordering;
 
 /// Columns with constraints.
 const COLUMNS_MAX: usize = 1000;
@@ -25,25 +23,22 @@ const KEYS: [&str; 7] = ["type", "required", "min", "max", "pattern", "enum", "u
 /// Columns with what is asked of them.
 pub(super) fn read(asked: &Map<String, Value>) -> Result<Vec<(String, Constraint)>, Unusable> {
     if asked.len() > COLUMNS_MAX {
-        let message = format!(
-            "there are constraints for {} columns; {COLUMNS_MAX} are allowed.",
-            asked.len()
-        );
+        let many = asked.len();
+        let message = format!("there are constraints for {many} columns; {COLUMNS_MAX} are allowed.");
         return Err(Unusable::new(message, "Check the columns in parts."));
     }
     let patterns = asked
         .values()
         .filter(|asked| asked.get("pattern").is_some())
         .count();
-    let pattern_bytes = (PATTERNS_BYTES_MAX / patterns.max(1)).min(PATTERN_BYTES_MAX);
-    let read = |(column, asked): (&String, &Value)| {
+    let reading = |(column, asked): (&String, &Value)| {
         let reading = Reading {
             column: cut(column, SHOWN_CHARS_MAX),
-            pattern_bytes,
+            pattern_bytes: (PATTERNS_BYTES_MAX / patterns.max(1)).min(PATTERN_BYTES_MAX),
         };
         Ok((column.clone(), reading.constraint(asked)?))
     };
-    asked.iter().map(read).collect()
+    asked.iter().map(reading).collect()
 }
 
 struct Reading {
@@ -58,53 +53,43 @@ impl Reading {
 
     fn constraint(&self, asked: &Value) -> Result<Constraint, Unusable> {
         let empty = Map::new();
+        let keys = KEYS.join(", ");
+        let hint = format!("Send a type ({}), or an object with {keys}.", types());
         let (word, members) = match asked {
             Value::String(word) => (word.as_str(), &empty),
-            Value::Object(members) => (self.word(members)?, members),
-            _ => return self.refuse("a constraint is a word or an object", constraint_hint()),
+            Value::Object(members) => match members.get("type") {
+                None | Some(Value::Null) => ("string", members),
+                Some(Value::String(word)) => (word.as_str(), members),
+                Some(_) => return self.refuse("`type` is not a word", format!("Types are {}.", types())),
+            },
+            _ => return self.refuse("a constraint is a word or an object", hint),
         };
         if let Some(unknown) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let what = format!("`{}` is not known", cut(unknown, SHOWN_CHARS_MAX));
-            let hint = nearest::suggestion(unknown, KEYS);
-            return self.refuse(&what, format!("{}{hint}", constraint_hint()));
+            return self.refuse(&what, hint + &nearest::suggestion(unknown, KEYS));
         }
-        let Some(kind) = ColumnType::of(word) else {
+        let Some(kind) = kinds::named(word) else {
             let what = format!("the type `{}` is not known", cut(word, SHOWN_CHARS_MAX));
-            let near = nearest::suggestion(word, ColumnType::WORDS);
-            return self.refuse(
-                &what,
-                format!("Types are {}.{near}", ColumnType::WORDS.join(", ")),
-            );
+            let near = nearest::suggestion(word, KINDS.iter().map(|kind| kind.word));
+            return self.refuse(&what, format!("Types are {}.{near}", types()));
         };
         let given = |key: &str| members.get(key).filter(|value| !value.is_null());
-        let (range, mut told) = self.range(kind, given("min"), given("max"))?;
-        let options = match given("enum") {
-            Some(asked) => Some(self.options(kind, asked, &mut told)?),
-            None => None,
-        };
+        let bound = |key: &str| given(key).map(|asked| self.bound(kind, key, asked)).transpose();
+        let (min, max) = (bound("min")?, bound("max")?);
+        if let (Some(min), Some(max)) = (&min, &max)
+            && min.at.compare(max.at).is_gt()
+        {
+            return self.refuse("`min` is above `max`", "No value is between them.");
+        }
         Ok(Constraint {
             kind,
+            options: given("enum").map(|asked| self.options(kind, asked)).transpose()?,
             is_required: self.truth("required", given("required"))?,
             is_unique: self.truth("unique", given("unique"))?,
-            range,
-            pattern: match given("pattern") {
-                Some(asked) => Some(self.pattern(asked)?),
-                None => None,
-            },
-            options,
-            told,
+            min,
+            max,
+            pattern: given("pattern").map(|asked| self.pattern(asked)).transpose()?,
         })
-    }
-
-    fn word<'m>(&self, members: &'m Map<String, Value>) -> Result<&'m str, Unusable> {
-        match members.get("type") {
-            None | Some(Value::Null) => Ok("string"),
-            Some(Value::String(word)) => Ok(word),
-            Some(_) => self.refuse(
-                "`type` is not a word",
-                format!("Types are {}.", ColumnType::WORDS.join(", ")),
-            ),
-        }
     }
 
     fn truth(&self, key: &str, asked: Option<&Value>) -> Result<bool, Unusable> {
@@ -126,95 +111,35 @@ impl Reading {
             .size_limit(self.pattern_bytes)
             .dfa_size_limit(self.pattern_bytes)
             .build();
-        match built {
-            Ok(regex) => Ok(regex),
-            Err(error) => {
-                let what = format!(
-                    "the pattern `{}` cannot be used: {}",
-                    cut(pattern, SHOWN_CHARS_MAX),
-                    cut(
-                        error.to_string().lines().last().unwrap_or_default(),
-                        SHOWN_CHARS_MAX
-                    )
-                );
-                self.refuse(&what, "Look-around and backreferences are not supported.")
+        built.or_else(|error| {
+            let pattern = cut(pattern, SHOWN_CHARS_MAX);
+            let why = cut(
+                error.to_string().lines().last().unwrap_or_default(),
+                SHOWN_CHARS_MAX,
+            );
+            let what = format!("the pattern `{pattern}` cannot be used: {why}");
+            self.refuse(&what, "Look-around and backreferences are not supported.")
+        })
+    }
+
+    fn bound(&self, kind: &ColumnType, key: &str, asked: &Value) -> Result<Bound, Unusable> {
+        let wanted = match kind.measured {
+            Measured::Number => "a number",
+            Measured::Length => "a length in characters",
+            Measured::Moment => kind.expected,
+            Measured::Nothing => {
+                let hint = "Leave them out, or use `enum`.";
+                return self.refuse("its type has no `min` and `max`", hint);
             }
+        };
+        let shown = word_of(asked);
+        match Measure::asked(kind, asked) {
+            Some(at) => Ok(Bound { at, shown }),
+            None => self.refuse(&format!("`{key}` is not {wanted}"), format!("Send {wanted}.")),
         }
     }
 
-    fn range(
-        &self,
-        kind: ColumnType,
-        min: Option<&Value>,
-        max: Option<&Value>,
-    ) -> Result<(Range, ConstraintText), Unusable> {
-        let told = ConstraintText {
-            min: min.map_or_else(String::new, word_of),
-            max: max.map_or_else(String::new, word_of),
-            options: String::new(),
-        };
-        if min.is_none() && max.is_none() {
-            return Ok((Range::Any, told));
-        }
-        let range = match kind {
-            ColumnType::Integer | ColumnType::Float => {
-                let (min, max) = self.ends([min, max], Quantity::of_json, "a number", Quantity::compare)?;
-                Range::Numbers(min, max)
-            }
-            ColumnType::String | ColumnType::Email | ColumnType::Url => {
-                let length = |value: &Value| value.as_u64().and_then(|length| usize::try_from(length).ok());
-                let (min, max) = self.ends([min, max], length, "a length in characters", |one, other| {
-                    one.cmp(&other)
-                })?;
-                Range::Lengths(min.unwrap_or(0), max.unwrap_or(usize::MAX))
-            }
-            ColumnType::Date | ColumnType::Datetime => {
-                // A day may bound times, too.
-                let moment = |value: &Value| {
-                    let text = value.as_str()?.as_bytes();
-                    moment(kind, text).or_else(|| dates::date(text))
-                };
-                let (min, max) =
-                    self.ends([min, max], moment, kind.expected(), |one, other| one.cmp(&other))?;
-                Range::Moments(min, max)
-            }
-            ColumnType::Boolean | ColumnType::Uuid => {
-                return self.refuse(
-                    "its type has no `min` and `max`",
-                    "Leave them out, or use `enum`.",
-                );
-            }
-        };
-        Ok((range, told))
-    }
-
-    fn ends<T: Copy>(
-        &self,
-        [min, max]: [Option<&Value>; 2],
-        read: impl Fn(&Value) -> Option<T>,
-        wanted: &str,
-        compare: impl Fn(T, T) -> Ordering,
-    ) -> Result<(Option<T>, Option<T>), Unusable> {
-        let end = |key: &str, asked: Option<&Value>| match asked.map(&read) {
-            None => Ok(None),
-            Some(Some(end)) => Ok(Some(end)),
-            Some(None) => self.refuse(&format!("`{key}` is not {wanted}"), format!("Send {wanted}.")),
-        };
-        let (min, max) = (end("min", min)?, end("max", max)?);
-        if let (Some(min), Some(max)) = (min, max)
-            && compare(min, max).is_gt()
-        {
-            return self.refuse("`min` is above `max`", "No value is between them.");
-        }
-        Ok((min, max))
-    }
-
-    fn options(
-        &self,
-        kind: ColumnType,
-        asked: &Value,
-        told: &mut ConstraintText,
-    ) -> Result<Options, Unusable> {
+    fn options(&self, kind: &ColumnType, asked: &Value) -> Result<Options, Unusable> {
         let Value::Array(values) = asked else {
             return self.refuse("`enum` is not a list", "Send a list of values.");
         };
@@ -224,36 +149,30 @@ impl Reading {
         }
         let is_plain = |value: &Value| matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
         if !values.iter().all(is_plain) {
-            return self.refuse(
-                "`enum` has a value that no field can be",
-                "Send texts, numbers, true or false.",
-            );
+            let hint = "Send texts, numbers, true or false.";
+            return self.refuse("`enum` has a value that no field can be", hint);
         }
         let words = values.iter().map(word_of).collect::<Vec<String>>();
-        told.options = cut(&words.join(", "), SHOWN_CHARS_MAX);
-        if !matches!(kind, ColumnType::Integer | ColumnType::Float) {
-            return Ok(Options::Texts(
-                words.into_iter().map(String::into_bytes).collect(),
-            ));
-        }
-        match words.iter().find(|word| !ColumnType::Float.fits(word.as_bytes())) {
-            Some(word) => {
+        let shown = cut(&words.join(", "), SHOWN_CHARS_MAX);
+        let mut numbers = Vec::new();
+        if kind.measured == Measured::Number {
+            if let Some(word) = words.iter().find(|word| !kinds::is_float(word.as_bytes())) {
                 let what = format!("`enum` has `{}`, which is no number", cut(word, SHOWN_CHARS_MAX));
-                self.refuse(&what, "Send numbers, or leave out the type.")
+                return self.refuse(&what, "Send numbers, or leave out the type.");
             }
-            None => Ok(Options::Numbers(
-                words.iter().map(|word| Quantity::of(word.as_bytes())).collect(),
-            )),
+            numbers.extend(words.iter().map(|word| Measure::number(word.as_bytes())));
         }
+        let texts = words.into_iter().map(String::into_bytes).collect();
+        Ok(Options {
+            texts,
+            numbers,
+            shown,
+        })
     }
 }
 
-fn constraint_hint() -> String {
-    format!(
-        "Send a type ({}), or an object with {}.",
-        ColumnType::WORDS.join(", "),
-        KEYS.join(", ")
-    )
+fn types() -> String {
+    KINDS.each_ref().map(|kind| kind.word).join(", ")
 }
 
 fn word_of(value: &Value) -> String {

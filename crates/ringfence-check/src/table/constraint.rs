@@ -11,8 +11,9 @@
 
 use super::{
     dates::{self, Moment},
-    kinds::{self, ColumnType},
+    kinds::{self, ColumnType, Measured},
 };
+use crate::unknown::cut;
 use regex::bytes::Regex;
 use serde_json::Value;
 use std::{cmp::Ordering, collections::HashSet};
@@ -23,71 +24,90 @@ const EXPECTED_CHARS_MAX: usize = 200;
 /// Of one column.
 #[derive(Debug)]
 pub(super) struct Constraint {
-    pub(super) kind: ColumnType,
+    pub(super) kind: &'static ColumnType,
     pub(super) is_required: bool,
     pub(super) is_unique: bool,
-    pub(super) range: Range,
+    pub(super) min: Option<Bound>,
+    pub(super) max: Option<Bound>,
     pub(super) pattern: Option<Regex>,
     pub(super) options: Option<Options>,
-    /// As they are asked for, for answers.
-    pub(super) told: ConstraintText,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct ConstraintText {
-    pub(super) min: String,
-    pub(super) max: String,
-    pub(super) options: String,
 }
 
 #[derive(Debug)]
-pub(super) enum Range {
-    Any,
-    Numbers(Option<Quantity>, Option<Quantity>),
-    Lengths(usize, usize),
-    Moments(Option<Moment>, Option<Moment>),
+pub(super) struct Bound {
+    pub(super) at: Measure,
+    /// As it is asked for, for answers.
+    pub(super) shown: String,
 }
 
 #[derive(Debug)]
-pub(super) enum Options {
-    Texts(HashSet<Vec<u8>>),
-    Numbers(Vec<Quantity>),
+pub(super) struct Options {
+    pub(super) texts: HashSet<Vec<u8>>,
+    /// The same, where the type is a number.
+    pub(super) numbers: Vec<Measure>,
+    pub(super) shown: String,
 }
 
-/// A number as exact as it can be had.
+/// What `min` and `max` are held against; numbers as exact as they can be had.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Quantity {
+pub(super) enum Measure {
     Whole(i128),
     Double(f64),
+    Moment(Moment),
 }
 
-impl Quantity {
-    /// Of a field that is a number. More digits than any bound has are as good as the largest.
-    pub(super) fn of(field: &[u8]) -> Self {
-        let text = std::str::from_utf8(field).unwrap_or_default();
-        match text.parse() {
-            Ok(whole) => Self::Whole(whole),
-            Err(_) => Self::Double(
-                kinds::double(field)
-                    .unwrap_or_else(|| if text.starts_with('-') { f64::MIN } else { f64::MAX }),
-            ),
+impl Measure {
+    /// Of a field that fits its type.
+    fn of(kind: &ColumnType, field: &[u8]) -> Option<Self> {
+        match kind.measured {
+            Measured::Number => Some(Self::number(field)),
+            // Bytes that begin a character.
+            Measured::Length => {
+                let length = field.iter().filter(|byte| (**byte & 0xc0) != 0x80).count();
+                Some(Self::Whole(length as i128))
+            }
+            Measured::Moment => Self::moment(field),
+            Measured::Nothing => None,
         }
     }
 
-    pub(super) fn of_json(value: &Value) -> Option<Self> {
-        let number = value.as_number()?;
-        let whole = number
-            .as_i64()
-            .map(i128::from)
-            .or_else(|| number.as_u64().map(i128::from));
-        whole
-            .map(Self::Whole)
-            .or_else(|| number.as_f64().map(Self::Double))
+    /// More digits than any bound has are as good as the largest.
+    pub(super) fn number(field: &[u8]) -> Self {
+        let text = std::str::from_utf8(field).unwrap_or_default();
+        let largest = if text.starts_with('-') { f64::MIN } else { f64::MAX };
+        match text.parse() {
+            Ok(whole) => Self::Whole(whole),
+            Err(_) => Self::Double(kinds::double(field).unwrap_or(largest)),
+        }
+    }
+
+    pub(super) fn moment(field: &[u8]) -> Option<Self> {
+        let moment = dates::datetime(field).or_else(|| dates::date(field));
+        moment.map(Self::Moment)
+    }
+
+    /// A bound, as it is asked for.
+    pub(super) fn asked(kind: &ColumnType, value: &Value) -> Option<Self> {
+        match kind.measured {
+            Measured::Number => match value.as_number()?.as_i128() {
+                Some(whole) => Some(Self::Whole(whole)),
+                None => value.as_f64().map(Self::Double),
+            },
+            Measured::Length => value.as_u64().map(|length| Self::Whole(length.into())),
+            Measured::Moment => {
+                let text = value.as_str()?.as_bytes();
+                // A day may bound times, too.
+                let is_right = (kind.fits)(text) || dates::date(text).is_some();
+                is_right.then(|| Self::moment(text))?
+            }
+            Measured::Nothing => None,
+        }
     }
 
     pub(super) fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Self::Whole(one), Self::Whole(other)) => one.cmp(&other),
+            (Self::Moment(one), Self::Moment(other)) => one.cmp(&other),
             (one, other) => one.double().total_cmp(&other.double()),
         }
     }
@@ -97,6 +117,7 @@ impl Quantity {
             Self::Whole(whole) => whole as f64,
             // Minus zero is zero.
             Self::Double(double) => double + 0.0,
+            Self::Moment(_) => 0.0,
         }
     }
 }
@@ -116,10 +137,9 @@ pub(super) enum FieldFault {
 impl Constraint {
     /// The field as it counts: without the spaces around it.
     pub(super) fn value<'f>(&self, field: &'f [u8]) -> &'f [u8] {
-        if self.kind.is_trimmed() {
-            field.trim_ascii()
-        } else {
-            field
+        match self.kind.word {
+            "string" => field,
+            _ => field.trim_ascii(),
         }
     }
 
@@ -128,17 +148,20 @@ impl Constraint {
         if value.is_empty() {
             return self.is_required.then_some(FieldFault::Missing);
         }
-        if !self.kind.fits(value) {
+        if !(self.kind.fits)(value) {
             return Some(FieldFault::ColumnType);
         }
-        if let Some(fault) = self.range.fault(self.kind, value) {
-            return Some(fault);
+        let is_bounded = self.min.is_some() || self.max.is_some();
+        let measure = is_bounded.then(|| Measure::of(self.kind, value)).flatten();
+        let compared = |bound: &Option<Bound>| Some(measure?.compare(bound.as_ref()?.at));
+        if compared(&self.min) == Some(Ordering::Less) {
+            return Some(FieldFault::TooSmall);
         }
-        if self
-            .pattern
-            .as_ref()
-            .is_some_and(|pattern| !pattern.is_match(value))
-        {
+        if compared(&self.max) == Some(Ordering::Greater) {
+            return Some(FieldFault::TooLarge);
+        }
+        let pattern = self.pattern.as_ref();
+        if pattern.is_some_and(|pattern| !pattern.is_match(value)) {
             return Some(FieldFault::Pattern);
         }
         let is_option = self.options.as_ref().is_none_or(|options| options.have(value));
@@ -149,97 +172,44 @@ impl Constraint {
     pub(super) fn expected(&self, fault: FieldFault) -> String {
         match fault {
             FieldFault::Missing => "a value: the column is required".to_owned(),
-            FieldFault::ColumnType => self.kind.expected().to_owned(),
-            FieldFault::TooSmall => self.bound("at least", &self.told.min, "later"),
-            FieldFault::TooLarge => self.bound("at most", &self.told.max, "earlier"),
+            FieldFault::ColumnType => self.kind.expected.to_owned(),
+            FieldFault::TooSmall => self.within(self.min.as_ref(), "at least", "later"),
+            FieldFault::TooLarge => self.within(self.max.as_ref(), "at most", "earlier"),
             FieldFault::Pattern => {
                 let pattern = self.pattern.as_ref().map_or("", Regex::as_str);
                 format!("a text that matches `{}`", cut(pattern, EXPECTED_CHARS_MAX))
             }
-            FieldFault::Option => format!("one of {}", self.told.options),
+            FieldFault::Option => {
+                let shown = self.options.as_ref().map_or("", |options| &options.shown);
+                format!("one of {shown}")
+            }
             FieldFault::Repeated => "a value that no row before it has".to_owned(),
         }
     }
 
-    fn bound(&self, limit: &str, end: &str, further: &str) -> String {
-        match self.range {
-            Range::Lengths(..) => format!("a text of {limit} {end} characters"),
-            Range::Moments(..) => format!("{end} or {further}"),
+    fn within(&self, bound: Option<&Bound>, limit: &str, further: &str) -> String {
+        let end = bound.map_or("", |bound| &bound.shown);
+        match self.kind.measured {
+            Measured::Length => format!("a text of {limit} {end} characters"),
+            Measured::Moment => format!("{end} or {further}"),
             _ => format!("a number of {limit} {end}"),
         }
     }
 }
 
-impl Range {
-    fn fault(&self, kind: ColumnType, value: &[u8]) -> Option<FieldFault> {
-        match self {
-            Range::Any => None,
-            Range::Numbers(min, max) => outside(Quantity::of(value), *min, *max, Quantity::compare),
-            Range::Lengths(min, max) => {
-                let length = characters(value);
-                outside(length, Some(*min), Some(*max), |one, other| one.cmp(&other))
-            }
-            Range::Moments(min, max) => {
-                let moment = moment(kind, value)?;
-                outside(moment, *min, *max, |one, other| one.cmp(&other))
-            }
-        }
-    }
-}
-
-fn outside<T>(
-    value: T,
-    min: Option<T>,
-    max: Option<T>,
-    compare: impl Fn(T, T) -> Ordering,
-) -> Option<FieldFault>
-where
-    T: Copy,
-{
-    if min.is_some_and(|min| compare(value, min).is_lt()) {
-        Some(FieldFault::TooSmall)
-    } else if max.is_some_and(|max| compare(value, max).is_gt()) {
-        Some(FieldFault::TooLarge)
-    } else {
-        None
-    }
-}
-
-/// Of UTF-8: bytes that begin one.
-fn characters(text: &[u8]) -> usize {
-    text.iter().filter(|byte| (**byte & 0xc0) != 0x80).count()
-}
-
-pub(super) fn moment(kind: ColumnType, value: &[u8]) -> Option<Moment> {
-    match kind {
-        ColumnType::Datetime => dates::datetime(value),
-        _ => dates::date(value),
-    }
-}
-
 impl Options {
     fn have(&self, value: &[u8]) -> bool {
-        match self {
-            Options::Texts(texts) => texts.contains(value),
-            Options::Numbers(numbers) => {
-                let quantity = Quantity::of(value);
-                numbers.iter().any(|number| number.compare(quantity).is_eq())
-            }
-        }
-    }
-}
-
-/// The first characters of a text, with an ellipsis if there are more.
-pub(super) fn cut(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
+        let is_same = |number: &Measure| number.compare(Measure::number(value)).is_eq();
+        self.texts.contains(value) || self.numbers.iter().any(is_same)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::asked::read, *};
+    use super::{
+        super::{asked::read, kinds},
+        *,
+    };
     use serde_json::json;
 
     fn constraint(asked: Value) -> Constraint {
@@ -316,6 +286,10 @@ mod tests {
             FieldFault::Pattern,
             "a text that matches `^x`",
         );
-        check(json!("uuid"), FieldFault::ColumnType, ColumnType::Uuid.expected());
+        check(
+            json!("uuid"),
+            FieldFault::ColumnType,
+            kinds::named("uuid").expect("known").expected,
+        );
     }
 }

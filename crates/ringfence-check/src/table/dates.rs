@@ -2,7 +2,7 @@
 
 use jiff::{
     SignedDuration,
-    civil::{Date, DateTime, Time},
+    civil::{DateTime, Time},
     fmt::temporal::{DateTimeParser, PiecesOffset},
     tz::Offset,
 };
@@ -14,29 +14,19 @@ static PARSER: DateTimeParser = DateTimeParser::new();
 
 /// `2024-02-29`, if that day is in the calendar.
 pub(super) fn date(text: &[u8]) -> Option<Moment> {
-    let [year @ .., b'-', m1, m2, b'-', d1, d2] = text else {
-        return None;
-    };
-    let number = |digits: &[u8]| {
-        let add = |number: i16, digit: &u8| {
-            digit
-                .is_ascii_digit()
-                .then(|| number * 10 + i16::from(digit - b'0'))
-        };
-        digits.iter().try_fold(0, add)
-    };
-    let part = |digits: [u8; 2]| i8::try_from(number(&digits)?).ok();
-    let year = number(Some(year).filter(|year| year.len() == 4)?)?;
-    let day = Date::new(year, part([*m1, *m2])?, part([*d1, *d2])?).ok()?;
+    let day = is_day(text).then(|| PARSER.parse_date(text).ok())??;
     Some(day.to_datetime(Time::midnight()))
+}
+
+fn is_day(text: &[u8]) -> bool {
+    matches!(text, [_, _, _, _, b'-', _, _, b'-', _, _])
 }
 
 /// A date, `T` or a space, and a time: hours and minutes, perhaps seconds, a fraction of them, and a zone.
 pub(super) fn datetime(text: &[u8]) -> Option<Moment> {
     let (day, clock) = text.split_at_checked(10)?;
-    let is_day = matches!(day, [_, _, _, _, b'-', _, _, b'-', _, _]);
     let is_clock = matches!(clock, [b'T' | b't' | b' ', _, _, b':', _, _, ..]) && !clock.contains(&b'[');
-    (is_day && is_clock).then(|| moment(text)).flatten()
+    (is_day(day) && is_clock).then(|| moment(text)).flatten()
 }
 
 fn moment(text: &[u8]) -> Option<Moment> {

@@ -1,10 +1,9 @@
 //! The first row, and what separates its fields.
 
-use super::{constraint::cut, text::Text};
-use crate::CsvQuestion;
-use crate::question::Unusable;
+use super::text::Text;
+use crate::{CsvQuestion, question::Unusable, unknown::cut};
 use csv::{ByteRecord, ReaderBuilder};
-use std::collections::HashMap;
+use std::{cmp::Reverse, collections::HashMap};
 
 /// Of a table.
 const COLUMNS_MAX: usize = 10_000;
@@ -17,7 +16,7 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 const SAMPLE_BYTES: usize = 64 << 10;
 const SAMPLE_ROWS: usize = 20;
 
-/// A delimiter that somebody asks for.
+/// A delimiter that is asked for.
 pub(super) fn given(delimiter: char) -> Result<u8, Unusable> {
     match u8::try_from(delimiter) {
         Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(byte),
@@ -32,63 +31,32 @@ pub(super) fn given(delimiter: char) -> Result<u8, Unusable> {
 /// fields as the header; of those, by which that has most.
 pub(super) fn found(text: &Text<'_>, asked: &CsvQuestion) -> u8 {
     let sample = text.bytes.get(..SAMPLE_BYTES).unwrap_or(&text.bytes);
-    let mut best = (DELIMITERS[0], Merit::default());
-    for delimiter in DELIMITERS {
-        let merit = Merit::of(sample, delimiter, asked);
-        if merit > best.1 {
-            best = (delimiter, merit);
-        }
-    }
-    best.0
+    let merit = |delimiter: &u8| Reverse(merit(sample, *delimiter, asked));
+    DELIMITERS.into_iter().min_by_key(merit).unwrap_or(b',')
 }
 
-#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Merit {
-    wanted: usize,
-    even_rows: usize,
-    columns: usize,
-}
-
-impl Merit {
-    fn of(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> Self {
-        let mut reader = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .delimiter(delimiter)
-            .from_reader(sample);
-        let mut record = ByteRecord::new();
-        let mut merit = Self::default();
-        for row in 0..SAMPLE_ROWS {
-            if !reader.read_byte_record(&mut record).unwrap_or(false) {
-                break;
-            }
-            if row == 0 {
-                merit.columns = record.len();
-                merit.wanted = wanted(&record, asked);
-            }
-            // The last row may end in the middle of a field.
-            merit.even_rows += usize::from(record.len() == merit.columns);
-        }
-        if merit.columns <= 1 {
-            merit.even_rows = 0;
-            merit.columns = 0;
-        }
-        merit
-    }
-}
-
-fn wanted(header: &ByteRecord, asked: &CsvQuestion) -> usize {
-    let is_wanted = |name: &[u8]| {
-        std::str::from_utf8(name.trim_ascii()).is_ok_and(|name| {
-            asked.type_constraints.contains_key(name)
-                || asked.required_headers.iter().any(|known| known == name)
-        })
+/// Wanted columns, even rows, and columns.
+fn merit(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> [usize; 3] {
+    let mut builder = ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).delimiter(delimiter);
+    let mut reader = builder.from_reader(sample);
+    // The last row may end in the middle of a field.
+    let rows = reader.byte_records().map_while(Result::ok).take(SAMPLE_ROWS);
+    let rows: Vec<ByteRecord> = rows.collect();
+    let Some(header) = rows.first() else {
+        return [0; 3];
     };
-    header
-        .iter()
-        .take(COLUMNS_MAX)
-        .filter(|name| is_wanted(name))
-        .count()
+    let is_required = |name: &str| asked.required_headers.iter().any(|known| known == name);
+    let is_wanted = |name: &&[u8]| {
+        let name = std::str::from_utf8(name.trim_ascii());
+        name.is_ok_and(|name| asked.type_constraints.contains_key(name) || is_required(name))
+    };
+    let wanted = header.iter().take(COLUMNS_MAX).filter(is_wanted).count();
+    let even_rows = rows.iter().filter(|row| row.len() == header.len()).count();
+    match header.len() {
+        ..=1 => [wanted, 0, 0],
+        columns => [wanted, even_rows, columns],
+    }
 }
 
 /// Names of columns.
@@ -98,53 +66,43 @@ pub(super) struct Header {
     pub(super) names: Vec<String>,
     /// The first of each, without spaces around it.
     positions: HashMap<String, usize>,
+    /// Those that an earlier one is like, each once for each time.
+    pub(super) repeated: Vec<String>,
 }
 
 impl Header {
     pub(super) fn of(record: &ByteRecord) -> Result<Self, Unusable> {
         if record.len() > COLUMNS_MAX {
-            let message = format!(
-                "the table has {} columns; {COLUMNS_MAX} are allowed.",
-                record.len()
-            );
-            return Err(Unusable::new(
-                message,
-                "Say which delimiter it has, or check it in parts.",
-            ));
+            let columns = record.len();
+            let message = format!("the table has {columns} columns; {COLUMNS_MAX} are allowed.");
+            let hint = "Say which delimiter it has, or check it in parts.";
+            return Err(Unusable::new(message, hint));
         }
         if record.as_slice().len() > HEADER_BYTES_MAX {
             let message = format!("the header is longer than {HEADER_BYTES_MAX} bytes.");
-            return Err(Unusable::new(
-                message,
-                "The first row has to be the names of the columns.",
-            ));
+            let hint = "The first row has to be the names of the columns.";
+            return Err(Unusable::new(message, hint));
         }
-        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let names: Vec<String> = record.iter().map(name).collect();
-        let mut positions = HashMap::with_capacity(names.len());
-        for (at, name) in names.iter().enumerate() {
-            positions.entry(name.trim().to_owned()).or_insert(at);
+        let mut header = Self::default();
+        for (at, name) in record.iter().enumerate() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            if header.positions.contains_key(name.trim()) {
+                header.repeated.push(name.trim().to_owned());
+            } else {
+                header.positions.insert(name.trim().to_owned(), at);
+            }
+            header.names.push(name);
         }
-        Ok(Self { names, positions })
+        header.repeated.sort_unstable();
+        Ok(header)
     }
 
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.positions.get(name.trim()).copied()
     }
 
-    /// Those that an earlier one is like, each once for each time.
-    pub(super) fn repeated(&self) -> Vec<&str> {
-        let mut sorted: Vec<&str> = self.names.iter().map(|name| name.trim()).collect();
-        sorted.sort_unstable();
-        let twins = sorted.windows(2).filter_map(|pair| match pair {
-            [one, other] if one == other => Some(*other),
-            _ => None,
-        });
-        twins.collect()
-    }
-
     /// For an answer.
-    pub(super) fn told(&self, column: usize) -> Option<String> {
+    pub(super) fn shown(&self, column: usize) -> Option<String> {
         self.names.get(column).map(|name| cut(name, NAME_CHARS_MAX))
     }
 }
@@ -194,7 +152,7 @@ mod tests {
         let header = Header::of(&ByteRecord::from(vec![" a", "b ", "a", "", "b", "b"])).expect("a header");
         assert_eq!(header.position("b"), Some(1));
         assert_eq!(header.position("c"), None);
-        assert_eq!(header.repeated(), ["a", "b", "b"]);
+        assert_eq!(header.repeated, ["a", "b", "b"]);
         assert_eq!(header.names[0], " a");
     }
 }

@@ -15,7 +15,7 @@
 mod asked;
 mod constraint;
 mod dates;
-mod fields;
+mod faults;
 mod header;
 mod kinds;
 mod quotes;
@@ -23,24 +23,14 @@ mod rows;
 mod text;
 mod unique;
 
-use crate::{
-    CsvQuestion,
-    question::{Answer, Unusable},
-};
+use crate::{CsvQuestion, question::Unusable};
 use ringfence_types::CsvReport;
 
 /// Of a table.
 const TABLE_BYTES_MAX: usize = 256 << 20;
 
 /// What a table is, held against what is asked of it.
-pub(crate) fn check(asked: &CsvQuestion, body: &[u8]) -> Answer {
-    match judge(asked, body) {
-        Ok(report) => Answer::Csv(report),
-        Err(unusable) => unusable.into(),
-    }
-}
-
-fn judge(asked: &CsvQuestion, body: &[u8]) -> Result<CsvReport, Unusable> {
+pub(crate) fn check(asked: &CsvQuestion, body: &[u8]) -> Result<CsvReport, Unusable> {
     if body.len() > TABLE_BYTES_MAX {
         let message = format!("the table is larger than {} MiB.", TABLE_BYTES_MAX >> 20);
         return Err(Unusable::new(message, "Check it in parts."));

@@ -2,18 +2,16 @@
 
 use super::{
     constraint::{Constraint, FieldFault},
-    fields::{self, Faults},
+    faults::{self, Faults},
     header::Header,
     quotes::{self, Misquoted},
-    text::{Encoding, Text},
+    text::Text,
     unique::Seen,
 };
-use crate::CsvQuestion;
-use crate::question::Unusable;
+use crate::{CsvQuestion, question::Unusable};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use ringfence_types::{CsvError, CsvReport};
 use std::{
-    cell::Cell,
     collections::HashSet,
     io::{self, Read},
 };
@@ -31,41 +29,34 @@ pub(super) fn check(
     text: &Text<'_>,
     delimiter: u8,
 ) -> Result<CsvReport, Unusable> {
-    let left = Cell::new(ROW_BYTES_MAX);
     let feed = Feed {
         rest: &text.bytes,
-        left: &left,
+        left: ROW_BYTES_MAX,
     };
+    let mut builder = ReaderBuilder::new();
+    builder
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(delimiter)
+        .buffer_capacity(BUFFER_BYTES);
     let mut table = Table {
-        reader: ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .delimiter(delimiter)
-            .buffer_capacity(BUFFER_BYTES)
-            .from_reader(feed),
-        bytes: &text.bytes,
-        before: text.before,
-        left: &left,
+        reader: builder.from_reader(feed),
+        text,
         delimiter,
-        look: Look {
-            quotes: text.bytes.contains(&b'"'),
-            encoding: text.encoding == Encoding::Broken,
-        },
         faults: Faults::default(),
     };
     let mut record = ByteRecord::new();
-    let header = match table.next(0, &mut record) {
-        Next::Row => Header::of(&record)?,
-        Next::End | Next::TooLong => return Ok(table.without_header(asked)),
-    };
-    table.look_at_header(&header, &record);
-    let mut columns: Vec<(usize, Constraint)> = constraints
-        .into_iter()
-        .filter_map(|(name, constraint)| Some((header.position(&name)?, constraint)))
-        .collect();
-    // Errors of a row are told from left to right.
-    columns.sort_by_key(|(position, _)| *position);
-    let row_count = table.look_at_rows(&header, &columns, record)?;
+    let mut header = Header::default();
+    let mut row_count = 0;
+    if let Next::Row = table.next(0, &mut record) {
+        header = Header::of(&record)?;
+        table.check_header(&header, &record);
+        row_count = table.check_rows(&header, constraints, record)?;
+    } else if table.faults.total == 0 {
+        table
+            .faults
+            .add_row(0, b"", "a header", "The table is empty: it has no header.");
+    }
     let missing_headers = missing(asked, &header);
     Ok(CsvReport {
         valid: table.faults.total == 0 && missing_headers.is_empty(),
@@ -81,34 +72,22 @@ pub(super) fn check(
 /// Bytes of the table, and no more of them for one row than there may be.
 struct Feed<'a> {
     rest: &'a [u8],
-    left: &'a Cell<usize>,
+    left: usize,
 }
 
 impl Read for Feed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.rest.read(buffer)?;
-        let left = self.left.get().checked_sub(read);
-        self.left.set(left.ok_or(io::ErrorKind::FileTooLarge)?);
+        self.left = self.left.checked_sub(read).ok_or(io::ErrorKind::FileTooLarge)?;
         Ok(read)
     }
 }
 
 struct Table<'a> {
     reader: Reader<Feed<'a>>,
-    bytes: &'a [u8],
-    /// What the table had before them.
-    before: usize,
-    left: &'a Cell<usize>,
+    text: &'a Text<'a>,
     delimiter: u8,
-    look: Look,
     faults: Faults,
-}
-
-/// Which looks at whole rows this table needs.
-#[derive(Clone, Copy)]
-struct Look {
-    quotes: bool,
-    encoding: bool,
 }
 
 enum Next {
@@ -121,123 +100,85 @@ impl Table<'_> {
     /// What is wrong with the row as such is noted.
     fn next(&mut self, row: u64, record: &mut ByteRecord) -> Next {
         let start = self.reader.position().byte();
-        let next = match self.reader.read_byte_record(record) {
+        let (next, end) = match self.reader.read_byte_record(record) {
             Ok(false) => return Next::End,
-            Ok(true) => Next::Row,
+            Ok(true) => (Next::Row, self.reader.position().byte()),
             // The bytes are in memory, and rows may have any length but this.
-            Err(_) => Next::TooLong,
+            Err(_) => (Next::TooLong, u64::MAX),
         };
-        self.left.set(ROW_BYTES_MAX);
-        if self.look.quotes || self.look.encoding {
-            let end = match next {
-                Next::Row => self.reader.position().byte(),
-                _ => u64::MAX,
-            };
-            self.look_at_bytes(row, start, end);
-        }
-        if matches!(next, Next::TooLong) {
-            let message = format!(
-                "{} is longer than {} MiB; nothing after it was looked at.",
-                fields::place(row, None),
-                ROW_BYTES_MAX >> 20
-            );
-            self.add_to_row(row, Vec::new(), "a shorter row", message);
+        self.reader.get_mut().left = ROW_BYTES_MAX;
+        self.check_bytes(row, start, end);
+        if let Next::TooLong = next {
+            let (place, most) = (faults::place(row), ROW_BYTES_MAX >> 20);
+            let message = format!("{place} is longer than {most} MiB; nothing after it was looked at.");
+            self.faults.add_row(row, b"", "a shorter row", &message);
         }
         next
     }
 
-    fn add_to_row(&mut self, row: u64, value: Vec<u8>, expected: &str, message: String) {
-        self.faults.add(|| CsvError {
-            row,
-            column: None,
-            value: fields::shown(&value),
-            expected: expected.to_owned(),
-            message,
-        });
-    }
-
-    fn look_at_bytes(&mut self, row: u64, start: u64, end: u64) {
-        let size = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
-        let (start, end) = (size(start), size(end));
-        let bytes = self.bytes.get(start..end).unwrap_or_default();
-        if self.look.encoding
-            && let Err(error) = std::str::from_utf8(bytes)
-        {
-            let at = self.before + start + error.valid_up_to();
-            let message = format!(
-                "{} is not UTF-8 at byte {} of the table.",
-                fields::place(row, None),
-                at + 1
-            );
-            let rest = bytes.get(error.valid_up_to()..).unwrap_or_default();
-            let value = rest.get(..rest.len().min(16)).unwrap_or_default().to_vec();
-            self.add_to_row(row, value, "UTF-8, or UTF-16 with a byte-order mark", message);
+    fn check_bytes(&mut self, row: u64, start: u64, end: u64) {
+        let length = self.text.bytes.len();
+        let size = |at: u64| usize::try_from(at).map_or(length, |at| at.min(length));
+        let start = size(start);
+        let bytes = self.text.bytes.get(start..size(end)).unwrap_or_default();
+        if let Err(error) = std::str::from_utf8(bytes) {
+            let at = error.valid_up_to();
+            let byte = self.text.before + start + at + 1;
+            let message = format!("{} is not UTF-8 at byte {byte} of the table.", faults::place(row));
+            let value = bytes.get(at..bytes.len().min(at + 16)).unwrap_or_default();
+            self.faults
+                .add_row(row, value, "UTF-8, or UTF-16 with a byte-order mark", &message);
         }
-        if !self.look.quotes || !bytes.contains(&b'"') {
+        if !bytes.contains(&b'"') {
             return;
         }
         let (expected, what) = match quotes::look(bytes, self.delimiter) {
             None => return,
             Some(Misquoted::TextAfter(field)) => (
                 "a delimiter or a line end after a closing quote, and quotes inside of quotes doubled",
-                format!("has text after the closing quote of its field {}", field + 1),
+                format!("has text after the closing quote of its field {}.", field + 1),
             ),
-            Some(Misquoted::NeverClosed(field)) => (
-                "a closing quote",
-                format!(
-                    "has a quote in its field {} that is never closed: the rest of the table is in it",
-                    field + 1
-                ),
-            ),
+            Some(Misquoted::NeverClosed(field)) => {
+                let field = field + 1;
+                let what = format!(
+                    "has a quote in its field {field} that is never closed: the rest of the table is in it."
+                );
+                ("a closing quote", what)
+            }
         };
-        let message = format!("{} {what}.", fields::place(row, None));
-        self.add_to_row(row, bytes.trim_ascii().to_vec(), expected, message);
+        let message = format!("{} {what}", faults::place(row));
+        self.faults.add_row(row, bytes.trim_ascii(), expected, &message);
     }
 
-    fn without_header(mut self, asked: &CsvQuestion) -> CsvReport {
-        if self.faults.total == 0 {
-            let message = "The table is empty: it has no header.".to_owned();
-            self.add_to_row(0, Vec::new(), "a header", message);
-        }
-        CsvReport {
-            valid: false,
-            row_count: 0,
-            column_count: 0,
-            headers: Vec::new(),
-            missing_headers: missing(asked, &Header::default()),
-            errors: self.faults.listed,
-            errors_total: self.faults.total,
-        }
-    }
-
-    fn look_at_header(&mut self, header: &Header, record: &ByteRecord) {
+    fn check_header(&mut self, header: &Header, record: &ByteRecord) {
         if record.as_slice().contains(&0) {
             let message =
                 "The header has bytes that are zero: the table may be UTF-16 without a byte-order mark.";
-            self.add_to_row(0, Vec::new(), "text", message.to_owned());
+            self.faults.add_row(0, b"", "text", message);
         }
-        for name in header.repeated() {
-            let error = || CsvError {
+        for name in &header.repeated {
+            let name = faults::shown(name.as_bytes());
+            self.faults.add(|| CsvError {
                 row: 0,
-                column: Some(fields::shown(name.as_bytes())),
-                value: fields::shown(name.as_bytes()),
+                message: format!("The header has the name `{name}` more than once."),
+                column: Some(name.clone()),
+                value: name,
                 expected: "each name once".to_owned(),
-                message: format!(
-                    "The header has the name `{}` more than once.",
-                    fields::shown(name.as_bytes())
-                ),
-            };
-            self.faults.add(error);
+            });
         }
     }
 
     /// How many there are.
-    fn look_at_rows(
+    fn check_rows(
         &mut self,
         header: &Header,
-        columns: &[(usize, Constraint)],
+        constraints: Vec<(String, Constraint)>,
         mut record: ByteRecord,
     ) -> Result<u64, Unusable> {
+        let placed = |(name, constraint): (String, Constraint)| Some((header.position(&name)?, constraint));
+        let mut columns: Vec<(usize, Constraint)> = constraints.into_iter().filter_map(placed).collect();
+        // Errors of a row are told from left to right.
+        columns.sort_by_key(|(position, _)| *position);
         let mut seen = Seen::default();
         for row in 1.. {
             match self.next(row, &mut record) {
@@ -247,9 +188,9 @@ impl Table<'_> {
             }
             let is_ragged = record.len() != header.names.len();
             if is_ragged {
-                self.ragged(row, header.names.len(), &record);
+                self.add_ragged(row, header.names.len(), &record);
             }
-            for (column, constraint) in columns {
+            for (column, constraint) in &columns {
                 let value = constraint.value(record.get(*column).unwrap_or_default());
                 let fault = match constraint.fault(value) {
                     None if constraint.is_unique && !value.is_empty() => {
@@ -259,30 +200,29 @@ impl Table<'_> {
                     fault => fault.filter(|_| !is_ragged),
                 };
                 if let Some(fault) = fault {
-                    self.faults
-                        .add(|| wrong_field(row, header.told(*column), constraint, fault, value));
+                    let wrong = || wrong_field(row, header.shown(*column), constraint, fault, value);
+                    self.faults.add(wrong);
                 }
             }
         }
         Ok(0)
     }
 
-    fn ragged(&mut self, row: u64, columns: usize, record: &ByteRecord) {
+    fn add_ragged(&mut self, row: u64, columns: usize, record: &ByteRecord) {
+        let counted = |fields: usize| match fields {
+            1 => "1 field".to_owned(),
+            count => format!("{count} fields"),
+        };
+        let cells = || record.iter().take(CELLS_SHOWN).collect::<Vec<&[u8]>>();
         self.faults.add(|| CsvError {
             row,
             column: None,
-            value: fields::shown(
-                &record
-                    .iter()
-                    .take(CELLS_SHOWN)
-                    .collect::<Vec<_>>()
-                    .join(&self.delimiter),
-            ),
-            expected: format!("{}, as the header has", fields::counted(columns)),
+            value: faults::shown(&cells().join(&self.delimiter)),
+            expected: format!("{}, as the header has", counted(columns)),
             message: format!(
                 "{} has {}; the header has {columns}.",
-                fields::place(row, None),
-                fields::counted(record.len())
+                faults::place(row),
+                counted(record.len())
             ),
         });
     }
@@ -296,8 +236,12 @@ fn wrong_field(
     value: &[u8],
 ) -> CsvError {
     let expected = constraint.expected(fault);
-    let value = fields::shown(value);
-    let place = fields::place(row, column.as_deref());
+    let value = faults::shown(value);
+    let place = format!(
+        "{}, column `{}`",
+        faults::place(row),
+        column.as_deref().unwrap_or_default()
+    );
     let message = match fault {
         FieldFault::Missing => format!("{place} is empty."),
         FieldFault::Repeated => format!("{place}: an earlier row has `{value}`, too."),
@@ -314,10 +258,8 @@ fn wrong_field(
 
 /// Columns that are asked for and not there: the required ones, and those with constraints.
 fn missing(asked: &CsvQuestion, header: &Header) -> Vec<String> {
-    let mut told = HashSet::new();
+    let mut known = HashSet::new();
     let wanted = asked.required_headers.iter().chain(asked.type_constraints.keys());
-    wanted
-        .filter(|name| header.position(name).is_none() && told.insert(name.as_str()))
-        .cloned()
-        .collect()
+    let missing = wanted.filter(|name| header.position(name).is_none() && known.insert(name.as_str()));
+    missing.cloned().collect()
 }

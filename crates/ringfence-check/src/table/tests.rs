@@ -1,10 +1,14 @@
 //! Tables, good and bad.
 
 use super::*;
-use crate::processor_time::processor_time;
+use crate::{Answer, processor_time::processor_time};
 use ringfence_types::ISSUES_MAX;
 use serde_json::{Value, json};
 use std::fmt::Write;
+
+fn check(asked: &CsvQuestion, body: &[u8]) -> Answer {
+    super::check(asked, body).map_or_else(Answer::from, Answer::Csv)
+}
 
 fn question(required: &[&str], constraints: Value) -> CsvQuestion {
     CsvQuestion {

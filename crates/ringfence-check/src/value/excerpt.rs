@@ -1,9 +1,7 @@
 //! The beginning of a value: an answer repeats what is wrong, and is not as long as what is wrong.
 
-use super::tree::Tree;
 use serde::Serialize;
 use serde_json::Value;
-use std::io::{self, Write};
 
 /// Of the JSON text of a value in an answer; a longer one is told as the beginning of that text.
 pub(super) const VALUE_BYTES_MAX: usize = 1024;
@@ -14,23 +12,11 @@ pub(super) const NAME_BYTES_MAX: usize = 200;
 /// Of a sentence.
 pub(super) const MESSAGE_BYTES_MAX: usize = 600;
 
-/// A value of the body: itself, or its beginning as text.
-pub(super) fn of_tree(tree: &Tree<'_>) -> Value {
-    match tree {
-        Tree::Text(text) => Value::String(cut(text, VALUE_BYTES_MAX)),
-        tree => of(tree),
+/// A value, with its text if it is one: itself, or its beginning as text.
+pub(super) fn of(value: &impl Serialize, text: Option<&str>) -> Value {
+    if let Some(text) = text {
+        return Value::String(cut(text, VALUE_BYTES_MAX));
     }
-}
-
-/// A value of the schema.
-pub(super) fn of_value(value: &Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(cut(text, VALUE_BYTES_MAX)),
-        value => of(value),
-    }
-}
-
-fn of(value: &impl Serialize) -> Value {
     let text = beginning(value, VALUE_BYTES_MAX);
     match serde_json::from_str(&text) {
         Ok(whole) => whole,
@@ -40,12 +26,12 @@ fn of(value: &impl Serialize) -> Value {
 
 /// The beginning of the JSON text of a value, with an ellipsis if there is more.
 pub(super) fn beginning(value: &impl Serialize, bytes_max: usize) -> String {
-    let mut bounded = Bounded {
-        bytes: Vec::new(),
-        bytes_max,
-    };
-    let ended = serde_json::to_writer(&mut bounded, value).is_ok();
-    let text = String::from_utf8_lossy(&bounded.bytes);
+    let mut buffer = vec![0; bytes_max];
+    // Takes no more than it may.
+    let mut rest = buffer.as_mut_slice();
+    let ended = serde_json::to_writer(&mut rest, value).is_ok();
+    let taken = bytes_max - rest.len();
+    let text = String::from_utf8_lossy(buffer.get(..taken).unwrap_or_default());
     if ended {
         text.into_owned()
     } else {
@@ -62,29 +48,6 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     format!("{}…", text.get(..end.unwrap_or(0)).unwrap_or_default())
 }
 
-/// Takes no more than it may.
-struct Bounded {
-    bytes: Vec<u8>,
-    bytes_max: usize,
-}
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = self.bytes_max.saturating_sub(self.bytes.len());
-        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-        self.bytes.extend_from_slice(taken);
-        if taken.len() < bytes.len() {
-            Err(io::ErrorKind::WriteZero.into())
-        } else {
-            Ok(bytes.len())
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,12 +55,13 @@ mod tests {
 
     #[test]
     fn what_is_short_stays_itself_and_what_is_long_becomes_its_beginning() {
-        assert_eq!(of_value(&json!({"a": [1, "b"]})), json!({"a": [1, "b"]}));
+        let of_value = |value: Value| of(&value, value.as_str());
+        assert_eq!(of_value(json!({"a": [1, "b"]})), json!({"a": [1, "b"]}));
         assert_eq!(
-            of_value(&json!("b".repeat(2000))),
+            of_value(json!("b".repeat(2000))),
             json!(format!("{}…", "b".repeat(1024)))
         );
-        let list = of_value(&json!(vec!["é"; 1000]));
+        let list = of_value(json!(vec!["é"; 1000]));
         let text = list.as_str().expect("text");
         assert!(text.starts_with("[\"é\",\"é\"") && text.ends_with('…'), "{text}");
         assert!(text.len() <= VALUE_BYTES_MAX + '…'.len_utf8());

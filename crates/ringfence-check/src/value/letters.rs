@@ -3,8 +3,9 @@
 //! refuses published schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
 
 use jsonschema::Draft;
+use regex::{Captures, Regex};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 /// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the
 /// flag.
@@ -51,33 +52,17 @@ fn by_name<'a>(schemas: &'a Map<String, Value>, rename: impl Fn(&'a str) -> Cow<
 }
 
 fn in_pattern(pattern: &str) -> Cow<'_, str> {
-    let (mut in_class, mut in_braces) = (false, false);
-    let mut lone = Vec::new();
-    let mut letters = pattern.char_indices();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
-            '\\' => drop(letters.next()),
-            '[' => in_class = true,
-            ']' if in_class => in_class = false,
-            _ if in_class => {}
-            '{' => in_braces = true,
-            '}' if in_braces => in_braces = false,
-            ']' | '}' => lone.push(at),
-            _ => {}
-        }
-    }
-    if lone.is_empty() {
-        return Cow::Borrowed(pattern);
-    }
-    let mut escaped = String::with_capacity(pattern.len() + lone.len());
-    let mut from = 0;
-    for at in lone {
-        escaped.push_str(&pattern[from..at]);
-        escaped.push('\\');
-        from = at;
-    }
-    escaped.push_str(&pattern[from..]);
-    Cow::Owned(escaped)
+    /// An escape, a class, a count, or what closes neither.
+    static TOKENS: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"(?s)\\.|\[(?:\\.|[^\]\\])*\]|\{[^\\\[\]{}]*\}|[\]}]").ok());
+    let escaped = |token: &Captures<'_>| match &token[0] {
+        lone @ ("]" | "}") => format!("\\{lone}"),
+        whole => whole.to_owned(),
+    };
+    let tokens = TOKENS.as_ref();
+    tokens.map_or(Cow::Borrowed(pattern), |tokens| {
+        tokens.replace_all(pattern, escaped)
+    })
 }
 
 #[cfg(test)]

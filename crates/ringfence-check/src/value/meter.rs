@@ -48,16 +48,16 @@ struct Left {
     stack_top: usize,
 }
 
-impl Left {
-    /// Outside of a validation nothing is counted.
-    const ENDLESS: Self = Self {
-        steps: u64::MAX,
-        errors_bytes: usize::MAX,
-        error_bytes: 0,
-        link_bytes: 0,
-        stack_top: 0,
-    };
+/// Outside of a validation nothing is counted.
+const ENDLESS: Left = Left {
+    steps: u64::MAX,
+    errors_bytes: usize::MAX,
+    error_bytes: 0,
+    link_bytes: 0,
+    stack_top: 0,
+};
 
+impl Left {
     fn stack_bytes(self) -> usize {
         self.stack_top.saturating_sub(stack_pointer())
     }
@@ -65,7 +65,7 @@ impl Left {
 
 thread_local! {
     // Not a field of the nodes: the validator makes nodes of its own, for the names of members, from nothing.
-    static LEFT: Cell<Left> = const { Cell::new(Left::ENDLESS) };
+    static LEFT: Cell<Left> = const { Cell::new(ENDLESS) };
 }
 
 /// Does what is metered, to its end or to the end of what it may take.
@@ -112,10 +112,10 @@ pub(super) fn error() {
     let bytes = left
         .error_bytes
         .saturating_add(links.saturating_mul(left.link_bytes));
-    match left.errors_bytes.checked_sub(bytes) {
-        Some(rest) => left.errors_bytes = rest,
-        None => stop(Spent::Errors),
-    }
+    left.errors_bytes = left
+        .errors_bytes
+        .checked_sub(bytes)
+        .unwrap_or_else(|| stop(Spent::Errors));
     LEFT.set(left);
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     excerpt,
-    tree::{Document, Flaw, FlawKind, Tree},
+    tree::{Document, Flaw, Tree},
 };
 use jsonschema::{
     ValidationError,
@@ -18,49 +18,51 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// What is known when errors are told.
 pub(super) struct Context<'a> {
-    pub(super) text: &'a str,
     pub(super) document: &'a Document<'a>,
     pub(super) schema: &'a Value,
 }
 
-/// One thing that is wrong.
-enum Found<'a> {
-    WithText(&'a Flaw),
-    WithValue(Box<ValidationError<'a>>),
+impl Context<'_> {
+    /// What is wrong.
+    fn tree(&self, error: &ValidationError<'_>) -> &Tree<'_> {
+        let path = error.instance_path().as_str();
+        self.document.tree.at(path).unwrap_or(&Tree::Null)
+    }
 }
 
-impl Found<'_> {
+/// One thing that is wrong: with the text, or with its value.
+enum Fault<'a> {
+    Text(&'a Flaw<'a>),
+    Value(&'a ValidationError<'a>),
+}
+
+impl Fault<'_> {
     fn path(&self) -> &str {
         match self {
-            Found::WithText(flaw) => &flaw.path,
-            Found::WithValue(error) => error.instance_path().as_str(),
+            Fault::Text(flaw) => flaw.path.as_str(),
+            Fault::Value(error) => error.instance_path().as_str(),
         }
     }
 }
 
-pub(super) fn report(name: &str, context: &Context<'_>, errors: Vec<ValidationError<'_>>) -> JsonReport {
-    let flaws = context.document.flaws.iter().map(Found::WithText);
+pub(super) fn report(name: &str, context: &Context<'_>, errors: &[ValidationError<'_>]) -> JsonReport {
+    let flaws = context.document.flaws.iter().map(Fault::Text);
     let errors_total = context.document.flaws_total + errors.len() as u64;
-    let errors = errors.into_iter().map(|error| Found::WithValue(Box::new(error)));
-    let mut found: Vec<Found<'_>> = flaws.chain(errors).collect();
-    found.sort_by(|one, other| in_order(one.path(), other.path()));
+    let mut faults: Vec<Fault<'_>> = flaws.chain(errors.iter().map(Fault::Value)).collect();
+    faults.sort_by(|one, other| in_order(one.path(), other.path()));
     let mut bytes = 0;
-    let errors = found
-        .iter()
-        .take(ISSUES_MAX)
-        .map(|found| match found {
-            Found::WithText(flaw) => of_flaw(context, flaw),
-            Found::WithValue(error) => of_error(context, error),
-        })
-        .take_while(|error| {
-            bytes += error.path.len() + error.message.len() + 2 * excerpt::VALUE_BYTES_MAX;
-            bytes <= ANSWER_BYTES_MAX
-        })
-        .collect();
+    let told = faults.iter().take(ISSUES_MAX).map(|fault| match fault {
+        Fault::Text(flaw) => of_flaw(context, flaw),
+        Fault::Value(error) => of_error(context, error),
+    });
+    let errors = told.take_while(|error| {
+        bytes += error.path.len() + error.message.len() + 2 * excerpt::VALUE_BYTES_MAX;
+        bytes <= ANSWER_BYTES_MAX
+    });
     JsonReport {
         valid: errors_total == 0,
         schema: name.to_owned(),
-        errors,
+        errors: errors.collect(),
         errors_total,
     }
 }
@@ -68,73 +70,56 @@ pub(super) fn report(name: &str, context: &Context<'_>, errors: Vec<ValidationEr
 /// The second item comes before the tenth.
 fn in_order(one: &str, other: &str) -> Ordering {
     let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
-    let mut ones = one.split('/');
-    let mut others = other.split('/');
-    loop {
-        let ordering = match (ones.next(), others.next()) {
-            (None, None) => return Ordering::Equal,
-            (one, other) => match (one, other) {
-                (Some(one), Some(other)) if is_number(one) && is_number(other) => {
-                    one.len().cmp(&other.len()).then_with(|| one.cmp(other))
-                }
-                (one, other) => one.cmp(&other),
-            },
-        };
-        if ordering.is_ne() {
-            return ordering;
-        }
-    }
+    let segments = |one: &str, other: &str| match is_number(one) && is_number(other) {
+        true => one.len().cmp(&other.len()).then_with(|| one.cmp(other)),
+        false => one.cmp(other),
+    };
+    let pairs = one.split('/').zip(other.split('/'));
+    let mut orderings = pairs.map(|(one, other)| segments(one, other));
+    // Of two of which one begins the other, the shorter is first.
+    let by_length = || one.split('/').count().cmp(&other.split('/').count());
+    orderings
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or_else(by_length)
 }
 
-fn of_flaw(context: &Context<'_>, flaw: &Flaw) -> JsonError {
-    match flaw.kind {
-        FlawKind::DuplicateName => JsonError {
-            path: flaw.path.clone(),
+fn of_flaw(context: &Context<'_>, flaw: &Flaw<'_>) -> JsonError {
+    let path = flaw.path.as_str().to_owned();
+    let Some(digits) = flaw.rounded else {
+        return JsonError {
             message: "An earlier member of this object has the same name. Readers differ in which of them they take."
                 .to_owned(),
             keyword: "duplicateKey".to_owned(),
             expected: "each name once".into(),
-            actual: value_at(context, &flaw.path),
-        },
-        FlawKind::Rounded(number) => {
-            let start = number.start as usize;
-            let digits = context.text.get(start..start + number.bytes as usize);
-            let digits = excerpt::cut(digits.unwrap_or_default(), excerpt::NAME_BYTES_MAX);
-            JsonError {
-                path: flaw.path.clone(),
-                message: format!(
-                    "The number {} would be rounded: neither a 64-bit integer nor a double holds it. Send it as a string.",
-                    excerpt::cut(&digits, excerpt::WORD_BYTES_MAX)
-                ),
-                keyword: "number".to_owned(),
-                expected: "a number that 64 bits hold".into(),
-                actual: digits.into(),
-            }
-        }
+            actual: context.document.tree.at(&path).map_or(Value::Null, Tree::excerpt),
+            path,
+        };
+    };
+    JsonError {
+        path,
+        message: format!(
+            "The number {} would be rounded: neither a 64-bit integer nor a double holds it. Send it as a string.",
+            excerpt::cut(digits, excerpt::WORD_BYTES_MAX)
+        ),
+        keyword: "number".to_owned(),
+        expected: "a number that 64 bits hold".into(),
+        actual: excerpt::cut(digits, excerpt::NAME_BYTES_MAX).into(),
     }
-}
-
-fn value_at(context: &Context<'_>, path: &str) -> Value {
-    context
-        .document
-        .tree
-        .at(path)
-        .map_or(Value::Null, excerpt::of_tree)
 }
 
 fn of_error(context: &Context<'_>, error: &ValidationError<'_>) -> JsonError {
     let path = error.instance_path().as_str();
-    let tree = context.document.tree.at(path).unwrap_or(&Tree::Null);
     let actual = match error.kind() {
         // What is wrong is a name, which no path leads to.
         ValidationErrorKind::PropertyNames { error } => error.instance().clone().into_owned(),
-        _ => excerpt::of_tree(tree),
+        _ => context.tree(error).excerpt(),
     };
+    let expected = expected(context, error);
     JsonError {
         path: path.to_owned(),
-        message: excerpt::cut(&message(context, error, tree), excerpt::MESSAGE_BYTES_MAX),
+        message: excerpt::cut(&message(context, error), excerpt::MESSAGE_BYTES_MAX),
         keyword: error.kind().keyword().to_owned(),
-        expected: excerpt::of_value(&expected(context, error)),
+        expected: excerpt::of(&expected, expected.as_str()),
         actual,
     }
 }
@@ -142,55 +127,38 @@ fn of_error(context: &Context<'_>, error: &ValidationError<'_>) -> JsonError {
 /// Alternatives that are told in one message.
 const ALTERNATIVES_MAX: usize = 4;
 
-fn message(context: &Context<'_>, error: &ValidationError<'_>, tree: &Tree<'_>) -> String {
-    let shown = excerpt::beginning(tree, excerpt::WORD_BYTES_MAX);
-    let plain = match error.kind() {
+fn message(context: &Context<'_>, error: &ValidationError<'_>) -> String {
+    use ValidationErrorKind::{AnyOf, OneOfNotValid};
+    let mut message = match error.kind() {
         ValidationErrorKind::AdditionalItems { limit } => format!("There are more than {limit} items"),
-        _ => error.masked_with(shown.as_str()).to_string(),
+        _ => sentence(context, error),
     };
-    let (ValidationErrorKind::AnyOf {
-        context: alternatives,
-    }
-    | ValidationErrorKind::OneOfNotValid {
-        context: alternatives,
-    }) = error.kind()
-    else {
-        return plain;
+    let (AnyOf { context: reasons } | OneOfNotValid { context: reasons }) = error.kind() else {
+        return message;
     };
-    let reasons: Vec<String> = alternatives
-        .iter()
-        .take(ALTERNATIVES_MAX)
-        .filter_map(|errors| errors.first())
-        .map(|first| {
-            let path = first.instance_path().as_str();
-            let tree = context.document.tree.at(path).unwrap_or(&Tree::Null);
-            let shown = excerpt::beginning(tree, excerpt::WORD_BYTES_MAX);
-            let reason = first.masked_with(shown.as_str()).to_string();
-            let below = path.strip_prefix(error.instance_path().as_str()).unwrap_or(path);
-            let reason = excerpt::cut(&reason, excerpt::NAME_BYTES_MAX);
-            if below.is_empty() {
-                reason
-            } else {
-                format!("{below}: {reason}")
-            }
-        })
-        .collect();
-    if reasons.is_empty() {
-        plain
-    } else {
-        format!("{plain}; {}", reasons.join("; "))
+    let alternatives = reasons.iter().take(ALTERNATIVES_MAX);
+    for first in alternatives.filter_map(|errors| errors.first()) {
+        let path = first.instance_path().as_str();
+        let below = path.strip_prefix(error.instance_path().as_str()).unwrap_or(path);
+        let reason = excerpt::cut(&sentence(context, first), excerpt::NAME_BYTES_MAX);
+        message += &format!("; {below}{}{reason}", if below.is_empty() { "" } else { ": " });
     }
+    message
+}
+
+/// As the validator says it, with the beginning of the value.
+fn sentence(context: &Context<'_>, error: &ValidationError<'_>) -> String {
+    let shown = excerpt::beginning(context.tree(error), excerpt::WORD_BYTES_MAX);
+    error.masked_with(shown).to_string()
 }
 
 /// What the keyword says.
 fn expected(context: &Context<'_>, error: &ValidationError<'_>) -> Value {
     match error.kind() {
-        ValidationErrorKind::Type {
-            kind: TypeKind::Single(word),
-        } => word.as_str().into(),
-        ValidationErrorKind::Type {
-            kind: TypeKind::Multiple(words),
-        } => words.iter().map(|word| Value::from(word.as_str())).collect(),
+        ValidationErrorKind::Type { kind } => match kind {
+            TypeKind::Single(word) => word.as_str().into(),
+            TypeKind::Multiple(words) => words.iter().map(|word| Value::from(word.as_str())).collect(),
+        },
         ValidationErrorKind::Required { property } => property.clone(),
         ValidationErrorKind::Enum { options } => options.as_ref().clone(),
         ValidationErrorKind::Constant { expected_value } => expected_value.as_ref().clone(),

@@ -1,7 +1,7 @@
 //! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is
 //! told in a sentence.
 
-use super::{excerpt, letters, node::Metered};
+use super::{DEPTH_MAX, excerpt, letters, node::Metered};
 use crate::question::Unusable;
 use jsonschema::{
     PatternOptions, ReferencingError, Retrieve, Uri, ValidationError, Validator, error::ValidationErrorKind,
@@ -12,8 +12,6 @@ use std::error::Error;
 /// Of the texts and names of a schema, with some for each value.
 const SCHEMA_BYTES_MAX: usize = 1 << 20;
 const VALUE_BYTES: usize = 2;
-/// Levels of a schema, as of a text that serde_json reads.
-const DEPTH_MAX: usize = super::text::DEPTH_MAX;
 /// Compiled patterns of one schema, together and each.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;
 const PATTERN_BYTES_MAX: usize = 4 << 20;
@@ -21,12 +19,20 @@ const PATTERNS_MAX: usize = 2000;
 /// Keywords by which one schema leads to others that look at the same value. A chain of them is as deep a recursion.
 const LINKS_MAX: usize = 12_000;
 
+/// So many links fit onto any thread's stack beside what else is there.
+const LINKS_FEW: usize = 200;
+/// Of stack, for each of more links, and for what is metered and the rest.
+const LINK_BYTES: usize = 16 << 10;
+const BASE_BYTES: usize = 8 << 20;
+
 /// What a schema will take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     patterns: usize,
     /// The longest chain is no longer.
-    pub(super) links: usize,
+    links: usize,
+    /// Bytes of the longest path into it.
+    pub(super) longest_path: usize,
 }
 
 /// The validator of a schema: by draft 2020-12, or by the one that its `$schema` names.
@@ -50,26 +56,28 @@ pub(super) fn compile(schema: &Value, survey: Survey) -> Result<Validator<Metere
 
 /// A schema of tolerable size is looked through without recursion, for it may have been made by a program.
 pub(super) fn survey(schema: &Value) -> Result<Survey, Unusable> {
-    let mut open = vec![(schema, 0_usize)];
+    let mut open = vec![(schema, 0_usize, 0_usize)];
     let mut bytes = 0_usize;
     let mut survey = Survey::default();
-    while let Some((value, depth)) = open.pop() {
+    while let Some((value, depth, path)) = open.pop() {
         if depth > DEPTH_MAX {
             let message = format!("the schema is nested deeper than {DEPTH_MAX} levels.");
-            return Err(Unusable::new(
-                message,
-                "Name parts of it in `$defs`, and refer to them.",
-            ));
+            let hint = "Name parts of it in `$defs`, and refer to them.";
+            return Err(Unusable::new(message, hint));
         }
+        survey.longest_path = survey.longest_path.max(path);
         bytes += VALUE_BYTES;
         match value {
             Value::String(text) => bytes += text.len(),
-            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Array(items) => {
+                let path = path + 1 + items.len().to_string().len();
+                open.extend(items.iter().map(|item| (item, depth + 1, path)));
+            }
             Value::Object(members) => {
                 for (name, member) in members {
                     bytes += name.len();
                     survey.count(name, member);
-                    open.push((member, depth + 1));
+                    open.push((member, depth + 1, path + 1 + name.len()));
                 }
             }
             _ => {}
@@ -98,24 +106,28 @@ impl Survey {
     }
 
     fn within_limits(self) -> Result<Self, Unusable> {
-        if self.patterns > PATTERNS_MAX {
-            let message = format!(
-                "the schema has {} patterns; {PATTERNS_MAX} are allowed.",
-                self.patterns
-            );
+        let Self { patterns, links, .. } = self;
+        if patterns > PATTERNS_MAX {
+            let message = format!("the schema has {patterns} patterns; {PATTERNS_MAX} are allowed.");
             return Err(Unusable::new(message, "Use fewer patterns, or `enum`."));
         }
-        if self.links > LINKS_MAX {
-            let message = format!(
-                "the schema has {} references and alternatives; {LINKS_MAX} are allowed.",
-                self.links
-            );
-            return Err(Unusable::new(
-                message,
-                "Leave out the definitions that are not needed.",
-            ));
+        if links > LINKS_MAX {
+            let message =
+                format!("the schema has {links} references and alternatives; {LINKS_MAX} are allowed.");
+            let hint = "Leave out the definitions that are not needed.";
+            return Err(Unusable::new(message, hint));
         }
         Ok(self)
+    }
+
+    /// Does what recurses as deep as the longest chain, which is followed by one recursion per link, without a look at
+    /// the value that could be metered.
+    pub(super) fn on_stack<T>(self, act: impl FnOnce() -> T) -> T {
+        match self.links {
+            ..=LINKS_FEW => act(),
+            // Not a thread: a worker may start none.
+            links => stacker::grow(BASE_BYTES + links * LINK_BYTES, act),
+        }
     }
 }
 
@@ -129,59 +141,47 @@ impl Retrieve for Nowhere {
 }
 
 fn refusal(error: &ValidationError<'_>) -> Unusable {
-    let at = excerpt::cut(error.instance_path().as_str(), excerpt::NAME_BYTES_MAX);
-    match error.kind() {
-        ValidationErrorKind::Referencing(error) => unresolved(error),
+    let name = |text: &str| excerpt::cut(text, excerpt::NAME_BYTES_MAX);
+    let defs = "Put what it refers to into `$defs`, and refer to it as `#/$defs/...`.";
+    let (message, hint) = match error.kind() {
+        ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
+            let uri = name(uri);
+            let message =
+                format!("the schema refers to `{uri}`, which is not within it; nothing is fetched.");
+            (message, defs)
+        }
+        ValidationErrorKind::Referencing(ReferencingError::UnknownSpecification { specification }) => {
+            let named = name(specification);
+            let message = format!("the schema's `$schema` names `{named}`, which is not known.");
+            (message, "Use draft 2020-12, 2019-09, 7, 6 or 4.")
+        }
+        ValidationErrorKind::Referencing(error) => {
+            let why = name(&error.to_string());
+            (format!("a reference of the schema leads nowhere: {why}."), defs)
+        }
         ValidationErrorKind::Format { format } if format == "regex" => {
             let pattern = excerpt::beginning(error.instance().as_ref(), excerpt::NAME_BYTES_MAX);
-            let message = format!(
-                "the schema's pattern {pattern} is no regular expression that can be matched in linear time."
-            );
-            Unusable::new(
-                message,
+            (
+                format!(
+                    "the schema's pattern {pattern} is no regular expression that can be matched in linear time."
+                ),
                 "Look-around and backreferences are not supported, nor are patterns that become very large; write it without them.",
             )
         }
         _ => {
             let what = excerpt::cut(&error.to_string(), excerpt::MESSAGE_BYTES_MAX);
-            let at = if at.is_empty() {
-                "its root".to_owned()
-            } else {
-                format!("`{at}`")
+            let at = match error.instance_path().as_str() {
+                "" => "its root".to_owned(),
+                at => format!("`{}`", name(at)),
             };
-            Unusable::new(
-                format!("the schema itself is not valid: at {at}: {what}."),
+            let message = format!("the schema itself is not valid: at {at}: {what}.");
+            (
+                message,
                 "Correct the schema; without `$schema`, draft 2020-12 is assumed.",
             )
         }
-    }
-}
-
-fn unresolved(error: &ReferencingError) -> Unusable {
-    let cut = |text: &str| excerpt::cut(text, excerpt::NAME_BYTES_MAX);
-    match error {
-        ReferencingError::Unretrievable { uri, .. } => Unusable::new(
-            format!(
-                "the schema refers to `{}`, which is not within it; nothing is fetched.",
-                cut(uri)
-            ),
-            "Put what it refers to into `$defs`, and refer to it as `#/$defs/...`.",
-        ),
-        ReferencingError::UnknownSpecification { specification } => Unusable::new(
-            format!(
-                "the schema's `$schema` names `{}`, which is not known.",
-                cut(specification)
-            ),
-            "Use draft 2020-12, 2019-09, 7, 6 or 4.",
-        ),
-        error => Unusable::new(
-            format!(
-                "a reference of the schema leads nowhere: {}.",
-                cut(&error.to_string())
-            ),
-            "Put what it refers to into `$defs`, and refer to it as `#/$defs/...`.",
-        ),
-    }
+    };
+    Unusable::new(message, hint)
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! A JSON text as a tree: small for hostile texts too (an empty object takes 24 bytes), and with a note of every name
 //! that stands twice in one object and every number that was rounded.
 
-use super::text::{Oddities, Rounded};
+use super::{
+    excerpt,
+    numbers::{self, Rounded},
+};
+use jsonschema::paths::{Location, LocationSegment};
 use ringfence_types::ISSUES_MAX;
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
-    ser::{SerializeMap, SerializeSeq},
 };
-use serde_json::Number;
+use serde_json::{Number, Value};
 use std::{borrow::Cow, fmt};
 
 /// A value; texts without escapes are those of the body.
@@ -25,28 +28,13 @@ pub(super) enum Tree<'a> {
     Object(Members<'a>),
 }
 
+pub(super) type Member<'a> = (Cow<'a, str>, Tree<'a>);
+
 /// Of an object; in the order of their names, each name once.
 #[derive(Debug, Default)]
-pub(super) struct Members<'a>(Box<[(Cow<'a, str>, Tree<'a>)]>);
+pub(super) struct Members<'a>(pub(super) Box<[Member<'a>]>);
 
 impl<'a> Members<'a> {
-    /// Of two with one name the last stays, as with most readers.
-    fn new(mut members: Vec<(Cow<'a, str>, Tree<'a>)>) -> Self {
-        members.sort_by(|one, other| one.0.cmp(&other.0));
-        members.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
-            if same {
-                std::mem::swap(later, earlier);
-            }
-            same
-        });
-        Self(members.into_boxed_slice())
-    }
-
-    pub(super) fn as_slice(&self) -> &[(Cow<'a, str>, Tree<'a>)] {
-        &self.0
-    }
-
     pub(super) fn get(&self, name: &str) -> Option<&Tree<'a>> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         self.0.get(at).map(|(_, tree)| tree)
@@ -56,29 +44,27 @@ impl<'a> Members<'a> {
 impl<'a> Tree<'a> {
     /// The value that a JSON Pointer leads to.
     pub(super) fn at(&self, pointer: &str) -> Option<&Self> {
-        pointer
-            .split('/')
-            .skip(1)
-            .try_fold(self, |tree, segment| match tree {
-                Tree::Array(items) => items.get(segment.parse::<usize>().ok()?),
-                Tree::Object(members) => members.get(&segment.replace("~1", "/").replace("~0", "~")),
-                _ => None,
-            })
+        let mut segments = pointer.split('/').skip(1);
+        segments.try_fold(self, |tree, segment| match tree {
+            Tree::Array(items) => items.get(segment.parse::<usize>().ok()?),
+            Tree::Object(members) => members.get(&segment.replace("~1", "/").replace("~0", "~")),
+            _ => None,
+        })
+    }
+}
+
+impl Tree<'_> {
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Tree::Text(text) => Some(text),
+            Tree::Name(name) => Some(name),
+            _ => None,
+        }
     }
 
-    /// The bytes of the longest JSON Pointer into it.
-    pub(super) fn longest_path(&self) -> usize {
-        match self {
-            Tree::Array(items) => {
-                let longest = items.iter().map(Tree::longest_path).max();
-                longest.map_or(0, |bytes| bytes + 1 + items.len().to_string().len())
-            }
-            Tree::Object(members) => {
-                let longest = |(name, tree): &(Cow<'_, str>, Tree<'_>)| name.len() + 1 + tree.longest_path();
-                members.as_slice().iter().map(longest).max().unwrap_or(0)
-            }
-            _ => 0,
-        }
+    /// For an answer.
+    pub(super) fn excerpt(&self) -> Value {
+        excerpt::of(self, self.as_text())
     }
 }
 
@@ -90,18 +76,9 @@ impl Serialize for Tree<'_> {
             Tree::Number(number) => number.serialize(serializer),
             Tree::Text(text) => serializer.serialize_str(text),
             Tree::Name(name) => serializer.serialize_str(name),
-            Tree::Array(items) => {
-                let mut list = serializer.serialize_seq(Some(items.len()))?;
-                items.iter().try_for_each(|item| list.serialize_element(item))?;
-                list.end()
-            }
+            Tree::Array(items) => serializer.collect_seq(items),
             Tree::Object(members) => {
-                let members = members.as_slice();
-                let mut map = serializer.serialize_map(Some(members.len()))?;
-                members
-                    .iter()
-                    .try_for_each(|(name, tree)| map.serialize_entry(name, tree))?;
-                map.end()
+                serializer.collect_map(members.0.iter().map(|(name, tree)| (name, tree)))
             }
         }
     }
@@ -109,18 +86,11 @@ impl Serialize for Tree<'_> {
 
 /// What is wrong with a text whatever a schema says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
+pub(super) struct Flaw<'a> {
     /// JSON Pointer.
-    pub(super) path: String,
-    pub(super) kind: FlawKind,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum FlawKind {
-    /// An earlier member of the object has this name.
-    DuplicateName,
-    /// It would become another number.
-    Rounded(Rounded),
+    pub(super) path: Location,
+    /// As a number is written that would become another one. None: an earlier member of the object has this name.
+    pub(super) rounded: Option<&'a str>,
 }
 
 /// What a text says.
@@ -128,93 +98,106 @@ pub(super) enum FlawKind {
 pub(super) struct Document<'a> {
     pub(super) tree: Tree<'a>,
     /// The first of them.
-    pub(super) flaws: Vec<Flaw>,
+    pub(super) flaws: Vec<Flaw<'a>>,
     pub(super) flaws_total: u64,
+    /// The bytes of the longest JSON Pointer into it.
+    pub(super) longest_path: usize,
 }
 
-/// Reads a text whose oddities are known.
-pub(super) fn read<'a>(text: &'a str, oddities: &Oddities) -> Result<Document<'a>, serde_json::Error> {
+pub(super) fn read(text: &str) -> Result<Document<'_>, serde_json::Error> {
     let mut reading = Reading {
         path: Vec::new(),
         numbers: 0,
-        rounded: &oddities.rounded,
-        flaws: Vec::new(),
-        flaws_total: 0,
+        rounded: numbers::rounded(text).into_iter(),
+        document: Document {
+            tree: Tree::Null,
+            flaws: Vec::new(),
+            flaws_total: 0,
+            longest_path: 0,
+        },
         path_bytes: 0,
+        kept_bytes: 0,
     };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let tree = Reader(&mut reading).deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(Document {
         tree,
-        flaws: reading.flaws,
-        flaws_total: reading.flaws_total,
+        ..reading.document
     })
 }
 
-/// Of all flaws that are kept, together.
-const PATH_BYTES_MAX: usize = 1 << 20;
+/// Of the paths of all flaws that are kept.
+const PATHS_BYTES_MAX: usize = 1 << 20;
 
-struct Reading<'a, 'o> {
-    path: Vec<Step<'a>>,
-    numbers: u32,
-    /// Those that are still to come.
-    rounded: &'o [Rounded],
-    flaws: Vec<Flaw>,
-    flaws_total: u64,
+struct Reading<'a> {
+    path: Vec<LocationSegment<'a>>,
     path_bytes: usize,
+    numbers: usize,
+    /// Those that are still to come.
+    rounded: std::vec::IntoIter<Rounded<'a>>,
+    /// But for the tree.
+    document: Document<'a>,
+    kept_bytes: usize,
 }
 
-enum Step<'a> {
-    Index(usize),
-    Name(Cow<'a, str>),
-}
+impl<'a> Reading<'a> {
+    fn note(&mut self, rounded: Option<&'a str>) {
+        self.document.flaws_total += 1;
+        if self.document.flaws.len() < ISSUES_MAX && self.kept_bytes < PATHS_BYTES_MAX {
+            let path: Location = self.path.iter().cloned().collect();
+            self.kept_bytes += path.as_str().len();
+            self.document.flaws.push(Flaw { path, rounded });
+        }
+    }
 
-impl Reading<'_, '_> {
-    fn note(&mut self, kind: FlawKind) {
-        self.flaws_total += 1;
-        if self.flaws.len() >= ISSUES_MAX || self.path_bytes >= PATH_BYTES_MAX {
+    /// A value has been read.
+    fn count(&mut self, tree: &Tree<'a>) {
+        self.document.longest_path = self.document.longest_path.max(self.path_bytes);
+        if !matches!(tree, Tree::Number(_)) {
             return;
         }
-        let path = pointer(&self.path);
-        self.path_bytes += path.len();
-        self.flaws.push(Flaw { path, kind });
-    }
-
-    /// A number has been read.
-    fn count(&mut self) {
-        if let Some((next, rest)) = self.rounded.split_first()
-            && next.ordinal == self.numbers
+        if self
+            .rounded
+            .as_slice()
+            .first()
+            .is_some_and(|next| next.ordinal == self.numbers)
+            && let Some(next) = self.rounded.next()
         {
-            self.rounded = rest;
-            self.note(FlawKind::Rounded(*next));
+            self.note(Some(next.digits));
         }
-        self.numbers = self.numbers.saturating_add(1);
+        self.numbers += 1;
+    }
+
+    /// What is read below a segment, which takes so many bytes.
+    fn below<T>(
+        &mut self,
+        segment: LocationSegment<'a>,
+        bytes: usize,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        self.path.push(segment);
+        self.path_bytes += bytes + 1;
+        let value = read(self);
+        self.path_bytes -= bytes + 1;
+        self.path.pop();
+        value
     }
 }
 
-fn pointer(path: &[Step<'_>]) -> String {
-    path.iter().fold(String::new(), |mut pointer, step| {
-        pointer.push('/');
-        match step {
-            Step::Index(at) => pointer.push_str(&at.to_string()),
-            Step::Name(name) => pointer.push_str(&name.replace('~', "~0").replace('/', "~1")),
-        }
-        pointer
-    })
-}
+struct Reader<'r, 'a>(&'r mut Reading<'a>);
 
-struct Reader<'r, 'a, 'o>(&'r mut Reading<'a, 'o>);
-
-impl<'a> DeserializeSeed<'a> for Reader<'_, 'a, '_> {
+impl<'a> DeserializeSeed<'a> for Reader<'_, 'a> {
     type Value = Tree<'a>;
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Tree<'a>, D::Error> {
-        deserializer.deserialize_any(self)
+        let tree = deserializer.deserialize_any(Reader(self.0))?;
+        self.0.count(&tree);
+        Ok(tree)
     }
 }
 
-impl<'a> Visitor<'a> for Reader<'_, 'a, '_> {
+impl<'a> Visitor<'a> for Reader<'_, 'a> {
     type Value = Tree<'a>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,20 +213,16 @@ impl<'a> Visitor<'a> for Reader<'_, 'a, '_> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Tree<'a>, E> {
-        self.0.count();
         Ok(Tree::Number(number.into()))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Tree<'a>, E> {
-        self.0.count();
         Ok(Tree::Number(number.into()))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Tree<'a>, E> {
-        self.0.count();
-        Number::from_f64(number)
-            .map(Tree::Number)
-            .ok_or_else(|| E::custom("a number is too large"))
+        let number = Number::from_f64(number).map(Tree::Number);
+        number.ok_or_else(|| E::custom("a number is too large"))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Tree<'a>, E> {
@@ -257,10 +236,10 @@ impl<'a> Visitor<'a> for Reader<'_, 'a, '_> {
     fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<Tree<'a>, A::Error> {
         let mut items = Vec::new();
         loop {
-            self.0.path.push(Step::Index(items.len()));
-            let item = list.next_element_seed(Reader(self.0))?;
-            self.0.path.pop();
-            match item {
+            let at = items.len();
+            let digits = at.checked_ilog10().map_or(1, |digits| digits as usize + 1);
+            let read = |reading: &mut Reading<'a>| list.next_element_seed(Reader(reading));
+            match self.0.below(LocationSegment::Index(at), digits, read)? {
                 Some(item) => items.push(item),
                 None => return Ok(Tree::Array(items.into_boxed_slice())),
             }
@@ -268,75 +247,25 @@ impl<'a> Visitor<'a> for Reader<'_, 'a, '_> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Tree<'a>, A::Error> {
-        let mut members = Vec::new();
-        while let Some(Name(name)) = map.next_key_seed(NameReader)? {
-            self.0.path.push(Step::Name(name.clone()));
-            let tree = map.next_value_seed(Reader(self.0))?;
-            self.0.path.pop();
-            members.push((name, tree));
+        let Reader(reading) = self;
+        let mut members: Vec<Member<'a>> = Vec::new();
+        while let Some(Tree::Text(name)) = map.next_key_seed(Reader(reading))? {
+            let read = |reading: &mut Reading<'a>| map.next_value_seed(Reader(reading));
+            let value = reading.below(LocationSegment::Property(name.clone()), name.len(), read)?;
+            members.push((name, value));
         }
-        let before = members.len();
-        note_duplicates(self.0, &members);
-        let members = Members::new(members);
-        debug_assert!(members.as_slice().len() <= before);
-        Ok(Tree::Object(members))
-    }
-}
-
-/// Below this many members each is compared with each.
-const FEW: usize = 8;
-
-fn note_duplicates<'a>(reading: &mut Reading<'a, '_>, members: &[(Cow<'a, str>, Tree<'a>)]) {
-    let mut note = |name: &Cow<'a, str>| {
-        reading.path.push(Step::Name(name.clone()));
-        reading.note(FlawKind::DuplicateName);
-        reading.path.pop();
-    };
-    if members.len() <= FEW {
-        for (at, (name, _)) in members.iter().enumerate() {
-            if members.iter().take(at).any(|(earlier, _)| earlier == name) {
-                note(name);
+        // Of two with one name the last stays, as with most readers.
+        members.reverse();
+        members.sort_by(|one, other| one.0.cmp(&other.0));
+        members.dedup_by(|earlier, last| {
+            let is_same = earlier.0 == last.0;
+            if is_same {
+                let segment = LocationSegment::Property(last.0.clone());
+                reading.below(segment, last.0.len(), |reading| reading.note(None));
             }
-        }
-        return;
-    }
-    let mut names: Vec<&Cow<'a, str>> = members.iter().map(|(name, _)| name).collect();
-    names.sort();
-    for pair in names.windows(2) {
-        if let [one, other] = pair
-            && one == other
-        {
-            note(other);
-        }
-    }
-}
-
-/// The name of a member.
-struct Name<'a>(Cow<'a, str>);
-
-struct NameReader;
-
-impl<'a> DeserializeSeed<'a> for NameReader {
-    type Value = Name<'a>;
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Name<'a>, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'a> Visitor<'a> for NameReader {
-    type Value = Name<'a>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Name<'a>, E> {
-        Ok(Name(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'a str) -> Result<Name<'a>, E> {
-        Ok(Name(Cow::Borrowed(text)))
+            is_same
+        });
+        Ok(Tree::Object(Members(members.into_boxed_slice())))
     }
 }
 
@@ -345,7 +274,7 @@ mod tests {
     use super::*;
 
     fn document(text: &str) -> Document<'_> {
-        read(text, &Oddities::of(text)).expect(text)
+        read(text).expect(text)
     }
 
     #[test]
@@ -382,7 +311,8 @@ mod tests {
     #[test]
     fn a_rounded_number_is_told_with_its_path() {
         let text = r#"{"a": [1, 18446744073709551617], "b": 18446744073709551617, "c": 3}"#;
-        let paths: Vec<String> = document(text).flaws.into_iter().map(|flaw| flaw.path).collect();
+        let document = document(text);
+        let paths: Vec<&str> = document.flaws.iter().map(|flaw| flaw.path.as_str()).collect();
         assert_eq!(paths, ["/a/1", "/b"]);
     }
 
@@ -397,8 +327,7 @@ mod tests {
 
     #[test]
     fn the_longest_path_is_measured() {
-        let check =
-            |text: &str, expect: usize| assert_eq!(document(text).tree.longest_path(), expect, "{text}");
+        let check = |text: &str, expect: usize| assert_eq!(document(text).longest_path, expect, "{text}");
         check("1", 0);
         check("[]", 0);
         check(r#"{"abc": [1], "d": 2}"#, "/abc/0".len());

@@ -51,59 +51,26 @@ fn first_movable(body: &[Stmt]) -> usize {
     docstring + body.iter().skip(docstring).take_while(directs).count()
 }
 
-/// Behind `#!`, a line that names an encoding, and a first paragraph of comments.
+/// Behind `#!`, a line that names an encoding, and a first paragraph of comments that an empty line ends.
 fn after_header(code: &str) -> usize {
-    let start = if code.starts_with('\u{feff}') {
-        '\u{feff}'.len_utf8()
-    } else {
-        0
-    };
-    let mut end = start;
-    let mut offset = start;
-    let mut comments_only = true;
-    for (number, line) in code
-        .get(start..)
-        .unwrap_or_default()
-        .split_inclusive(['\n', '\r'])
-        .enumerate()
-    {
-        // A line that ends in `\r\n` comes in two pieces, of which the second is one character.
+    let start = code.len() - code.trim_start_matches('\u{feff}').len();
+    let (mut end, mut offset, mut is_heading) = (start, start, true);
+    for (number, line) in code[start..].split_inclusive('\n').enumerate() {
         let text = line.trim();
-        let comment = text.starts_with('#');
-        if !comment && !text.is_empty() {
+        if !text.is_empty() && !text.starts_with('#') {
             break;
         }
+        if text.is_empty() && is_heading && number > 0 {
+            end = offset;
+        }
+        is_heading &= !text.is_empty();
         offset += line.len();
-        let is_rest_of_line_end = line == "\n"
-            && code
-                .get(..offset - 1)
-                .is_some_and(|before| before.ends_with('\r'));
-        if is_rest_of_line_end {
-            end = if end + 1 == offset { offset } else { end };
-            continue;
-        }
-        let must_be_first = (text.starts_with("#!") && number == 0)
-            || (comment && text.contains("coding") && lines_before(code, offset) <= CODING_LINES);
-        if text.is_empty() {
-            // The paragraph of comments is a heading of the whole, if there is an empty line behind it.
-            if comments_only && offset > start + line.len() {
-                end = end.max(offset - line.len());
-            }
-            comments_only = false;
-        }
-        if must_be_first {
+        let is_coding = text.contains("coding") && number < CODING_LINES;
+        if is_coding || text.starts_with("#!") && number == 0 {
             end = offset;
         }
     }
     end
-}
-
-fn lines_before(code: &str, offset: usize) -> usize {
-    code.get(..offset)
-        .unwrap_or_default()
-        .lines()
-        .take(CODING_LINES + 1)
-        .count()
 }
 
 /// Behind the line of a statement, or between two statements on one line.
@@ -146,31 +113,17 @@ fn changes_nothing_else(code: &str, before: &[Stmt], fixed: &str, first: usize, 
     let Ok(parsed) = parse_module(fixed) else {
         return false;
     };
-    let after = parsed.suite();
-    let added = first..first + statements.len();
-    let Some(new) = after
-        .get(added.clone())
-        .filter(|_| after.len() == before.len() + statements.len())
-    else {
-        return false;
+    let texts = |code, statements: &[Stmt]| -> Vec<String> {
+        let text = |statement: &Stmt| {
+            str::get(code, statement.range().to_std_range())
+                .unwrap_or_default()
+                .to_owned()
+        };
+        statements.iter().map(text).collect()
     };
-    let text_of = |code: &str, statement: &Stmt| -> Option<String> {
-        Some(code.get(statement.range().to_std_range())?.to_owned())
-    };
-    let imports = new.iter().zip(statements).all(|(statement, text)| {
-        matches!(statement, Stmt::Import(_) | Stmt::ImportFrom(_))
-            && text_of(fixed, statement).as_deref() == Some(*text)
-    });
-    let kept = after
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !added.contains(at))
-        .map(|(_, statement)| statement);
-    imports
-        && before
-            .iter()
-            .zip(kept)
-            .all(|(old, new)| text_of(code, old) == text_of(fixed, new))
+    let mut expected = texts(code, before);
+    expected.splice(first..first, statements.iter().map(|text| (*text).to_owned()));
+    texts(fixed, parsed.suite()) == expected
 }
 
 #[cfg(test)]

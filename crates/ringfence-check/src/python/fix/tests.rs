@@ -23,8 +23,8 @@ fn question(profile: Profile) -> CodeQuestion {
 
 fn missing(code: &str, asked: &CodeQuestion) -> Missing {
     let parsed = parse_module(code).unwrap();
-    let scopes = Scopes::of(parsed.syntax());
-    look(code, &parsed, &scopes, asked)
+    let names = Names::of(parsed.syntax());
+    look(code, &parsed, &names, asked)
 }
 
 /// What is added, and for which names there is a finding.

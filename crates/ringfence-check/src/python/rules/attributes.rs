@@ -1,14 +1,17 @@
 //! Attributes by which an object leads to the interpreter's own structures.
 
-use super::{FRAMES, REFLECTION, Weight};
-use crate::rule::Rule;
+use crate::{
+    python::findings::Weight,
+    registry::python::{FRAMES, REFLECTION},
+    rule::Rule,
+};
 use ruff_python_ast::ExprContext;
 
 /// Names with two underscores on either side that ordinary programs read. In alphabetical order.
 #[rustfmt::skip]
 const ORDINARY: &[&str] = &[
     "__abs__", "__add__", "__aenter__", "__aexit__", "__aiter__", "__all__", "__and__", "__anext__",
-    "__annotations__", "__args__", "__author__", "__await__", "__bool__", "__bytes__", "__call__", "__cause__",
+    "__author__", "__await__", "__bool__", "__bytes__", "__call__", "__cause__",
     "__ceil__", "__complex__", "__contains__", "__context__", "__copy__", "__dataclass_fields__", "__debug__",
     "__deepcopy__", "__delete__", "__delitem__", "__divmod__", "__doc__", "__enter__", "__eq__", "__exit__",
     "__float__", "__floor__", "__floordiv__", "__format__", "__future__", "__ge__", "__get__", "__getitem__",
@@ -52,7 +55,6 @@ const OF_FRAMES: &[&str] = &[
     "func_globals", "gi_code", "gi_frame", "gi_yieldfrom", "tb_frame", "tb_lasti", "tb_next",
 ];
 
-/// What there is to say of an attribute.
 pub(super) struct Said {
     pub(super) rule: &'static Rule,
     pub(super) weight: Weight,
@@ -62,7 +64,6 @@ pub(super) struct Said {
 /// What an attribute is read from, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
-    /// `super()`.
     Super,
     /// It is read for its name alone: `x.__class__.__name__`.
     ForName,
@@ -116,6 +117,13 @@ fn judge_read(name: &str, of: Of) -> Option<Said> {
     }
     if FAR.binary_search(&name).is_ok() {
         return Some(far());
+    }
+    if matches!(name, "__annotations__" | "__args__") {
+        return Some(Said {
+            rule: &REFLECTION,
+            weight: Weight::STRICT_ERROR,
+            does: "leads to texts that are evaluated as types",
+        });
     }
     Some(Said {
         rule: &REFLECTION,

@@ -1,59 +1,87 @@
 //! Calls of which the arguments decide: `open('/etc/passwd')`, `getattr(x, name)`, `run(command, shell=True)`,
 //! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
 
-use super::{
-    DYNAMIC_EXECUTION, FILE_ACCESS, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, PROFILE_IMPORT,
-    PROFILE_MODULE_ATTRIBUTE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD, Weight, attributes,
-    commands::CommandReader,
-    texts,
-    walk::{Before, Walk},
-};
+use super::{Step, Walk, attributes};
 use crate::{
-    python::{meaning::Meaning, spine::spine_of},
+    python::{findings::Weight, module_attributes::is_grave, resolve::Meaning, spine::spine_of},
+    registry::python::{
+        DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, PROFILE_IMPORT,
+        PROFILE_MODULE_ATTRIBUTE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
+    },
     rule::Finding,
+    shell,
 };
 use ringfence_types::{Profile, Severity};
-use ruff_python_ast::{self as ast, Arguments, Expr, Number};
+use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Number};
 use ruff_text_size::{Ranged, TextRange};
 
 /// Unpacking of code is looked for so many calls deep.
 const UNPACKING_DEPTH_MAX: u32 = 8;
+/// Of the text of a finding.
+const SHOWN_CHARS_MAX: usize = 80;
+#[rustfmt::skip]
+const UNPACKERS: &[&str] = &[
+    "base64.b64decode", "base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode",
+    "base64.urlsafe_b64decode", "base64.standard_b64decode", "base64.decodebytes", "binascii.unhexlify",
+    "binascii.a2b_hex", "binascii.a2b_base64", "builtins.bytes.fromhex", "builtins.bytearray.fromhex",
+    "codecs.decode", "codecs.encode", "zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress",
+    "marshal.loads", "pickle.loads",
+];
+/// Functions that hand a command to a shell.
+#[rustfmt::skip]
+const SHELLS: &[&str] = &[
+    "os.system", "os.popen", "posix.system", "subprocess.getoutput", "subprocess.getstatusoutput",
+    "asyncio.create_subprocess_shell", "asyncio.subprocess.create_subprocess_shell",
+];
+
+/// A call of a function that takes the name of an attribute.
+#[derive(Clone, Copy)]
+struct ByName<'f> {
+    function: &'f str,
+    range: TextRange,
+}
 
 impl<'a> Walk<'a, '_, '_> {
-    pub(super) fn call(&mut self, call: &'a ast::ExprCall, before: Before<'a, '_>) {
-        let arguments = &call.arguments;
-        match before.meaning {
-            Meaning::Builtin(name) => self.call_of_builtin(name, call),
-            Meaning::Path(path) => {
-                self.call_of_path(path, call);
-                self.format_computed(before.expr, call.range());
-            }
-            // A format string that stands there as it is was looked at as a text.
-            Meaning::Method(text, "format" | "format_map") if !is_written(before.expr) => {
-                self.format(text, call.range());
-            }
-            Meaning::Getter(_) | Meaning::Item(_) | Meaning::Caller(_) | Meaning::Unknown => {
-                self.call_of_unknown(before.expr, arguments, call.range());
+    pub(super) fn call(&mut self, call: &'a ast::ExprCall, step: &Step<'a, '_>) {
+        let (arguments, range) = (&call.arguments, call.range());
+        match step.of {
+            Meaning::Builtin(name) => self.call_of_builtin(name, arguments, range),
+            Meaning::Path(path) => self.call_of_path(path, arguments, range),
+            _ => {}
+        }
+        let Expr::Attribute(attribute) = step.left else {
+            return;
+        };
+        match attribute.attr.as_str() {
+            "__setattr__" => self.owns_texts(arguments.args.iter().take(2)),
+            "format" | "format_map" if step.of.as_path() != Some("builtins.str.format") => {
+                self.formats(attribute, arguments, range);
             }
             _ => {}
         }
     }
 
-    fn call_of_builtin(&mut self, name: &str, call: &'a ast::ExprCall) {
-        let arguments = &call.arguments;
+    fn call_of_builtin(&mut self, name: &str, arguments: &'a Arguments, range: TextRange) {
         match name {
             "eval" | "exec" | "compile" => self.executed(name, arguments),
             "getattr" | "setattr" | "delattr" | "hasattr" => {
-                self.attribute_by_name(name, arguments, call.range(), 1)
+                self.attribute_by_name(name, arguments, range, 1)
             }
-            "open" => self.opened(arguments, call.range()),
-            "__import__" => self.imported(arguments, call.range()),
+            "open" => self.opened(arguments, range),
+            "type" => self.class_made(arguments, range),
+            "__import__" => {
+                let name = arguments.find_argument_value("name", 0);
+                if self.imports.are_restricted() && name.and_then(|name| self.resolver.text(name)).is_none() {
+                    let what = "`__import__` is given a name that is not a constant".to_owned();
+                    let hint = "Name the module in an `import` statement.";
+                    self.refuse(&PROFILE_IMPORT, range, what, hint);
+                }
+            }
             _ => {}
         }
     }
 
-    fn call_of_path(&mut self, path: &str, call: &'a ast::ExprCall) {
-        let (arguments, range) = (&call.arguments, call.range());
+    fn call_of_path(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
         match path {
             "io.open" | "_io.open" | "codecs.open" | "io.FileIO" | "_io.FileIO" => {
                 self.opened(arguments, range)
@@ -63,99 +91,72 @@ impl<'a> Walk<'a, '_, '_> {
                 self.attribute_by_name("methodcaller", arguments, range, 0);
             }
             "inspect.getattr_static" => self.attribute_by_name("getattr_static", arguments, range, 1),
-            "builtins.str.format" | "builtins.str.format_map" => match self.meanings.argument(arguments, 0) {
-                Meaning::Text(text) => {
-                    if !arguments.args.first().is_some_and(Expr::is_string_literal_expr) {
-                        self.format(&text, range);
-                    }
-                }
-                _ => self.unknown_format(range, Weight::SUSPECT),
+            "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
+            "builtins.str.format" | "builtins.str.format_map" => match arguments.args.first() {
+                Some(text) if !text.is_string_literal_expr() => self.template(text, range, Weight::SUSPECT),
+                _ => {}
             },
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
             "numpy.load" | "torch.load" => self.loaded(path, arguments, range),
-            "importlib.import_module" | "importlib.__import__" => {
-                if let Some(name) = arguments.args.first() {
-                    self.item_computed(name, range);
-                }
+            "importlib.import_module" | "importlib.__import__" | "operator.itemgetter" => {
+                self.item_computed(arguments.args.first(), range);
             }
             "functools.update_wrapper" => self.copied(path, arguments, range, 1),
             "functools.wraps" => self.copied(path, arguments, range, 0),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
-            "os.system"
-            | "os.popen"
-            | "posix.system"
-            | "subprocess.getoutput"
-            | "subprocess.getstatusoutput"
-            | "asyncio.create_subprocess_shell"
-            | "asyncio.subprocess.create_subprocess_shell" => {
-                self.command(arguments, range, CommandReader::Shell)
-            }
             "shutil.rmtree" | "os.removedirs" => self.tree_deleted(path, arguments, range),
-            _ if path.starts_with("subprocess.") => {
-                let reader = self.shell(path, arguments);
-                self.command(arguments, range, reader);
+            _ if SHELLS.contains(&path) || path.starts_with("subprocess.") => {
+                self.command(path, arguments, range);
             }
-            _ if path.starts_with("typing.") => self.types_given(path, arguments),
-            _ if is_item_of_a_module(path) => {
-                if let Some(key) = arguments.args.first() {
-                    self.item_computed(key, range);
-                }
+            _ if path.starts_with("typing.") && self.profile == Profile::Strict => {
+                self.types_given(path, arguments)
             }
-            "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
-            _ if path.ends_with(".__getattribute__") => {
+            _ => self.call_of_method(path, arguments, range),
+        }
+    }
+
+    /// `uuid.__dict__.get`, `sys.modules.pop`, `x.__getattribute__`.
+    fn call_of_method(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let (of, method) = path.rsplit_once('.').unwrap_or_default();
+        match method {
+            "get" | "pop" | "setdefault" | "__getitem__" if holds_modules(of) => {
+                self.item_computed(arguments.args.first(), range);
+            }
+            "__getattribute__" => {
                 let at = usize::from(path.starts_with("builtins."));
-                self.attribute_by_name("__getattribute__", arguments, range, at);
+                self.attribute_by_name(method, arguments, range, at);
             }
             _ => {}
         }
     }
 
-    fn call_of_unknown(&mut self, function: &'a Expr, arguments: &'a Arguments, range: TextRange) {
-        let Expr::Attribute(attribute) = function else {
-            return;
-        };
-        if self.is_class_of_texts(&attribute.value)
-            && matches!(attribute.attr.as_str(), "format" | "format_map")
-        {
-            self.unknown_format(range, Weight::STRICT_ERROR);
+    /// `text.format(...)`. A text that stands there as it is was looked at as a text.
+    fn formats(&mut self, attribute: &'a ast::ExprAttribute, arguments: &'a Arguments, range: TextRange) {
+        let of = attribute.value.as_ref();
+        if of.is_string_literal_expr() {
             return;
         }
-        self.format_computed(function, range);
-        match attribute.attr.as_str() {
-            "format_map" => self.unknown_format(range, Weight::STRICT_WARNING),
-            "format" if !arguments.is_empty() && !is_written(function) => {
-                self.unknown_format(range, Weight::STRICT_WARNING);
-            }
+        if self.is_own_class(of) {
+            self.format_used(attribute.attr.as_str(), of, range);
+        } else if attribute.attr.as_str() == "format_map" || !arguments.is_empty() && !of.is_f_string_expr() {
+            self.template(of, range, Weight::STRICT_WARNING);
+        } else if self.is_computed(of) {
+            self.unknown_format(range, Weight::STRICT_ERROR);
+        }
+    }
+
+    fn template(&mut self, text: &'a Expr, range: TextRange, weight: Weight) {
+        match self.resolver.of(text) {
+            Meaning::Text(text) => self.format(text, range),
+            _ if self.is_computed(text) => self.unknown_format(range, Weight::STRICT_ERROR),
+            Meaning::Unknown => self.unknown_format(range, weight),
             _ => {}
         }
     }
 
-    /// Where imports are restricted, a module is named by a constant.
-    fn imported(&mut self, arguments: &'a Arguments, range: TextRange) {
-        let name = arguments
-            .find_argument_value("name", 0)
-            .map(|name| self.meanings.of(name));
-        if self.imports.are_restricted() && !matches!(name, Some(Meaning::Text(_))) {
-            let what = "`__import__` is given a name that is not a constant".to_owned();
-            self.add(Finding {
-                range: range.to_std_range(),
-                rule: &PROFILE_IMPORT,
-                severity: Severity::Error,
-                what,
-                hint: Some("Name the module in an `import` statement.".to_owned()),
-            });
-        }
-    }
-
-    /// `'{0.__%s__}' % 'class'` that formats.
-    fn format_computed(&mut self, function: &'a Expr, range: TextRange) {
-        if let Expr::Attribute(attribute) = function
-            && matches!(attribute.attr.as_str(), "format" | "format_map")
-            && !attribute.value.is_string_literal_expr()
-            && self.is_computed(&attribute.value)
-        {
-            self.unknown_format(range, Weight::STRICT_ERROR);
-        }
+    pub(super) fn unknown_format(&mut self, range: TextRange, weight: Weight) {
+        let what = "a format string that is no constant may read any attribute".to_owned();
+        self.say(&FORMAT_ATTRIBUTE, weight, range, what);
     }
 
     /// `eval`, `exec` and `compile` were told; here is told what of.
@@ -166,7 +167,7 @@ impl<'a> Walk<'a, '_, '_> {
         if let Some(by) = self.unpacked_by(code, 0) {
             let what = format!("`{name}` runs what `{by}` unpacks");
             self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
-        } else if matches!(self.meanings.of(code), Meaning::Text(_)) && !code.is_string_literal_expr() {
+        } else if !code.is_name_expr() && !code.is_string_literal_expr() && self.is_computed(code) {
             let what = format!("`{name}` runs a text that is put together from pieces");
             self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
         }
@@ -177,113 +178,97 @@ impl<'a> Walk<'a, '_, '_> {
         if depth >= UNPACKING_DEPTH_MAX {
             return None;
         }
-        let expr = self.value_of(expr);
-        for part in spine_of(expr).iter().copied() {
-            if let Expr::Call(call) = part {
-                let function = self.meanings.of(&call.func);
-                if let Some(path) = function.as_path().filter(|path| unpacks(path)) {
-                    return Some(path.to_owned());
-                }
-                let inner = call.arguments.args.first();
-                if let Some(found) = inner.and_then(|inner| self.unpacked_by(inner, depth + 1)) {
-                    return Some(found);
-                }
+        let spine = spine_of(self.value_of(expr));
+        let calls = spine.iter().filter_map(|part| part.as_call_expr());
+        calls.into_iter().find_map(|call| {
+            let function = self.resolver.of(&call.func);
+            match function.as_path().filter(|path| UNPACKERS.contains(path)) {
+                Some(path) => Some(path.to_owned()),
+                None => self.unpacked_by(call.arguments.args.first()?, depth + 1),
             }
-        }
-        None
+        })
     }
 
-    /// `getattr(x, 'name')`.
     fn attribute_by_name(&mut self, function: &str, arguments: &'a Arguments, range: TextRange, at: usize) {
-        match self.meanings.argument(arguments, at) {
-            Meaning::Text(name) => {
-                let of = match at {
-                    0 => Meaning::Unknown,
-                    _ => self.meanings.argument(arguments, 0),
-                };
-                self.attribute_text(ByName { function, range }, &name, &of, arguments.args.get(at));
+        let Meaning::Text(name) = self.resolver.argument(arguments, at) else {
+            let what = format!("`{function}` with a name that is no constant reads or sets any attribute");
+            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            if !self.is_strict() {
+                self.item_computed(arguments.args.get(at), range);
             }
-            _ => {
-                let what =
-                    format!("`{function}` with a name that is no constant reads or sets any attribute");
-                self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
-                if let Some(name) = arguments.args.get(at) {
-                    self.name_computed(name, range);
-                }
-            }
-        }
-    }
-
-    fn attribute_text(&mut self, by: ByName<'_>, name: &str, of: &Meaning<'a>, argument: Option<&'a Expr>) {
-        let ByName { function, range } = by;
-        // A text that stands there as it is was looked at as a text.
-        let written =
-            argument.is_some_and(Expr::is_string_literal_expr) && attributes::judge_text(name).is_some();
-        let (context, does) = match function {
-            "setattr" | "delattr" | "__setattr__" => (ast::ExprContext::Store, "sets"),
-            _ => (ast::ExprContext::Load, "reads"),
+            return;
         };
-        if let Some(said) = attributes::judge(name, context, attributes::Of::Anything) {
-            let weight = if written && self.profile == Profile::Strict {
-                Weight::of(None, None)
-            } else {
-                said.weight
-            };
-            self.say(
-                said.rule,
-                weight,
-                range,
-                format!("`{function}` {does} `{name}`, which {}", said.does),
-            );
+        let of = match at {
+            0 => Meaning::Unknown,
+            _ => self.resolver.argument(arguments, 0),
+        };
+        self.attribute_text(ByName { function, range }, name, &of, arguments.args.get(at));
+    }
+
+    fn attribute_text(
+        &mut self,
+        by: ByName<'_>,
+        name: &'a str,
+        of: &Meaning<'a>,
+        argument: Option<&'a Expr>,
+    ) {
+        let ByName { function, range } = by;
+        let (context, does) = match function {
+            "setattr" | "delattr" | "__setattr__" => (ExprContext::Store, "sets"),
+            _ => (ExprContext::Load, "reads"),
+        };
+        // A text that stands there as it is was looked at as a text.
+        let is_told = self.is_strict()
+            && argument.is_some_and(Expr::is_string_literal_expr)
+            && attributes::judge_text(name).is_some();
+        if let Some(said) = attributes::judge(name, context, attributes::Of::Anything).filter(|_| !is_told) {
+            let what = format!("`{function}` {does} `{name}`, which {}", said.does);
+            self.say(said.rule, said.weight, range, what);
         }
-        if context == ast::ExprContext::Store {
+        if context == ExprContext::Store {
             self.name_of_module_changed(of, range);
+            self.owns(name);
         }
-        self.annotations_reached(name, range);
-        self.format_by_name(function, name, range);
-        if function != "hasattr" {
-            self.private_attribute(name, of, range);
-        }
-    }
-
-    pub(super) fn item_computed(&mut self, key: &'a Expr, range: TextRange) {
-        if !matches!(self.meanings.of(key), Meaning::Text(_)) {
-            self.name_computed(key, range);
-        }
-    }
-
-    /// Of an attribute or an item, where a module may be reached by it.
-    pub(super) fn name_computed(&mut self, name: &'a Expr, range: TextRange) {
-        if self.imports.are_restricted() && self.is_computed(name) {
-            self.add(Finding {
-                range: range.to_std_range(),
-                rule: &PROFILE_MODULE_ATTRIBUTE,
-                severity: Severity::Error,
-                what: format!(
-                    "`{}` is a name that is computed from constants",
-                    self.quote(name.range())
-                ),
-                hint: Some("Write the name as it is.".to_owned()),
-            });
+        match (function, name) {
+            ("methodcaller", "format" | "format_map") | ("attrgetter", "format_map") => {
+                self.unknown_format(range, Weight::STRICT_ERROR);
+            }
+            ("attrgetter", "format") => self.unknown_format(range, Weight::STRICT_WARNING),
+            ("hasattr", _) => {}
+            _ => self.private_attribute(name, of, range),
         }
     }
 
     /// `operator.attrgetter('a.b', 'c')`.
     fn getter(&mut self, arguments: &'a Arguments, range: TextRange) {
+        let by = ByName {
+            function: "attrgetter",
+            range,
+        };
         for (at, argument) in arguments.args.iter().enumerate() {
-            match self.meanings.argument(arguments, at) {
-                Meaning::Text(way) => {
-                    let written = Some(argument).filter(|_| !way.contains('.'));
-                    for name in way.split('.') {
-                        let by = ByName {
-                            function: "attrgetter",
-                            range,
-                        };
-                        self.attribute_text(by, name, &Meaning::Unknown, written);
-                    }
+            let Meaning::Text(way) = self.resolver.argument(arguments, at) else {
+                self.attribute_by_name(by.function, arguments, range, at);
+                continue;
+            };
+            let written = Some(argument).filter(|_| !way.contains('.'));
+            for name in way.split('.') {
+                self.attribute_text(by, name, &Meaning::Unknown, written);
+                if let Some(module) = is_grave(name).filter(|_| self.imports.are_restricted()) {
+                    self.module_reached(range, module);
                 }
-                _ => self.attribute_by_name("attrgetter", arguments, range, at),
             }
+        }
+    }
+
+    /// The name of an attribute or an item, where a module may be reached by it.
+    pub(super) fn item_computed(&mut self, name: Option<&'a Expr>, range: TextRange) {
+        let Some(name) = name.filter(|name| self.resolver.text(name).is_none()) else {
+            return;
+        };
+        if self.imports.are_restricted() && self.is_computed(name) {
+            let name = self.quote(name.range());
+            let what = format!("`{name}` is a name that is computed from constants");
+            self.refuse(&PROFILE_MODULE_ATTRIBUTE, range, what, "Write the name as it is.");
         }
     }
 
@@ -291,66 +276,92 @@ impl<'a> Walk<'a, '_, '_> {
         let Some(file) = arguments.find_argument_value("file", 0) else {
             return;
         };
-        let path = match self.meanings.of(file) {
-            Meaning::Text(path) => path,
-            _ if file.is_number_literal_expr() => return,
-            _ if self.strict.own.is_some() && self.is_computed(file) => {
-                let what = "a file is opened by a name that is computed from constants".to_owned();
-                return self.say(&FILE_ACCESS, Weight::STRICT_ERROR, range, what);
+        let Some(path) = self.resolver.text(file) else {
+            let (weight, name) = match self.is_strict() && self.is_computed(file) {
+                true => (Weight::STRICT_ERROR, "computed from constants"),
+                // Under `strict` one outside of the workspace is refused when it is opened.
+                false => (Weight::of(Some(Severity::Info), None), "no constant"),
+            };
+            if !file.is_number_literal_expr() {
+                let what = format!("a file is opened by a name that is {name}");
+                self.say(&FILE_ACCESS, weight, range, what);
             }
-            // Under `strict` one outside of the workspace is refused when it is opened.
-            _ if self.strict.own.is_some() => return,
-            _ => {
-                let what = "a file is opened by a name that is no constant".to_owned();
-                self.say(&FILE_ACCESS, Weight::NOTED, range, what);
-                return;
-            }
-        };
-        let shown: String = path.chars().take(80).collect();
-        let what = format!("`{shown}` is opened");
-        if is_outside(&path) {
-            self.say(&FILE_ACCESS, Weight::SUSPECT, range, what);
             return;
+        };
+        let what = format!("`{}` is opened", shown(path));
+        match is_outside(path) {
+            true => self.say(&FILE_ACCESS, Weight::SUSPECT, range, what),
+            false => self.told.add(Finding {
+                hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
+                ..Finding::new(&FILE_ACCESS, range.to_std_range(), what)
+            }),
         }
-        self.add(Finding {
-            range: range.to_std_range(),
-            rule: &FILE_ACCESS,
-            severity: Severity::Info,
-            what,
-            hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
-        });
     }
 
-    /// Who reads the command.
-    fn shell(&mut self, path: &str, arguments: &'a Arguments) -> CommandReader {
+    /// Whether a shell reads the command.
+    fn shell(&mut self, path: &str, arguments: &'a Arguments) -> bool {
         let Some(keyword) = arguments.find_keyword("shell") else {
-            return CommandReader::Kernel;
+            return false;
         };
         let off = match &keyword.value {
             Expr::BooleanLiteral(value) => !value.value,
-            Expr::NoneLiteral(_) => true,
             Expr::NumberLiteral(number) => {
                 matches!(&number.value, Number::Int(value) if value.as_u8() == Some(0))
             }
-            _ => false,
+            value => value.is_none_literal_expr(),
         };
-        if off {
-            return CommandReader::Kernel;
+        if !off {
+            let what = format!("`{path}` gives its command to a shell");
+            self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
         }
-        let what = format!("`{path}` gives its command to a shell");
-        self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
-        CommandReader::Shell
+        !off
+    }
+
+    /// `os.system('...')`, `subprocess.run([...])`: read as a shell reads it.
+    fn command(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let by_shell = SHELLS.contains(&path) || self.shell(path, arguments);
+        let given = given(arguments, &["args", "command", "cmd"]);
+        let command = given.and_then(|given| match by_shell {
+            true => self.resolver.text(given).map(str::to_owned),
+            false => self.quoted(self.elements(given)?),
+        });
+        let Some(command) = command.filter(|command| command.len() <= self.command_bytes) else {
+            return;
+        };
+        self.command_bytes -= command.len();
+        for mut found in shell::check(&command).findings {
+            let id = found.rule.id;
+            if found.severity > Severity::Info && !id.ends_with(".syntax") && !id.ends_with(".unparsed") {
+                found.range = range.to_std_range();
+                self.told.add(found);
+            }
+        }
+    }
+
+    /// Each in quotes, so that a shell takes it as it is.
+    fn quoted(&self, words: &'a [Expr]) -> Option<String> {
+        let texts = words.iter().map(|word| self.resolver.text(word));
+        let quoted = texts.map(|text| Some(format!("'{}'", text?.replace('\'', "'\\''"))));
+        Some(quoted.collect::<Option<Vec<_>>>()?.join(" "))
+    }
+
+    /// `shutil.rmtree('/')`.
+    fn tree_deleted(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
+        let given = given(arguments, &["path", "name"]);
+        if let Some(place) = given.and_then(|place| self.resolver.text(place))
+            && shell::loses_much(place)
+        {
+            let what = format!("`{path}` deletes `{}` with everything in it", shown(place));
+            let hint = "Delete a directory of the workspace by its relative name.";
+            self.refuse(&FILE_DELETION, range, what, hint);
+        }
     }
 
     fn yaml(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
-        let loader = arguments
-            .find_argument_value("Loader", 1)
-            .map(|loader| self.meanings.of(loader));
+        let loader = arguments.find_argument_value("Loader", 1);
+        let loader = loader.map_or(Meaning::Unknown, |loader| self.resolver.of(loader));
+        let name = loader.as_path().and_then(|path| path.rsplit('.').next());
         let safe = ["SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader"];
-        let name = loader
-            .as_ref()
-            .and_then(Meaning::as_path)
-            .and_then(|path| path.rsplit('.').next());
         if !name.is_some_and(|name| safe.contains(&name)) {
             let what = format!("`{path}` without `SafeLoader` makes any object that the text names");
             self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
@@ -359,70 +370,36 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// Pickles hide in the files of `numpy` and `torch`.
     fn loaded(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
-        let keyword = |name: &str| arguments.find_keyword(name).map(|keyword| &keyword.value);
-        let is = |value: Option<&Expr>, expect: bool| matches!(value, Some(Expr::BooleanLiteral(value)) if value.value == expect);
-        let safe = match path {
-            "numpy.load" => match keyword("allow_pickle") {
-                None => true,
-                value => is(value, false),
-            },
-            _ => is(keyword("weights_only"), true),
+        let (word, safe_value) = match path {
+            "numpy.load" => ("allow_pickle", false),
+            _ => ("weights_only", true),
         };
-        if !safe {
-            self.say(
-                &UNSAFE_LOAD,
-                Weight::GRAVE,
-                range,
-                format!("`{path}` runs code that the data names"),
-            );
+        let is_safe = match arguments.find_keyword(word).map(|keyword| &keyword.value) {
+            None => !safe_value,
+            Some(Expr::BooleanLiteral(value)) => value.value == safe_value,
+            Some(_) => false,
+        };
+        if !is_safe {
+            let what = format!("`{path}` runs code that the data names");
+            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
         }
     }
 
     /// The fields of `make_dataclass` become the text of a function.
     fn dataclass(&mut self, arguments: &'a Arguments, range: TextRange) {
-        let fields: Vec<&'a Expr> = match arguments.find_argument_value("fields", 1) {
-            Some(Expr::List(list)) => list.elts.iter().collect(),
-            Some(Expr::Tuple(tuple)) => tuple.elts.iter().collect(),
-            _ => Vec::new(),
+        let fields = arguments.find_argument_value("fields", 1);
+        let fields = fields.and_then(|fields| self.elements(fields));
+        let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let is_name = |field: &'a Expr| {
+            let first = field.as_tuple_expr().and_then(|tuple| tuple.elts.first());
+            let name = self.resolver.text(first.unwrap_or(field));
+            name.is_some_and(|name| name.chars().all(is_letter))
         };
-        let is_name = |field: &&'a Expr| {
-            let name = match field {
-                Expr::Tuple(tuple) => tuple.elts.first().unwrap_or(field),
-                name => name,
-            };
-            matches!(self.meanings.of(name), Meaning::Text(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_'))
-        };
-        if fields.is_empty() || !fields.iter().all(is_name) {
+        if !fields.is_some_and(|fields| !fields.is_empty() && fields.iter().all(is_name)) {
             let what = "`make_dataclass` makes code of names that are no constants".to_owned();
             self.say(&DYNAMIC_EXECUTION, Weight::SUSPECT, range, what);
         }
     }
-
-    pub(super) fn format(&mut self, text: &str, range: TextRange) {
-        if let Some(name) = texts::format_attribute(text) {
-            let what = format!("a format string reads the attribute `{name}`");
-            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
-        }
-    }
-
-    pub(super) fn unknown_format(&mut self, range: TextRange, weight: Weight) {
-        let what = "a format string that is no constant may read any attribute".to_owned();
-        self.say(&FORMAT_ATTRIBUTE, weight, range, what);
-    }
-}
-
-/// A call of a function that takes the name of an attribute.
-#[derive(Clone, Copy)]
-struct ByName<'f> {
-    function: &'f str,
-    range: TextRange,
-}
-
-/// `uuid.__dict__.get`, `sys.modules.pop`, `operator.itemgetter`.
-fn is_item_of_a_module(path: &str) -> bool {
-    let (of, method) = path.rsplit_once('.').unwrap_or_default();
-    let takes_key = matches!(method, "get" | "pop" | "setdefault" | "__getitem__");
-    takes_key && holds_modules(of) || path == "operator.itemgetter"
 }
 
 /// The names of a module, or all modules.
@@ -430,35 +407,24 @@ pub(super) fn holds_modules(path: &str) -> bool {
     path.ends_with(".__dict__") || matches!(path, "sys.modules" | "globals()" | "builtins")
 }
 
-/// Is it a method of a text that stands there as it is.
-fn is_written(function: &Expr) -> bool {
-    matches!(function, Expr::Attribute(attribute) if is_text_literal(&attribute.value))
+/// The first argument, by its place or by one of these names.
+fn given<'a>(arguments: &'a Arguments, names: &[&str]) -> Option<&'a Expr> {
+    let mut given = names.iter().map(|name| arguments.find_argument_value(name, 0));
+    given.find_map(|given| given)
 }
 
-pub(super) fn is_text_literal(expr: &Expr) -> bool {
-    expr.is_string_literal_expr() || expr.is_f_string_expr()
-}
-
-/// They make bytes or texts of what is packed.
-#[rustfmt::skip]
-const UNPACKERS: &[&str] = &[
-    "base64.b64decode", "base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode",
-    "base64.urlsafe_b64decode", "base64.standard_b64decode", "base64.decodebytes", "binascii.unhexlify",
-    "binascii.a2b_hex", "binascii.a2b_base64", "builtins.bytes.fromhex", "builtins.bytearray.fromhex",
-    "codecs.decode", "codecs.encode", "zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress",
-    "marshal.loads", "pickle.loads",
-];
-
-fn unpacks(path: &str) -> bool {
-    UNPACKERS.contains(&path)
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 /// Neither in the workspace nor among temporary files.
 fn is_outside(path: &str) -> bool {
-    let climbs = path.split(['/', '\\']).any(|part| part == "..");
-    let within = |place: &str| {
-        path.strip_prefix(place)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    climbs || (path.starts_with('/') && !within("/workspace") && !within("/tmp"))
+    let mut parts = path.split(['/', '\\']);
+    let within = ["/workspace", "/tmp"]
+        .iter()
+        .filter_map(|place| path.strip_prefix(place));
+    let is_within = within
+        .into_iter()
+        .any(|rest| rest.is_empty() || rest.starts_with('/'));
+    parts.any(|part| part == "..") || path.starts_with('/') && !is_within
 }

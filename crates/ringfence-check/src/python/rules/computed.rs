@@ -1,14 +1,13 @@
-//! Texts that are computed from constants alone: `'so'[::-1]`, `b'b3M='.decode()`, `f'{first}s'`. Nothing computes them
-//! here; who writes such a text where a name or a path is asked for hides it, and is refused where the plain one would
-//! be.
+//! Texts that are computed from constants alone: `'so'[::-1]`, `'o' + 's'`, `b'b3M='.decode()`. Nothing computes them
+//! here; one where a name or a path is asked for is hidden, and is refused where the plain one would be.
 
-use super::walk::Walk;
+use super::Walk;
 use crate::python::{
-    scope::{Kind, Resolution},
+    names::{Kind, Resolution},
     spine::{spine_of, walk_right},
 };
 use ruff_python_ast::{
-    Expr,
+    Expr, ExprName, StringLiteral,
     visitor::{self, Visitor},
 };
 
@@ -17,14 +16,14 @@ const PARTS_MAX: u32 = 1000;
 /// Functions that only compute.
 #[rustfmt::skip]
 const COMPUTE: &[&str] = &[
-    "ascii", "bytearray", "bytes", "chr", "enumerate", "filter", "format", "hex", "int", "len", "list", "map", "max", "min",
-    "oct", "ord", "range", "repr", "reversed", "round", "slice", "sorted", "str", "sum", "tuple", "zip",
+    "ascii", "bytearray", "bytes", "chr", "enumerate", "filter", "format", "hex", "int", "len", "list", "map", "max",
+    "min", "oct", "ord", "range", "repr", "reversed", "round", "slice", "sorted", "str", "sum", "tuple", "zip",
 ];
 /// The same of modules.
 const DECODERS: &[&str] = &["base64", "binascii", "codecs", "zlib"];
 
 impl<'a> Walk<'a, '_, '_> {
-    /// Is a text computed, and nothing needed for it that the program does not say itself.
+    /// Whether a text is computed, and everything needed for it is in the program.
     pub(super) fn is_computed(&self, expr: &'a Expr) -> bool {
         let mut look = Computed {
             walk: self,
@@ -45,26 +44,20 @@ struct Computed<'w, 'a, 's, 'q> {
 }
 
 impl<'a> Computed<'_, 'a, '_, '_> {
-    fn name(&mut self, name: &'a ruff_python_ast::ExprName) {
-        let scopes = self.walk.scopes;
-        let known = scopes.use_at(name.range).map(|read| read.resolution);
+    fn name(&mut self, name: &'a ExprName) {
+        let names = self.walk.names;
         let word = name.id.as_str();
         self.has_text |= matches!(word, "chr" | "bytes" | "bytearray");
-        match known {
-            Some(Resolution::Builtin) => self.is_constant &= COMPUTE.contains(&word),
-            Some(Resolution::Binding(id)) if scopes.is_of_comprehension(id) => {}
-            Some(Resolution::Binding(id)) => match scopes.binding(id).and_then(|binding| binding.only_kind())
-            {
-                Some(Kind::Value(value)) => self.visit_expr(value),
-                Some(Kind::Import { module } | Kind::From { module, .. }) => {
-                    self.is_constant &= DECODERS.contains(module);
-                }
-                _ => self.is_constant = false,
-            },
-            // Where it is bound.
-            None => {}
-            Some(Resolution::Unresolved) => self.is_constant = false,
-        }
+        let Some(read) = names.read_at(name.range) else {
+            return;
+        };
+        let binding = names.binding_at(name.range);
+        self.is_constant &= match (read.resolution, binding.and_then(|binding| binding.only_kind())) {
+            (Resolution::Builtin, _) => COMPUTE.contains(&word),
+            (_, Some(Kind::Value(value))) => return self.visit_expr(value),
+            (_, Some(Kind::Import(module, _))) => DECODERS.contains(module),
+            _ => binding.is_some_and(|binding| names.is_of_comprehension(binding)),
+        };
     }
 }
 
@@ -93,7 +86,7 @@ impl<'a> Visitor<'a> for Computed<'_, 'a, '_, '_> {
         }
     }
 
-    fn visit_string_literal(&mut self, _: &'a ruff_python_ast::StringLiteral) {
+    fn visit_string_literal(&mut self, _: &'a StringLiteral) {
         self.has_text = true;
     }
 }

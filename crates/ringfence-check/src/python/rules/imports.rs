@@ -1,10 +1,10 @@
 //! Which modules a profile lets a program reach, whichever way it goes: by an import, by a text, or as an attribute of
 //! another module.
 
-use super::{PROFILE_IMPORT, PROFILE_MODULE_ATTRIBUTE};
 use crate::{
     CodeQuestion,
     python::profile,
+    registry::python::PROFILE_IMPORT,
     rule::{Finding, Rule},
 };
 use ringfence_types::{ModuleName, Profile, Severity};
@@ -89,14 +89,19 @@ impl<'q> Imports<'q> {
         self.local.contains(root)
     }
 
-    /// `import os` where `os` is not allowed.
-    pub(super) fn refused(&self, module: &str, what: String, range: TextRange) -> Finding {
-        self.finding(&PROFILE_IMPORT, module, what, range)
-    }
-
-    /// `uuid.os` where `os` is not allowed.
-    pub(super) fn refused_attribute(&self, module: &str, what: String, range: TextRange) -> Finding {
-        self.finding(&PROFILE_MODULE_ATTRIBUTE, module, what, range)
+    /// A module that is not allowed.
+    pub(super) fn refused(&self, rule: &'static Rule, path: &str, what: String, range: TextRange) -> Finding {
+        let what = match self.profile {
+            Profile::Unrestricted => not_listed(&what),
+            profile => format!("{what} under the profile `{}`", profile.as_str()),
+        };
+        Finding {
+            range: range.to_std_range(),
+            rule,
+            severity: Severity::Error,
+            what,
+            hint: Some(self.hint(module_of(path))),
+        }
     }
 
     /// `from .a import b`.
@@ -112,20 +117,6 @@ impl<'q> Imports<'q> {
             severity: Severity::Error,
             what: format!("`{written}` is relative, and a program is one file in no package"),
             hint: Some(hint),
-        }
-    }
-
-    fn finding(&self, rule: &'static Rule, path: &str, what: String, range: TextRange) -> Finding {
-        let module = module_of(path);
-        Finding {
-            range: range.to_std_range(),
-            rule,
-            severity: Severity::Error,
-            what: match self.profile {
-                Profile::Unrestricted => not_listed(&what),
-                profile => format!("{what} under the profile `{}`", profile.as_str()),
-            },
-            hint: Some(self.hint(module)),
         }
     }
 
@@ -237,7 +228,7 @@ mod tests {
         let imports = Imports::of(&asked);
         let hint = |module: &str| {
             imports
-                .refused(module, String::new(), TextRange::default())
+                .refused(&PROFILE_IMPORT, module, String::new(), TextRange::default())
                 .hint
                 .unwrap()
         };

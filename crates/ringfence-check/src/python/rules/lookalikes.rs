@@ -1,13 +1,6 @@
-//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39), and
-//! characters that turn the direction of a text around, so that it is shown in another order than it is read
-//! (CVE-2021-42574).
+//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39).
 
-use super::{BIDIRECTIONAL_TEXT, Weight};
-use crate::{
-    python::{builtin_names::is_builtin, profile::STANDARD_LIBRARY},
-    rule::Finding,
-};
-use ringfence_types::Rules;
+use crate::python::{builtin_names::is_builtin, profile::STANDARD_LIBRARY};
 
 /// The same letter to the eye.
 #[rustfmt::skip]
@@ -65,26 +58,6 @@ fn look_up(table: &[(char, char)], letter: char) -> Option<char> {
     found.map(|(_, other)| *other)
 }
 
-/// Characters that embed, override or isolate a direction, wherever they stand.
-pub(crate) fn check(code: &str, rules: &Rules) -> Vec<Finding> {
-    let Some(severity) = Weight::GRAVE.under(rules.profile).filter(|_| !code.is_ascii()) else {
-        return Vec::new();
-    };
-    let turns = |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let found = code.match_indices(turns).map(|(at, letter)| {
-        let number = letter.chars().next().map_or(0, u32::from);
-        Finding {
-            severity,
-            ..Finding::new(
-                &BIDIRECTIONAL_TEXT,
-                at..at + letter.len(),
-                format!("the invisible character U+{number:04X} changes the order in which text is shown"),
-            )
-        }
-    });
-    found.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,13 +104,5 @@ mod tests {
         ] {
             assert_eq!(reads_as(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn characters_that_turn_text_around_are_found_wherever_they_stand() {
-        let count = |code: &str| check(code, &Rules::unrestricted()).len();
-        assert_eq!(count("x = '\u{202e}abc\u{202c}'"), 2);
-        assert_eq!(count("# \u{2066}comment\u{2069}\n"), 2);
-        assert_eq!(count("x = 'שלום'  # עברית \u{200f}"), 0);
     }
 }

@@ -1,71 +1,330 @@
-//! What the profile `strict` alone asks for, gathered so that the walk calls it once in each place.
+//! What the profile `strict` alone forbids: ways to any attribute that no name in the text shows. What is not written
+//! out, or not seen to be the program's own, is refused.
 
 use super::{
-    own::{OwnNames, Unseen},
-    walk::{Before, Strict, Walk},
+    Step, Walk, is_super,
+    private_names::{
+        self as private, is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far,
+    },
 };
 use crate::{
     CodeQuestion,
-    python::meaning::{Meaning, Meanings},
+    python::{
+        findings::Weight,
+        names::Names,
+        profile::{BASIC, STANDARD_LIBRARY},
+        resolve::Meaning,
+    },
+    registry::python::{BUILTINS_WRITE, FORMAT_ATTRIBUTE, PRIVATE_ATTRIBUTE, REFLECTION},
+    rule::Rule,
 };
-use ringfence_types::Profile;
-use ruff_python_ast::{self as ast, Expr, ModModule, PatternKeyword, Stmt};
+use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Stmt};
 use ruff_text_size::{Ranged, TextRange};
+use std::collections::HashSet;
+
+/// The attributes that a pattern reads by their places, `case A(x)`. As hidden texts they are a way to any attribute.
+const MATCH_ARGS: &str = "__match_args__";
+/// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have. In alphabetical order.
+#[rustfmt::skip]
+const COPIED: &[&str] = &[
+    "__annotations__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__",
+];
+
+/// What the walk keeps for it. An attribute that the program binds somewhere, as `self._x = 1`, in the body of a class
+/// or in `__slots__`, is its own; so what depends on that is judged at the end.
+#[derive(Debug, Default)]
+pub(super) struct Strict<'a> {
+    own: HashSet<&'a str>,
+    /// Names that classes of the library have from which its own are made.
+    inherited: HashSet<&'static str>,
+    /// Some of its classes are defined where this text does not show it.
+    unseen: bool,
+    /// Uses of private attributes and of `format`.
+    used: Vec<(&'static Rule, String, TextRange)>,
+    /// Where classes are made so that this text does not show what they have.
+    makes_classes: Option<TextRange>,
+    /// Class patterns that read attributes by their places.
+    patterns: Vec<TextRange>,
+    /// A `__match_args__` that is bound to names that are written out.
+    plain_match_args: Option<TextRange>,
+}
 
 impl<'a> Strict<'a> {
-    pub(super) fn of(module: &'a ModModule, meanings: &Meanings<'a, '_>, asked: &CodeQuestion) -> Self {
-        let unseen = match asked.is_fragment {
-            true => Unseen::Some,
-            false => Unseen::None,
-        };
-        let is_strict = asked.rules.profile == Profile::Strict;
+    pub(super) fn of(names: &Names<'a>, asked: &CodeQuestion) -> Self {
         Self {
-            own: is_strict.then(|| OwnNames::of(module, meanings, unseen)),
+            own: names.bound_in_classes().collect(),
+            unseen: asked.is_fragment,
             ..Self::default()
         }
     }
 }
 
 impl<'a> Walk<'a, '_, '_> {
+    /// The program binds an attribute of this name.
+    pub(super) fn owns(&mut self, name: &'a str) {
+        if name.starts_with('_') || name == "format" {
+            self.strict.own.insert(name);
+        }
+    }
+
+    pub(super) fn owns_texts(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
+        for expr in exprs {
+            self.resolver
+                .text(expr)
+                .into_iter()
+                .for_each(|name| self.owns(name));
+        }
+    }
+
     pub(super) fn strict_statement(&mut self, stmt: &'a Stmt) {
-        self.match_args(stmt);
-        if let Stmt::FunctionDef(function) = stmt {
-            self.registered(function);
+        match stmt {
+            Stmt::Assign(assign) => {
+                for target in &assign.targets {
+                    self.names_set(target, Some(&assign.value));
+                }
+            }
+            Stmt::AnnAssign(assign) => self.names_set(&assign.target, assign.value.as_deref()),
+            Stmt::FunctionDef(function) => self.registered(function),
+            Stmt::ClassDef(class) => {
+                if let Some(arguments) = &class.arguments {
+                    self.bases(arguments);
+                }
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn strict_attribute(
-        &mut self,
-        attribute: &'a ast::ExprAttribute,
-        before: Before<'a, '_>,
-        next: Option<&'a Expr>,
-    ) {
+    /// `__slots__ = ('_x',)`, `__match_args__ = ('x', 'y')`.
+    fn names_set(&mut self, target: &'a Expr, value: Option<&'a Expr>) {
+        let (Expr::Name(name), Some(value)) = (target, value) else {
+            return;
+        };
+        let elements = self.elements(value);
+        let texts = elements.unwrap_or(std::slice::from_ref(value)).iter();
+        if name.id.as_str() == "__slots__" {
+            self.owns_texts(texts);
+        } else if name.id.as_str() == MATCH_ARGS && elements.is_some() {
+            let mut texts = texts.map(|expr| self.resolver.text(expr));
+            if texts.all(|name| name.is_some_and(|name| !name.starts_with('_'))) {
+                self.strict.plain_match_args = Some(name.range);
+            }
+        }
+    }
+
+    /// What a class is made from.
+    fn bases(&mut self, arguments: &'a Arguments) {
+        for keyword in &arguments.keywords {
+            let is_metaclass = keyword
+                .arg
+                .as_ref()
+                .is_none_or(|name| name.as_str() == "metaclass");
+            if is_metaclass && self.resolver.of(&keyword.value) == Meaning::Unknown {
+                self.strict.makes_classes = Some(keyword.range);
+            }
+        }
+        for base in &arguments.args {
+            let base = base.as_subscript_expr().map_or(base, |generic| &generic.value);
+            let is_made = match self.resolver.of(base) {
+                Meaning::Path(path) => {
+                    self.strict.inherited.extend(private::names_of(&path));
+                    self.strict.unseen |= !path.contains('(') && !is_of_a_library(&path);
+                    path.ends_with("Meta") || path.ends_with("EnumType")
+                }
+                meaning => meaning == Meaning::Builtin("type") || base.is_call_expr(),
+            };
+            if is_made {
+                self.strict.makes_classes = Some(base.range());
+            }
+        }
+    }
+
+    /// `type('A', (), {'_x': 1})`, whatever those names are.
+    pub(super) fn class_made(&mut self, arguments: &'a Arguments, range: TextRange) {
+        if let Some(names) = arguments.args.get(2) {
+            self.strict.makes_classes = Some(range);
+            let items = names.as_dict_expr().into_iter().flat_map(|dict| &dict.items);
+            self.owns_texts(items.filter_map(|item| item.key.as_ref()));
+        }
+    }
+
+    pub(super) fn strict_attribute(&mut self, attribute: &'a ast::ExprAttribute, step: &Step<'a, '_>) {
         let (name, range) = (attribute.attr.as_str(), attribute.attr.range());
-        self.private_attribute(name, before.meaning, range);
-        self.module_changed(attribute, before.meaning);
-        self.annotations_reached(name, range);
-        self.format_taken(attribute, before, next);
+        let of = step.of;
+        if attribute.ctx != ExprContext::Load {
+            let is_foreign = of.as_path().is_some_and(is_of_a_library) || matches!(of, Meaning::Builtin(_));
+            if attribute.ctx == ExprContext::Store && !is_foreign {
+                self.owns(name);
+            }
+            self.name_of_module_changed(of, attribute.range);
+        } else if matches!(name, "format" | "format_map") && !step.next.is_some_and(Expr::is_call_expr) {
+            match of {
+                Meaning::Text(text) => self.format(text, attribute.range),
+                Meaning::Unknown => self.format_used(name, step.left, attribute.range),
+                _ => {}
+            }
+        }
+        self.private_attribute(name, of, range);
     }
 
-    pub(super) fn strict_name(&mut self, name: &'a ast::ExprName) {
-        self.annotations_reached(name.id.as_str(), name.range);
-        if !name.ctx.is_load() {
-            self.match_args_bound(name.id.as_str(), name.range);
+    /// A name that stands alone.
+    pub(super) fn strict_name(&mut self, name: &'a str, range: TextRange, context: ExprContext) {
+        let is_read = context.is_load() && name != "__annotations__";
+        if is_read || self.strict.plain_match_args == Some(range) {
+            return;
+        }
+        let what = match name {
+            MATCH_ARGS => format!("`{name}` is no tuple of names that are written out"),
+            "__annotations__" | "__dict__" => {
+                format!("`{name}` takes the place of a part of the interpreter's own")
+            }
+            _ if leads_far(name) => {
+                let what = format!("`{name}` takes the place of a private part of the standard library");
+                return self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+            }
+            _ => return,
+        };
+        self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+    }
+
+    /// A text: it may be on its way to `type` or `getattr`.
+    pub(super) fn strict_text(&mut self, text: &str, range: TextRange) {
+        if leads_far(text) {
+            let what = format!("`'{text}'` names a private part of the standard library");
+            self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+        }
+        if text == MATCH_ARGS {
+            let what = format!("`'{text}'` sets what a pattern reads");
+            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
         }
     }
 
-    pub(super) fn strict_text(&mut self, text: &str, range: TextRange) {
-        self.private_text(text, range);
-        self.match_args_text(text, range);
+    /// `x._name`, with what `x` denotes: what the library keeps for itself may reach what a program may not.
+    pub(super) fn private_attribute(&mut self, name: &str, of: &Meaning<'a>, range: TextRange) {
+        if !is_private(name) {
+            return;
+        }
+        let what = match of {
+            Meaning::Path(path) if is_of_a_library(path) && !self.imports.is_own(path) => {
+                format!("`{name}` is a private part of `{path}`")
+            }
+            Meaning::Builtin(of) => format!("`{name}` is a private part of `{of}`"),
+            _ if leads_far(name) => format!("`{name}` is a private part of the standard library"),
+            Meaning::Path(path) if !is_from_a_library(path) || self.imports.is_own(path) => return,
+            _ => {
+                return self
+                    .strict
+                    .used
+                    .push((&PRIVATE_ATTRIBUTE, name.to_owned(), range));
+            }
+        };
+        self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
     }
 
-    pub(super) fn strict_keyword_of_pattern(&mut self, keyword: &'a PatternKeyword) {
-        let name = &keyword.attr;
-        self.private_attribute(name.as_str(), &Meaning::Unknown, name.range());
+    /// `import package._module`.
+    pub(super) fn private_module(&mut self, module: &str, range: TextRange) {
+        for (at, _) in module.match_indices('.') {
+            let name = module[at + 1..].split('.').next().unwrap_or_default();
+            self.private_attribute(name, &Meaning::path(&module[..at]), range);
+        }
     }
 
-    pub(super) fn strict_end(&mut self) {
-        self.private_names_taken();
-        self.annotations_changed();
+    /// `contextlib.setattr = f`: a name that the module's own code then finds.
+    pub(super) fn name_of_module_changed(&mut self, of: &Meaning<'a>, range: TextRange) {
+        let Some(path) = of.as_path() else { return };
+        if is_of_a_basic_module(path) && !self.imports.is_own(path) {
+            let what = format!("`{}` changes a name of `{path}`", self.quote(range));
+            self.say(&BUILTINS_WRITE, Weight::STRICT_ERROR, range, what);
+        }
+    }
+
+    /// `text.format` that is handed on, or called of a class: fine where the program has a `format` of its own.
+    pub(super) fn format_used(&mut self, name: &str, of: &'a Expr, range: TextRange) {
+        let is_text = name == "format_map" || is_super(of) || self.is_text(of);
+        match is_text {
+            true => self.unknown_format(range, Weight::STRICT_ERROR),
+            false => self.strict.used.push((&FORMAT_ATTRIBUTE, name.to_owned(), range)),
+        }
+    }
+
+    /// `case A(x)`, where a class may have been made so that what it reads is not visible; `case str(format=f)`.
+    pub(super) fn matched(&mut self, pattern: &'a ast::PatternMatchClass) {
+        let of = self.resolver.of(&pattern.cls);
+        let is_known =
+            matches!(of, Meaning::Builtin(_)) || of.as_path().is_some_and(|path| !path.contains('('));
+        for keyword in &pattern.arguments.keywords {
+            let (name, range) = (keyword.attr.as_str(), keyword.attr.range());
+            if !matches!(name, "format" | "format_map") {
+                continue;
+            }
+            if matches!(of, Meaning::Builtin(_)) {
+                self.unknown_format(range, Weight::STRICT_ERROR);
+            } else if self.is_own_class(&pattern.cls) {
+                self.format_used(name, &pattern.cls, range);
+            }
+        }
+        if !is_known && !pattern.arguments.patterns.is_empty() {
+            self.strict.patterns.push(pattern.range);
+        }
+    }
+
+    /// `functools.update_wrapper` and `wraps` copy attributes by their names, from the argument at that place.
+    pub(super) fn copied(&mut self, path: &str, arguments: &'a Arguments, range: TextRange, from: usize) {
+        let is_open = arguments.args.iter().any(Expr::is_starred_expr)
+            || arguments.keywords.iter().any(|keyword| keyword.arg.is_none());
+        let mut lists = [("assigned", from + 1), ("updated", from + 2)]
+            .into_iter()
+            .filter_map(|(name, at)| arguments.find_argument_value(name, at));
+        if is_open || !lists.all(|names| self.are_usual(names)) {
+            let what = format!("`{path}` copies attributes other than the usual ones");
+            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+        }
+        let wrapped = arguments.find_argument_value("wrapped", from);
+        if let Some(Meaning::Path(module)) = wrapped.map(|wrapped| self.resolver.of(wrapped))
+            && (STANDARD_LIBRARY.contains(&&*module) || BASIC.contains(&&*module))
+        {
+            let what = format!("`{path}` copies the names of the module `{module}`");
+            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+        }
+    }
+
+    fn are_usual(&self, names: &'a Expr) -> bool {
+        let is_usual = |expr| {
+            self.resolver
+                .text(expr)
+                .is_some_and(|name| COPIED.contains(&name))
+        };
+        match (self.elements(names), self.resolver.of(names).as_path()) {
+            (Some(elements), _) => elements.iter().all(is_usual),
+            (None, path) => matches!(
+                path,
+                Some("functools.WRAPPER_ASSIGNMENTS" | "functools.WRAPPER_UPDATES")
+            ),
+        }
+    }
+
+    /// What can be judged when the whole program is known.
+    pub(super) fn conclude_strict(&mut self) {
+        let strict = std::mem::take(&mut self.strict);
+        for (rule, name, range) in strict.used {
+            // `__x` of the class `A` is `_A__x` elsewhere.
+            let unmangled = name.find("__").and_then(|at| name.get(at..));
+            let own = [Some(name.as_str()), unmangled];
+            let own = own.into_iter().flatten().any(|name| strict.own.contains(name));
+            if rule.id == FORMAT_ATTRIBUTE.id && !own {
+                self.unknown_format(range, Weight::STRICT_ERROR);
+            } else if strict.inherited.contains(name.as_str()) || !own && !strict.unseen {
+                let what =
+                    format!("`{name}` is a private attribute of something that is not the program's own");
+                self.say(rule, Weight::STRICT_ERROR, range, what);
+            }
+        }
+        for range in strict.patterns {
+            if let Some(made) = strict.makes_classes {
+                let (pattern, made) = (self.quote(range), self.quote(made));
+                let what =
+                    format!("`{pattern}` reads attributes by their places, and `{made}` may give it any");
+                self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            }
+        }
     }
 }

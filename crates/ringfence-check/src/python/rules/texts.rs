@@ -1,14 +1,69 @@
-//! What a text in the code gives away: places of secrets, format fields that read attributes, names in letters that
-//! only look like others.
+//! What letters give away: places of secrets, format fields that read attributes, names in letters that only look like
+//! others, characters that turn text around, a coding line.
 
-use crate::credentials;
+use super::{Walk, lookalikes::reads_as};
+use crate::{
+    credentials,
+    python::findings::Weight,
+    registry::python::{BIDIRECTIONAL_TEXT, CREDENTIAL_PATH, ENCODING, FORMAT_ATTRIBUTE, OBFUSCATED_NAME},
+    rule::Finding,
+};
+use ringfence_types::{Rules, Severity};
+use ruff_text_size::TextRange;
 
 /// Longer texts are no paths.
 const PATH_BYTES_MAX: usize = 4096;
+/// Names in letters that look alike, of one text.
+const UNREADABLE_MAX: usize = 20;
+/// Encodings under which a text means what it says.
+#[rustfmt::skip]
+const PLAIN: &[&str] = &[
+    "utf-8", "utf8", "utf-8-sig", "u8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1", "iso8859-1",
+    "iso-latin-1",
+];
+
+impl<'a> Walk<'a, '_, '_> {
+    /// A name as it is written: is it what it looks like.
+    pub(super) fn identifier(&mut self, name: &'a str, range: TextRange) {
+        let is_plain = |text: &str| !text.contains(['.', '\\']);
+        let written = self.written(range);
+        let (weight, what) = if name.is_ascii() && !written.is_ascii() && is_plain(written) {
+            let what = format!("`{written}` is `{name}` to the interpreter");
+            return self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
+        } else if let Some(plain) = reads_as(name) {
+            let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
+            (Weight::GRAVE, what)
+        } else if is_unreadable(name) {
+            (
+                Weight::WARNED,
+                format!("the letters of `{name}` cannot be told apart"),
+            )
+        } else {
+            return;
+        };
+        if self.unreadable.len() < UNREADABLE_MAX && self.unreadable.insert(name) {
+            self.say(&OBFUSCATED_NAME, weight, range, what);
+        }
+    }
+
+    pub(super) fn secret_place(&mut self, text: &str, range: TextRange) {
+        if let Some(place) = secret_place(text) {
+            let what = format!("`{place}` is a place where secrets are kept");
+            self.say(&CREDENTIAL_PATH, Weight::WARNED, range, what);
+        }
+    }
+
+    pub(super) fn format(&mut self, text: &str, range: TextRange) {
+        if let Some(name) = format_attribute(text) {
+            let what = format!("a format string reads the attribute `{name}`");
+            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
+        }
+    }
+}
 
 /// The place of secrets that a path in the text leads to; each begins at a separator or at the beginning, and ends at
 /// one or at the end.
-pub(super) fn secret_place(text: &str) -> Option<&'static str> {
+fn secret_place(text: &str) -> Option<&'static str> {
     // Each of them has one of these, and most texts have none.
     let may_be = |byte: u8| matches!(byte, b'.' | b'_' | b'/');
     if text.len() > PATH_BYTES_MAX || !text.bytes().any(may_be) || text.contains('\n') {
@@ -28,41 +83,85 @@ pub(super) fn secret_place(text: &str) -> Option<&'static str> {
 }
 
 /// The attribute with underscores that a field of a format string reads: `__class__` of `{0.__class__}`.
-pub(super) fn format_attribute(text: &str) -> Option<&str> {
-    let mut rest = text;
-    while let Some(at) = rest.find('{') {
-        rest = rest.get(at + 1..)?;
-        let end = rest.find(['}', '{', '!', ':', ' ', '\n']).unwrap_or(rest.len());
-        let field = rest.get(..end).unwrap_or_default();
-        let steps = field.match_indices(['.', '[']);
-        for (step, _) in steps {
-            let name = field.get(step + 1..).unwrap_or_default();
-            let name = name.split(['.', '[', ']']).next().unwrap_or_default();
-            if name.starts_with("__")
-                || name.starts_with("f_")
-                || name.starts_with("gi_")
-                || name.starts_with("tb_")
-            {
-                return Some(name);
-            }
-        }
-        rest = rest.get(end..).unwrap_or_default();
-    }
-    None
+fn format_attribute(text: &str) -> Option<&str> {
+    text.split('{').skip(1).find_map(|rest| {
+        let field = rest.split(['}', '!', ':', ' ', '\n']).next()?;
+        let mut names = field.split(['.', '[', ']']).skip(1);
+        names.find(|name| {
+            ["__", "f_", "gi_", "tb_"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        })
+    })
 }
 
 /// A name whose letters a reader cannot tell apart: `lIlIIl1l`.
-pub(super) fn is_unreadable(name: &str) -> bool {
-    let letters = |byte: u8| matches!(byte, b'l' | b'I' | b'1' | b'O' | b'0' | b'o' | b'_');
+fn is_unreadable(name: &str) -> bool {
     let kinds = |of: &[u8]| {
         of.iter()
             .filter(|letter| name.as_bytes().contains(letter))
             .count()
     };
     name.len() >= 6
-        && name.bytes().all(letters)
+        && name.bytes().all(|byte| b"lI1O0o_".contains(&byte))
         && (kinds(b"lI1") >= 2 || kinds(b"O0o") >= 2)
         && name.bytes().filter(|byte| *byte != b'_').count() >= 6
+}
+
+/// Characters that embed, override or isolate a direction, wherever they stand: the text is shown in another order than
+/// it is read (CVE-2021-42574).
+pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
+    let Some(severity) = Weight::GRAVE.under(rules.profile).filter(|_| !code.is_ascii()) else {
+        return Vec::new();
+    };
+    let turns = |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let found = code.match_indices(turns).map(|(at, letter)| {
+        let number = letter.chars().next().map_or(0, u32::from);
+        let what = format!("the invisible character U+{number:04X} changes the order in which text is shown");
+        Finding {
+            severity,
+            ..Finding::new(&BIDIRECTIONAL_TEXT, at..at + letter.len(), what)
+        }
+    });
+    found.collect()
+}
+
+/// A coding line of the first two lines that means another text (PEP 263). The interpreter decodes a file by it before
+/// it reads it, so with `utf-7` or `unicode_escape` a comment becomes code.
+pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
+    let mut at = 0;
+    for line in code.split_inclusive(['\n', '\r']).take(3) {
+        let content = line
+            .trim_start_matches(['\u{feff}', ' ', '\t', '\x0c'])
+            .trim_end();
+        if !content.is_empty() && !content.starts_with('#') {
+            return None;
+        }
+        if let Some(name) = coding(content) {
+            let normal = name.to_ascii_lowercase().replace('_', "-");
+            let severity = match rules.restrict() {
+                true => Severity::Error,
+                false => Weight::GRAVE.under(rules.profile)?,
+            };
+            let what = format!("the code says that it is written in `{name}`");
+            let finding = Finding {
+                severity,
+                ..Finding::new(&ENCODING, at..at + line.trim_end().len(), what)
+            };
+            return Some(finding).filter(|_| !PLAIN.contains(&normal.as_str()));
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// `coding: name`, `coding=name`.
+fn coding(comment: &str) -> Option<&str> {
+    comment.split("coding").skip(1).find_map(|rest| {
+        let name = rest.strip_prefix([':', '='])?.trim_start_matches([' ', '\t']);
+        let is_other = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
+        name.split(is_other).next().filter(|name| !name.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -119,5 +218,34 @@ mod tests {
                 && !is_unreadable("IIIIIIII")
                 && !is_unreadable("ooooooo")
         );
+    }
+
+    #[test]
+    fn characters_that_turn_text_around_are_found_wherever_they_stand() {
+        let count = |code: &str| check_direction(code, &Rules::unrestricted()).len();
+        assert_eq!(count("x = '\u{202e}abc\u{202c}'"), 2);
+        assert_eq!(count("# \u{2066}comment\u{2069}\n"), 2);
+        assert_eq!(count("x = 'שלום'  # עברית \u{200f}"), 0);
+    }
+
+    #[test]
+    fn a_coding_line_that_means_another_text_is_found() {
+        let check = |code: &str, found: bool| {
+            assert_eq!(
+                check_encoding(code, &Rules::unrestricted()).is_some(),
+                found,
+                "{code}"
+            );
+        };
+        check("# coding: utf-7\n", true);
+        check("#!/usr/bin/python\n# -*- coding: unicode_escape -*-\n", true);
+        check("# vim: set fileencoding=rot13 :\n", true);
+        check("# coding: utf-8\n# coding: utf-7\n", false);
+        check("# -*- coding: UTF_8 -*-\n", false);
+        check("# coding: latin-1\n", false);
+        check("x = 1\n# coding: utf-7\n", false);
+        check("\n\n\n# coding: utf-7\n", false);
+        check("# my coding style\n", false);
+        check("\n#coding=gbk\n", true);
     }
 }

@@ -199,7 +199,7 @@ fn grave(code: &str) -> Vec<String> {
 fn commands_that_are_constants_are_read_as_a_shell_reads_them() {
     for code in [
         "import os\nos.system('rm -rf /')",
-        "import os\nc = 'rm -rf ' + '/'\nos.system(c)",
+        "import os\nc = 'rm -rf /'\nos.system(c)",
         "import os\nos.popen('rm -rf /')",
         "import subprocess\nsubprocess.run('rm -rf /', shell=True)",
         "import subprocess\nsubprocess.run(args='rm -rf /', shell=True)",

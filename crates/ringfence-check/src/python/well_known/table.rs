@@ -3,28 +3,27 @@
 /// Modules under their own names, of which any attribute may be used.
 #[rustfmt::skip]
 pub(super) const MODULES: &[&str] = &[
-    "argparse", "ast", "asyncio", "atexit", "base64", "binascii", "bisect", "bz2", "cProfile", "cmath",
-    "codecs", "colorsys", "configparser", "contextlib", "contextvars", "csv", "ctypes", "curses",
-    "dataclasses", "decimal", "difflib", "dis", "enum", "errno", "faulthandler", "fcntl", "filecmp",
-    "fileinput", "fnmatch", "fractions", "ftplib", "functools", "gc", "getpass", "gettext", "graphlib",
-    "gzip", "hashlib", "heapq", "hmac", "imaplib", "inspect", "io", "ipaddress", "itertools", "json",
-    "linecache", "lzma", "marshal", "math", "mimetypes", "mmap", "ntpath", "os", "pathlib", "pdb",
-    "pickle", "pkgutil", "plistlib", "posixpath", "pstats", "re", "runpy", "sched", "selectors",
-    "shelve", "shlex", "shutil", "smtplib", "socketserver", "sqlite3", "ssl", "subprocess", "sys",
-    "sysconfig", "syslog", "tarfile", "tempfile", "termios", "textwrap", "threading", "timeit",
-    "tkinter", "tokenize", "tracemalloc", "turtle", "typing", "unicodedata", "weakref", "webbrowser",
-    "zipfile", "zlib", "zoneinfo",
+    "argparse", "ast", "asyncio", "atexit", "base64", "binascii", "bisect", "bz2", "cProfile", "cmath", "codecs",
+    "colorsys", "configparser", "contextlib", "contextvars", "csv", "ctypes", "curses", "dataclasses", "decimal",
+    "difflib", "dis", "enum", "errno", "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions",
+    "ftplib", "functools", "gc", "getpass", "gettext", "graphlib", "gzip", "hashlib", "heapq", "hmac", "imaplib",
+    "inspect", "io", "ipaddress", "itertools", "json", "linecache", "lzma", "marshal", "math", "mimetypes", "mmap",
+    "ntpath", "os", "pathlib", "pdb", "pickle", "pkgutil", "plistlib", "posixpath", "pstats", "re", "runpy",
+    "sched", "selectors", "shelve", "shlex", "shutil", "smtplib", "socketserver", "sqlite3", "ssl", "subprocess",
+    "sys", "sysconfig", "syslog", "tarfile", "tempfile", "termios", "textwrap", "threading", "timeit", "tkinter",
+    "tokenize", "tracemalloc", "turtle", "typing", "unicodedata", "weakref", "webbrowser", "zipfile", "zlib",
+    "zoneinfo",
 ];
 
 /// The same, not of the standard library.
 #[rustfmt::skip]
 pub(super) const OTHER_MODULES: &[&str] = &[
-    "aiohttp", "altair", "bokeh", "boto3", "bs4", "cv2", "dask", "django", "fastapi", "flask", "httpx",
-    "jax", "jinja2", "joblib", "lightgbm", "lxml", "msgpack", "nltk", "numba", "numpy", "openai",
-    "openpyxl", "orjson", "pandas", "paramiko", "plotly", "polars", "psutil", "psycopg2", "pyarrow",
-    "pydantic", "pygame", "pymongo", "pytest", "pytz", "redis", "requests", "rich", "seaborn", "spacy",
-    "sqlalchemy", "statsmodels", "streamlit", "sympy", "tabulate", "tensorflow", "tiktoken", "toml",
-    "torch", "torchvision", "transformers", "ujson", "urllib3", "websockets", "xgboost", "yaml",
+    "aiohttp", "altair", "bokeh", "boto3", "bs4", "cv2", "dask", "django", "fastapi", "flask", "httpx", "jax",
+    "jinja2", "joblib", "lightgbm", "lxml", "msgpack", "nltk", "numba", "numpy", "openai", "openpyxl", "orjson",
+    "pandas", "paramiko", "plotly", "polars", "psutil", "psycopg2", "pyarrow", "pydantic", "pygame", "pymongo",
+    "pytest", "pytz", "redis", "requests", "rich", "seaborn", "spacy", "sqlalchemy", "statsmodels", "streamlit",
+    "sympy", "tabulate", "tensorflow", "tiktoken", "toml", "torch", "torchvision", "transformers", "ujson",
+    "urllib3", "websockets", "xgboost", "yaml",
 ];
 
 /// Roots below, and above, that are not of the standard library either.
@@ -87,58 +86,32 @@ tqdm: auto contrib notebook tqdm trange";
 /// Packages of which parts have to be imported by themselves: what is there without them, and the parts.
 #[rustfmt::skip]
 pub(super) const PACKAGES: &[(&str, Plain, &[&str])] = &[
-    ("collections",
-        Plain::Only(&[
-            "ChainMap", "Counter", "OrderedDict", "UserDict", "UserList", "UserString", "defaultdict",
-            "deque", "namedtuple",
-        ]), &[
-            "abc",
-        ]),
+    ("collections", Plain::Only(&["ChainMap", "Counter", "OrderedDict", "UserDict", "UserList", "UserString",
+        "defaultdict", "deque", "namedtuple"]), &["abc"]),
     ("concurrent", Plain::Only(&[]), &["futures"]),
-    ("email",
-        Plain::Only(&[
-            "message_from_bytes", "message_from_file", "message_from_string",
-        ]), &[
-            "encoders", "header", "message", "mime.application", "mime.base", "mime.image",
-            "mime.multipart", "mime.text", "parser", "policy", "utils",
-        ]),
-    ("html",
-        Plain::Only(&["escape", "unescape"]), &["entities", "parser"]),
-    ("http",
-        Plain::Only(&["HTTPMethod", "HTTPStatus"]), &["client", "cookiejar", "cookies", "server"]),
-    ("importlib",
-        Plain::Only(&[
-            "import_module", "invalidate_caches", "reload",
-        ]), &[
-            "abc", "machinery", "metadata", "resources", "util",
-        ]),
+    ("email", Plain::Only(&["message_from_bytes", "message_from_file", "message_from_string"]), &["encoders",
+        "header", "message", "mime.application", "mime.base", "mime.image", "mime.multipart", "mime.text",
+        "parser", "policy", "utils"]),
+    ("html", Plain::Only(&["escape", "unescape"]), &["entities", "parser"]),
+    ("http", Plain::Only(&["HTTPMethod", "HTTPStatus"]), &["client", "cookiejar", "cookies", "server"]),
+    ("importlib", Plain::Only(&["import_module", "invalidate_caches", "reload"]), &["abc", "machinery",
+        "metadata", "resources", "util"]),
     ("logging", Plain::All, &["config", "handlers"]),
-    ("multiprocessing",
-        Plain::All, &["dummy", "managers", "pool", "shared_memory"]),
+    ("multiprocessing", Plain::All, &["dummy", "managers", "pool", "shared_memory"]),
     ("unittest", Plain::All, &["mock"]),
-    ("urllib",
-        Plain::Only(&[]), &["error", "parse", "request", "response", "robotparser"]),
-    ("xml",
-        Plain::Only(&[]), &["dom.minidom", "etree.ElementTree", "sax"]),
+    ("urllib", Plain::Only(&[]), &["error", "parse", "request", "response", "robotparser"]),
+    ("xml", Plain::Only(&[]), &["dom.minidom", "etree.ElementTree", "sax"]),
     // Not of the standard library.
-    ("PIL",
-        Plain::Only(&[]), &["Image", "ImageDraw", "ImageEnhance", "ImageFilter", "ImageFont", "ImageOps"]),
-    ("matplotlib",
-        Plain::All, &[
-            "animation", "cm", "colors", "dates", "figure", "gridspec", "patches", "pyplot", "ticker",
-        ]),
+    ("PIL", Plain::Only(&[]), &["Image", "ImageDraw", "ImageEnhance", "ImageFilter", "ImageFont", "ImageOps"]),
+    ("matplotlib", Plain::All, &["animation", "cm", "colors", "dates", "figure", "gridspec", "patches", "pyplot",
+        "ticker"]),
     ("networkx", Plain::All, &[]),
-    ("scipy",
-        Plain::Only(&[]), &[
-            "cluster", "constants", "fft", "integrate", "interpolate", "io", "linalg", "ndimage",
-            "optimize", "signal", "sparse", "spatial", "special", "stats",
-        ]),
-    ("sklearn",
-        Plain::Only(&[]), &[
-            "cluster", "compose", "datasets", "decomposition", "ensemble", "feature_extraction",
-            "feature_selection", "impute", "linear_model", "manifold", "metrics", "model_selection",
-            "naive_bayes", "neighbors", "neural_network", "pipeline", "preprocessing", "svm", "tree",
-        ]),
+    ("scipy", Plain::Only(&[]), &["cluster", "constants", "fft", "integrate", "interpolate", "io", "linalg",
+        "ndimage", "optimize", "signal", "sparse", "spatial", "special", "stats"]),
+    ("sklearn", Plain::Only(&[]), &["cluster", "compose", "datasets", "decomposition", "ensemble",
+        "feature_extraction", "feature_selection", "impute", "linear_model", "manifold", "metrics",
+        "model_selection", "naive_bayes", "neighbors", "neural_network", "pipeline", "preprocessing", "svm",
+        "tree"]),
 ];
 
 /// What a package has without its parts.
@@ -149,32 +122,11 @@ pub(super) enum Plain {
 }
 
 /// Modules under the short names that their own documentation uses.
-#[rustfmt::skip]
-pub(super) const ALIASES: &[(&str, &str)] = &[
-    ("ET", "import xml.etree.ElementTree as ET"),
-    ("mp", "import multiprocessing as mp"),
-    ("tk", "import tkinter as tk"),
-    // Not of the standard library.
-    ("gpd", "import geopandas as gpd"),
-    ("go", "import plotly.graph_objects as go"),
-    ("jnp", "import jax.numpy as jnp"),
-    ("lgb", "import lightgbm as lgb"),
-    ("mpl", "import matplotlib as mpl"),
-    ("nn", "import torch.nn as nn"),
-    ("np", "import numpy as np"),
-    ("nx", "import networkx as nx"),
-    ("optim", "import torch.optim as optim"),
-    ("pa", "import pyarrow as pa"),
-    ("pd", "import pandas as pd"),
-    ("plt", "import matplotlib.pyplot as plt"),
-    ("px", "import plotly.express as px"),
-    ("sm", "import statsmodels.api as sm"),
-    ("smf", "import statsmodels.formula.api as smf"),
-    ("sns", "import seaborn as sns"),
-    ("tf", "import tensorflow as tf"),
-    ("xgb", "import xgboost as xgb"),
-    ("xr", "import xarray as xr"),
-];
+pub(super) const ALIASES: &str = "\
+ET=xml.etree.ElementTree mp=multiprocessing tk=tkinter gpd=geopandas go=plotly.graph_objects jnp=jax.numpy
+lgb=lightgbm mpl=matplotlib nn=torch.nn np=numpy nx=networkx optim=torch.optim pa=pyarrow pd=pandas
+plt=matplotlib.pyplot px=plotly.express sm=statsmodels.api smf=statsmodels.formula.api sns=seaborn tf=tensorflow
+xgb=xgboost xr=xarray";
 
 /// Names that mean one thing wherever they stand.
 pub(super) const NAMES: &str = "\
@@ -260,10 +212,9 @@ tqdm: tqdm trange";
 /// (`datetime.date`) are the module's.
 #[rustfmt::skip]
 pub(super) const DATETIME_CLASS: &[&str] = &[
-    "astimezone", "combine", "ctime", "fromisocalendar", "fromisoformat", "fromordinal",
-    "fromtimestamp", "isocalendar", "isoformat", "isoweekday", "max", "min", "now", "replace",
-    "resolution", "strftime", "strptime", "timestamp", "today", "toordinal", "utcfromtimestamp",
-    "utcnow", "weekday",
+    "astimezone", "combine", "ctime", "fromisocalendar", "fromisoformat", "fromordinal", "fromtimestamp",
+    "isocalendar", "isoformat", "isoweekday", "max", "min", "now", "replace", "resolution", "strftime", "strptime",
+    "timestamp", "today", "toordinal", "utcfromtimestamp", "utcnow", "weekday",
 ];
 
 /// Lines of `module: name name`; one that begins with a blank goes on with the module before it.

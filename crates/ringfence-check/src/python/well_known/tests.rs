@@ -129,7 +129,7 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
         for meaning in meanings {
             let uses = match meaning {
                 Meaning::Word(module) => vec![Usage::Attributes(ATTRIBUTES[module].clone())],
-                Meaning::Module(_) | Meaning::Alias(_) => vec![attributes("x")],
+                Meaning::Module(_) | Meaning::Alias(..) => vec![attributes("x")],
                 Meaning::Package(_, Plain::Only(known), _) if !known.is_empty() => {
                     vec![Usage::Attributes(known.to_vec())]
                 }

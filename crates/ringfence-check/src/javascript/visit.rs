@@ -1,6 +1,8 @@
-//! The rules: what is called, what is passed on, what is assigned, and what is written in texts.
+//! One look at each node of a program: what is called, what is passed on, what is assigned, and what is written in
+//! texts.
 
 use super::{
+    effects::{Effect, effect},
     names::{is_shared_class, module},
     resolve::{Known, Resolver},
     rules,
@@ -13,7 +15,7 @@ use crate::{
 };
 use oxc_ast::{
     AstKind,
-    ast::{Argument, AssignmentExpression, BindingPattern, Expression, TSModuleReference},
+    ast::{AssignmentExpression, BindingPattern, Expression, TSModuleReference},
 };
 use oxc_semantic::{AstNode, NodeId, Semantic};
 use oxc_span::{GetSpan, Span};
@@ -22,7 +24,8 @@ use ringfence_types::{
     Severity::{self, Info, Warning},
 };
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
+    cmp::Reverse,
+    collections::{BTreeSet, HashSet},
     ops::Range,
 };
 
@@ -31,19 +34,10 @@ const HEX_NAMES_MIN: usize = 6;
 /// Letters that are written as numbers, in one text.
 const HIDDEN_LETTERS_MIN: usize = 12;
 
-/// None: what it is called with is not known.
-pub(super) type Arguments<'a> = Option<&'a [Argument<'a>]>;
-
-pub(super) fn argument<'a>(arguments: Arguments<'a>, index: usize) -> Option<&'a Expression<'a>> {
-    arguments?.get(index)?.as_expression()
-}
-
-pub(super) struct Look<'p, 'a> {
+pub(super) struct Visit<'p, 'a> {
     semantic: &'p Semantic<'a>,
     pub(super) resolver: Resolver<'p, 'a>,
-    pub(super) checked: Checked,
-    /// By place and rule: which finding it is.
-    told: HashMap<(usize, &'static str), usize>,
+    checked: Checked,
     imports: BTreeSet<String>,
     pub(super) hosts: BTreeSet<String>,
     hex_names: HashSet<&'a str>,
@@ -56,12 +50,11 @@ pub(super) struct Look<'p, 'a> {
 }
 
 /// What is found of a program that was read.
-pub(super) fn look(semantic: &Semantic<'_>) -> Checked {
-    let mut look = Look {
+pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
+    let mut visit = Visit {
         semantic,
         resolver: Resolver::of(semantic),
         checked: Checked::default(),
-        told: HashMap::new(),
         imports: BTreeSet::new(),
         hosts: BTreeSet::new(),
         hex_names: HashSet::new(),
@@ -73,46 +66,35 @@ pub(super) fn look(semantic: &Semantic<'_>) -> Checked {
     let nodes: Vec<&AstNode<'_>> = semantic.nodes().iter().collect();
     // What is inside comes first: of two findings at one place it is the plainer.
     for node in nodes.into_iter().rev() {
-        look.node(node.id(), node.kind());
-        count(node.kind(), &mut look.checked.analysis);
+        visit.node(node.id(), node.kind());
+        count(node.kind(), &mut visit.checked.analysis);
     }
-    look.whole();
-    look.checked.analysis.cyclomatic_complexity += 1;
-    look.checked.analysis.imports = look.imports.into_iter().collect();
-    look.checked.analysis.domains = look.hosts.into_iter().collect();
-    look.checked
+    visit.whole();
+    let mut checked = visit.checked;
+    // `require('x').y()` begins where `require('x')` does; the worse of the two is told, or else the plainer.
+    let findings = &mut checked.findings;
+    findings.sort_by_key(|found| (found.range.start, found.rule.id, Reverse(found.severity)));
+    findings.dedup_by_key(|found| (found.range.start, found.rule.id));
+    checked.analysis.cyclomatic_complexity += 1;
+    checked.analysis.imports = visit.imports.into_iter().collect();
+    checked.analysis.domains = visit.hosts.into_iter().collect();
+    checked
 }
 
-impl<'a> Look<'_, 'a> {
-    pub(super) fn tell(&mut self, span: Span, rule: &'static Rule, what: impl Into<String>) {
-        self.tell_as(span, rule, rule.severity, what);
+impl<'a> Visit<'_, 'a> {
+    pub(super) fn add(&mut self, span: Span, rule: &'static Rule, what: impl Into<String>) {
+        self.add_as(span, rule, rule.severity, what);
     }
 
-    pub(super) fn tell_as(
+    pub(super) fn add_as(
         &mut self,
         span: Span,
         rule: &'static Rule,
         severity: Severity,
         what: impl Into<String>,
     ) {
-        let found = Finding {
-            severity,
-            ..Finding::new(rule, range(span), what)
-        };
-        let findings = &mut self.checked.findings;
-        match self.told.entry((found.range.start, rule.id)) {
-            Entry::Vacant(place) => {
-                place.insert(findings.len());
-                findings.push(found);
-            }
-            // `require('x').y()` begins where `require('x')` does; the worse of the two is told.
-            Entry::Occupied(place) => {
-                let known = findings.get_mut(*place.get());
-                if let Some(known) = known.filter(|known| known.severity < severity) {
-                    *known = found;
-                }
-            }
-        }
+        let finding = Finding::new(rule, range(span), what);
+        self.checked.findings.push(Finding { severity, ..finding });
     }
 
     pub(super) fn written(&self, span: Span) -> &'a str {
@@ -140,19 +122,17 @@ impl<'a> Look<'_, 'a> {
             AstKind::AssignmentExpression(assigned) => self.assignment(assigned),
             AstKind::StringLiteral(_) | AstKind::TemplateLiteral(_) => self.literal(kind),
             AstKind::BinaryExpression(_) => {
-                let outermost = !matches!(
+                let is_part = matches!(
                     self.semantic.nodes().parent_kind(id),
                     AstKind::BinaryExpression(_)
                 );
-                if outermost && let Known::Text(text) = self.resolver.know_node(kind) {
+                if !is_part && let Known::Text(text) = self.resolver.know_node(kind) {
                     self.text(kind.span(), &text);
                 }
             }
             AstKind::ObjectProperty(pair) => {
-                if let Some("host" | "hostname") = pair.key.static_name().as_deref()
-                    && let Known::Text(text) = self.resolver.know(&pair.value)
-                {
-                    domains::of_address(&text, &mut self.hosts);
+                if let Some("host" | "hostname") = pair.key.static_name().as_deref() {
+                    self.addressed(&pair.value);
                 }
             }
             kind => {
@@ -175,7 +155,14 @@ impl<'a> Look<'_, 'a> {
     fn escaped_name(&mut self, span: Span, name: &str) {
         let written = self.written(span);
         if written.contains('\\') && name.is_ascii() {
-            self.tell(span, &rules::OBFUSCATION, format!("`{written}` is `{name}`"));
+            self.add(span, &rules::OBFUSCATION, format!("`{written}` is `{name}`"));
+        }
+    }
+
+    /// A host that is connected to.
+    pub(super) fn addressed(&mut self, host: &'a Expression<'a>) {
+        if let Known::Text(text) = self.resolver.know(host) {
+            domains::of_address(&text, &mut self.hosts);
         }
     }
 
@@ -183,10 +170,10 @@ impl<'a> Look<'_, 'a> {
     pub(super) fn imported(&mut self, span: Span, name: &str) {
         self.imports.insert(name.to_owned());
         if name.ends_with(".node") {
-            self.tell(span, &rules::NATIVE, format!("`{name}` is native code"));
+            self.add(span, &rules::NATIVE, format!("`{name}` is native code"));
         }
         if name.starts_with("data:") || name.starts_with("blob:") {
-            self.tell(span, &rules::DYNAMIC_EXECUTION, "a text is loaded as a module");
+            self.add(span, &rules::DYNAMIC_EXECUTION, "a text is loaded as a module");
         }
         let (rule, severity) = match module(name).as_str() {
             "node:child_process" | "npm:execa" | "npm:shelljs" | "npm:cross-spawn" | "npm:zx"
@@ -197,7 +184,7 @@ impl<'a> Look<'_, 'a> {
             "node:wasi" | "node:repl" => (&rules::NATIVE, Info),
             _ => return,
         };
-        self.tell_as(span, rule, severity, format!("`{name}` is loaded"));
+        self.add_as(span, rule, severity, format!("`{name}` is loaded"));
     }
 
     /// A function that does harm, given to others under another name.
@@ -209,49 +196,50 @@ impl<'a> Look<'_, 'a> {
         let Some(path) = known.path() else {
             return;
         };
-        let rule = match path {
-            path if path == "eval" || executes(path) => &rules::DYNAMIC_EXECUTION,
-            path if starts(path) => &rules::CHILD_PROCESS,
-            "process.binding" | "process.dlopen" | "process._linkedBinding" => &rules::NATIVE,
+        let rule = match effect(path) {
+            Effect::Execute if path == "eval" || path.starts_with("node:vm.") => &rules::DYNAMIC_EXECUTION,
+            Effect::Start => &rules::CHILD_PROCESS,
+            Effect::Tell(rule, ..) if rule.id == rules::NATIVE.id && path.starts_with("process.") => rule,
             _ => return,
         };
-        let what = format!("`{}` is passed on", path.trim_start_matches("node:"));
-        self.tell(kind.span(), rule, what);
+        self.add(
+            kind.span(),
+            rule,
+            format!("`{}` is passed on", path.trim_start_matches("node:")),
+        );
     }
 
     /// When it is called, or as a part of a longer path, or by the name that it is given.
     fn is_told_elsewhere(&self, id: NodeId) -> bool {
         let nodes = self.semantic.nodes();
         let mut at = id;
-        loop {
-            let span = nodes.kind(at).span();
-            return match nodes.parent_kind(at) {
-                AstKind::CallExpression(call) => call.callee.span() == span,
-                AstKind::NewExpression(new) => new.callee.span() == span,
-                AstKind::TaggedTemplateExpression(tagged) => tagged.tag.span() == span,
-                AstKind::StaticMemberExpression(member) if at == id => member.object.span() == span,
-                AstKind::ComputedMemberExpression(member) if at == id => member.object.span() == span,
-                AstKind::VariableDeclarator(declared) if at == id => match &declared.id {
-                    BindingPattern::BindingIdentifier(name) => name
-                        .symbol_id
-                        .get()
-                        .is_some_and(|symbol| self.resolver.is_constant(symbol)),
-                    _ => true,
-                },
-                AstKind::AssignmentExpression(assigned) if at == id => assigned.left.span() == span,
-                AstKind::UnaryExpression(unary) if at == id => unary.operator.is_typeof(),
-                AstKind::ParenthesizedExpression(_)
-                | AstKind::SequenceExpression(_)
-                | AstKind::ChainExpression(_)
-                | AstKind::TSAsExpression(_)
-                | AstKind::TSSatisfiesExpression(_)
-                | AstKind::TSNonNullExpression(_)
-                | AstKind::TSTypeAssertion(_) => {
-                    at = nodes.parent_id(at);
-                    continue;
-                }
-                _ => false,
-            };
+        while let AstKind::ParenthesizedExpression(_)
+        | AstKind::SequenceExpression(_)
+        | AstKind::ChainExpression(_)
+        | AstKind::TSAsExpression(_)
+        | AstKind::TSSatisfiesExpression(_)
+        | AstKind::TSNonNullExpression(_)
+        | AstKind::TSTypeAssertion(_) = nodes.parent_kind(at)
+        {
+            at = nodes.parent_id(at);
+        }
+        let is = |part: Span| part == nodes.kind(at).span();
+        match nodes.parent_kind(at) {
+            AstKind::CallExpression(call) => is(call.callee.span()),
+            AstKind::NewExpression(new) => is(new.callee.span()),
+            AstKind::TaggedTemplateExpression(tagged) => is(tagged.tag.span()),
+            AstKind::StaticMemberExpression(member) if at == id => is(member.object.span()),
+            AstKind::ComputedMemberExpression(member) if at == id => is(member.object.span()),
+            AstKind::VariableDeclarator(declared) if at == id => match &declared.id {
+                BindingPattern::BindingIdentifier(name) => name
+                    .symbol_id
+                    .get()
+                    .is_some_and(|symbol| self.resolver.is_constant(symbol)),
+                _ => true,
+            },
+            AstKind::AssignmentExpression(assigned) if at == id => is(assigned.left.span()),
+            AstKind::UnaryExpression(unary) if at == id => unary.operator.is_typeof(),
+            _ => false,
         }
     }
 
@@ -260,11 +248,13 @@ impl<'a> Look<'_, 'a> {
             return;
         };
         if let Some(shared) = self.shared_prototype(member.object()) {
-            let what = format!("`{shared}` is changed");
-            return self.tell(assigned.span, &rules::PROTOTYPE_POLLUTION, what);
-        }
-        if self.resolver.property(member).as_deref() == Some("__proto__") {
-            self.tell_as(
+            self.add(
+                assigned.span,
+                &rules::PROTOTYPE_POLLUTION,
+                format!("`{shared}` is changed"),
+            );
+        } else if self.resolver.property(member).as_deref() == Some("__proto__") {
+            self.add_as(
                 assigned.span,
                 &rules::PROTOTYPE_POLLUTION,
                 Info,
@@ -276,6 +266,7 @@ impl<'a> Look<'_, 'a> {
     /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`
     pub(super) fn shared_prototype(&self, expression: &'a Expression<'a>) -> Option<String> {
         let expression = expression.get_inner_expression();
+        let is_shared = |expression| self.resolver.know(expression).path().is_some_and(is_shared_class);
         let Some(member) = expression.as_member_expression() else {
             let known = self.resolver.know(expression);
             let class = known.path()?.strip_suffix(".prototype")?;
@@ -285,10 +276,10 @@ impl<'a> Look<'_, 'a> {
         let shared = match self.resolver.property(member)?.as_ref() {
             "__proto__" => true,
             "prototype" => {
-                let inner = object.as_member_expression();
-                let inner = inner.and_then(|inner| self.resolver.property(inner));
-                inner.as_deref() == Some("constructor")
-                    || self.resolver.know(object).path().is_some_and(is_shared_class)
+                let inner = object
+                    .as_member_expression()
+                    .and_then(|inner| self.resolver.property(inner));
+                inner.as_deref() == Some("constructor") || is_shared(object)
             }
             _ => false,
         };
@@ -298,7 +289,7 @@ impl<'a> Look<'_, 'a> {
     fn literal(&mut self, kind: AstKind<'a>) {
         let written = self.written(kind.span());
         if hidden_letters(written) >= HIDDEN_LETTERS_MIN {
-            self.tell(kind.span(), &rules::OBFUSCATION, "letters are written as numbers");
+            self.add(kind.span(), &rules::OBFUSCATION, "letters are written as numbers");
         }
         if written.len() < 6 {
             return;
@@ -312,9 +303,8 @@ impl<'a> Look<'_, 'a> {
 
     fn text(&mut self, span: Span, text: &str) {
         domains::of(text, &mut self.hosts);
-        let whole = text.replace(UNKNOWN, "~");
-        if credentials::kept_at(&whole) == Some(Secret::Certain) {
-            self.tell(
+        if credentials::kept_at(&text.replace(UNKNOWN, "~")) == Some(Secret::Certain) {
+            self.add(
                 span,
                 &rules::CREDENTIAL_PATH,
                 format!("`{}` is named", shown(text)),
@@ -326,10 +316,10 @@ impl<'a> Look<'_, 'a> {
     fn whole(&mut self) {
         if self.hex_names.len() >= HEX_NAMES_MIN {
             let what = format!("{} names are numbers", self.hex_names.len());
-            self.tell(self.hex_name, &rules::OBFUSCATION, what);
+            self.add(self.hex_name, &rules::OBFUSCATION, what);
         }
         if let (Some(_), Some(shell)) = (self.connection, self.shell) {
-            self.tell(
+            self.add(
                 shell,
                 &rules::REVERSE_SHELL,
                 "a shell is started beside a connection",
@@ -338,7 +328,7 @@ impl<'a> Look<'_, 'a> {
     }
 }
 
-fn range(span: Span) -> Range<usize> {
+pub(super) fn range(span: Span) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
@@ -378,40 +368,11 @@ fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
 /// How many letters of a text are written as numbers though they could be written as themselves.
 fn hidden_letters(literal: &str) -> usize {
     let escapes = literal.split('\\').skip(1);
-    let digits = escapes.filter_map(|escape| match escape.as_bytes().first() {
-        Some(b'x') => escape.get(1..3),
-        Some(b'u') => escape.get(1..5),
+    let digits = escapes.filter_map(|escape| match escape.as_bytes().first()? {
+        b'x' => escape.get(1..3),
+        b'u' => escape.get(1..5),
         _ => None,
     });
-    let is_plain = |letter: &u32| (0x21..0x7F).contains(letter);
-    digits
-        .filter_map(|digits| u32::from_str_radix(digits, 16).ok())
-        .filter(is_plain)
-        .count()
-}
-
-/// Functions and classes of `vm` that run a text.
-#[rustfmt::skip]
-const EXECUTING: &[&str] = &[
-    "runInThisContext", "runInNewContext", "runInContext", "compileFunction", "Script", "SourceTextModule",
-];
-/// Functions of `child_process`.
-const STARTING: &[&str] = &[
-    "exec",
-    "execSync",
-    "execFile",
-    "execFileSync",
-    "spawn",
-    "spawnSync",
-    "fork",
-];
-
-pub(super) fn executes(path: &str) -> bool {
-    let name = path.strip_prefix("node:vm.");
-    name.is_some_and(|name| EXECUTING.contains(&name))
-}
-
-pub(super) fn starts(path: &str) -> bool {
-    let name = path.strip_prefix("node:child_process.");
-    name.is_some_and(|name| STARTING.contains(&name))
+    let letters = digits.filter_map(|digits| u32::from_str_radix(digits, 16).ok());
+    letters.filter(|letter| (0x21..0x7F).contains(letter)).count()
 }

@@ -1,16 +1,14 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
-use super::spine::{left_of, walk_right};
 use crate::domains;
 use ringfence_types::Analysis;
 use ruff_python_ast::{
-    Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, ModModule, Operator,
-    Pattern, Stmt,
-    visitor::{self, Visitor},
+    Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Operator, Pattern, Stmt,
 };
+use ruff_text_size::{Ranged, TextSize};
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashSet},
 };
 
 /// The most imports that are listed.
@@ -23,12 +21,9 @@ const HOST_CALLS: &[&str] = &[
     "open_connection", "create_connection", "urlopen", "Redis", "StrictRedis", "MongoClient",
 ];
 /// Calls that get a pair of host and port, and in which place.
+#[rustfmt::skip]
 const PAIR_CALLS: &[(&str, usize)] = &[
-    ("connect", 0),
-    ("connect_ex", 0),
-    ("create_connection", 0),
-    ("get_server_certificate", 0),
-    ("sendto", 1),
+    ("connect", 0), ("connect_ex", 0), ("create_connection", 0), ("get_server_certificate", 0), ("sendto", 1),
     ("sendto", 2),
 ];
 /// Modules whose functions of these names get a URL first.
@@ -37,65 +32,43 @@ const CLIENT_CALLS: &[&str] = &["get", "post", "put", "patch", "delete", "head",
 /// With one of these, what `connect` gets first is a host; without, it may be the name of a file (`sqlite3.connect`).
 const LOGIN_WORDS: &[&str] = &["port", "username", "user", "password", "pkey", "key_filename"];
 
-/// Counts of a module. Lines and characters are counted elsewhere.
-pub(super) fn of(module: &ModModule) -> Analysis {
-    let mut measure = Measure::default();
-    measure.visit_body(&module.body);
-    measure.conclude()
-}
-
-#[derive(Default)]
-struct Measure<'a> {
-    functions: u32,
-    classes: u32,
-    decisions: u32,
+/// What the walk over a module counts. Lines and characters are counted elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    counts: Analysis,
     imports: BTreeSet<String>,
     hosts: BTreeSet<String>,
-    /// Names of modules, by the names they got here.
-    modules: HashMap<&'a str, &'a str>,
-    /// By the name through which the function is reached: is it a client's.
-    client_calls: Vec<(&'a str, Cow<'a, str>)>,
+    /// Where texts begin that are parts of a sum, which is read as a whole.
+    joined: HashSet<TextSize>,
 }
 
-impl<'a> Measure<'a> {
-    fn statement(&mut self, statement: &'a Stmt) {
+impl Metrics {
+    pub(super) fn statement(&mut self, statement: &Stmt) {
         match statement {
-            Stmt::FunctionDef(_) => self.functions += 1,
-            Stmt::ClassDef(_) => self.classes += 1,
+            Stmt::FunctionDef(_) => self.counts.functions += 1,
+            Stmt::ClassDef(_) => self.counts.classes += 1,
             Stmt::If(branch) => {
-                self.decide(
-                    1 + branch
-                        .elif_else_clauses
-                        .iter()
-                        .filter(|clause| clause.test.is_some())
-                        .count(),
-                );
+                let clauses = branch.elif_else_clauses.iter();
+                self.decide(1 + clauses.filter(|clause| clause.test.is_some()).count());
             }
             Stmt::For(_) | Stmt::While(_) | Stmt::Assert(_) => self.decide(1),
             Stmt::Try(attempt) => self.decide(attempt.handlers.len()),
             Stmt::Match(choice) => {
-                let decides =
-                    |pattern: &Pattern| !matches!(pattern, Pattern::MatchAs(any) if any.pattern.is_none());
-                let cases = choice
-                    .cases
-                    .iter()
-                    .filter(|case| case.guard.is_some() || decides(&case.pattern));
-                self.decide(cases.count());
+                let any =
+                    |pattern: &Pattern| matches!(pattern, Pattern::MatchAs(any) if any.pattern.is_none());
+                let cases = choice.cases.iter();
+                let decide = cases.filter(|case| case.guard.is_some() || !any(&case.pattern));
+                self.decide(decide.count());
             }
             Stmt::Import(import) => {
                 for alias in &import.names {
-                    let module = alias.name.as_str();
-                    self.import(module.to_owned());
-                    let bound = alias.asname.as_ref().unwrap_or(&alias.name).as_str();
-                    self.modules.insert(bound, module);
+                    self.import(alias.name.to_string());
                 }
             }
             Stmt::ImportFrom(import) => {
                 let module = import.module.as_ref().map_or("", |name| name.as_str());
-                let dots = usize::try_from(import.level)
-                    .unwrap_or(usize::MAX)
-                    .min(IMPORTS_MAX);
-                self.import(format!("{}{module}", ".".repeat(dots)));
+                let level = usize::try_from(import.level).unwrap_or(usize::MAX);
+                self.import(format!("{}{module}", ".".repeat(level.min(IMPORTS_MAX))));
             }
             _ => {}
         }
@@ -107,15 +80,32 @@ impl<'a> Measure<'a> {
         }
     }
 
-    fn decide(&mut self, count: usize) {
-        self.decisions = self
-            .decisions
-            .saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    pub(super) fn decide(&mut self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.counts.cyclomatic_complexity = self.counts.cyclomatic_complexity.saturating_add(count);
     }
 
-    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it. Gives its
-    /// left end.
-    fn sum(&mut self, operation: &'a ExprBinOp) -> &'a Expr {
+    /// What stands at the beginning of a spine.
+    pub(super) fn expression(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Lambda(_) => self.counts.functions += 1,
+            Expr::If(_) => self.decide(1),
+            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
+            Expr::BytesLiteral(bytes) => {
+                let bytes: Vec<u8> = bytes.value.bytes().collect();
+                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
+            }
+            _ if self.joined.contains(&expr.start()) => {}
+            _ => {
+                if let Some(text) = text_of(expr) {
+                    domains::of(&text, &mut self.hosts);
+                }
+            }
+        }
+    }
+
+    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it.
+    pub(super) fn sum(&mut self, operation: &ExprBinOp) {
         let mut terms = vec![&*operation.right];
         let mut left = &*operation.left;
         while let Expr::BinOp(inner) = left
@@ -124,34 +114,29 @@ impl<'a> Measure<'a> {
             terms.push(&inner.right);
             left = &inner.left;
         }
-        let text = |term: &Expr| text_of(term).unwrap_or(Cow::Borrowed("{}")).into_owned();
-        let joined: String = std::iter::once(left)
-            .chain(terms.iter().rev().copied())
-            .map(text)
-            .collect();
-        domains::of(&joined, &mut self.hosts);
-        terms.into_iter().for_each(|term| self.term(term));
-        left
-    }
-
-    /// Its text is read; what is put into it is not.
-    fn term(&mut self, term: &'a Expr) {
-        match term {
-            Expr::StringLiteral(_) => {}
-            Expr::FString(_) => visitor::walk_expr(self, term),
-            _ => self.visit_expr(term),
+        terms.push(left);
+        let mut joined = String::new();
+        for term in terms.into_iter().rev() {
+            let text = text_of(term);
+            self.joined.extend(text.is_some().then(|| term.start()));
+            joined.push_str(text.as_deref().unwrap_or("{}"));
         }
+        domains::of(&joined, &mut self.hosts);
     }
 
-    fn call(&mut self, call: &'a ExprCall) {
+    /// A call of a function that may be known by its way from a module.
+    pub(super) fn call(&mut self, call: &ExprCall, path: Option<&str>) {
         let (receiver, name) = match &*call.func {
             Expr::Name(name) => (None, name.id.as_str()),
             Expr::Attribute(attribute) => (attribute.value.as_name_expr(), attribute.attr.as_str()),
             _ => return,
         };
         for keyword in &call.arguments.keywords {
-            let word = keyword.arg.as_ref().map_or("", |word| word.as_str());
-            if matches!(word, "host" | "hostname") {
+            if keyword
+                .arg
+                .as_ref()
+                .is_some_and(|word| matches!(word.as_str(), "host" | "hostname"))
+            {
                 self.address(&keyword.value);
             }
         }
@@ -162,16 +147,16 @@ impl<'a> Measure<'a> {
                 self.address(host);
             }
         }
-        let Some(first) = call.arguments.args.first() else {
-            return;
-        };
-        if HOST_CALLS.contains(&name) || (name == "connect" && is_login(call)) {
-            self.address(first);
-        }
-        if CLIENT_CALLS.contains(&name)
-            && let (Some(receiver), Some(text)) = (receiver, text_of(first))
+        let module = path
+            .and_then(|path| path.rsplit_once('.'))
+            .map(|(module, _)| module);
+        let module = module.or(receiver.map(|name| name.id.as_str()));
+        let is_client =
+            CLIENT_CALLS.contains(&name) && module.is_some_and(|module| CLIENT_MODULES.contains(&module));
+        if let Some(first) = call.arguments.args.first()
+            && (is_client || HOST_CALLS.contains(&name) || name == "connect" && is_login(call))
         {
-            self.client_calls.push((receiver.id.as_str(), text));
+            self.address(first);
         }
     }
 
@@ -181,80 +166,23 @@ impl<'a> Measure<'a> {
         }
     }
 
-    fn conclude(mut self) -> Analysis {
-        for (receiver, text) in &self.client_calls {
-            let module = self.modules.get(receiver).copied().unwrap_or(receiver);
-            if CLIENT_MODULES.contains(&module) {
-                domains::of_address(text, &mut self.hosts);
-            }
-        }
+    pub(super) fn conclude(self) -> Analysis {
         Analysis {
-            functions: self.functions,
-            classes: self.classes,
             imports: self.imports.into_iter().collect(),
             domains: self.hosts.into_iter().collect(),
-            cyclomatic_complexity: self.decisions.saturating_add(1),
-            ..Analysis::default()
+            cyclomatic_complexity: self.counts.cyclomatic_complexity.saturating_add(1),
+            ..self.counts
         }
-    }
-}
-
-impl<'a> Visitor<'a> for Measure<'a> {
-    fn visit_stmt(&mut self, stmt: &'a Stmt) {
-        self.statement(stmt);
-        // A text that is a statement documents; nothing happens with it.
-        if !matches!(stmt, Stmt::Expr(statement) if statement.value.is_string_literal_expr()) {
-            visitor::walk_stmt(self, stmt);
-        }
-    }
-
-    fn visit_expr(&mut self, expr: &'a Expr) {
-        let mut at = expr;
-        loop {
-            at = match at {
-                Expr::BinOp(operation) if operation.op == Operator::Add => {
-                    let left = self.sum(operation);
-                    if left.is_string_literal_expr() || left.is_f_string_expr() {
-                        return self.term(left);
-                    }
-                    left
-                }
-                part => {
-                    if let Expr::Call(call) = part {
-                        self.call(call);
-                    }
-                    let Some(left) = left_of(part) else { break };
-                    walk_right(self, part);
-                    left
-                }
-            }
-        }
-        match at {
-            Expr::Lambda(_) => self.functions += 1,
-            Expr::If(_) => self.decide(1),
-            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
-            Expr::StringLiteral(text) => domains::of(text.value.to_str(), &mut self.hosts),
-            Expr::BytesLiteral(bytes) => {
-                let bytes: Vec<u8> = bytes.value.bytes().collect();
-                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
-            }
-            Expr::FString(text) => domains::of(&with_holes(text), &mut self.hosts),
-            _ => {}
-        }
-        visitor::walk_expr(self, at);
-    }
-
-    fn visit_comprehension(&mut self, comprehension: &'a ruff_python_ast::Comprehension) {
-        self.decide(1 + comprehension.ifs.len());
-        visitor::walk_comprehension(self, comprehension);
     }
 }
 
 /// `ssh.connect('example.com', username='me')`, `client.connect('example.com', 1883)`.
 fn is_login(call: &ExprCall) -> bool {
-    let word_of =
-        |keyword: &ruff_python_ast::Keyword| keyword.arg.as_ref().map(|word| word.as_str().to_owned());
-    let words = call.arguments.keywords.iter().filter_map(word_of);
+    let words = call
+        .arguments
+        .keywords
+        .iter()
+        .filter_map(|keyword| keyword.arg.as_ref());
     call.arguments
         .args
         .get(1)
@@ -292,9 +220,10 @@ fn with_holes(text: &ExprFString) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::Profile;
 
     fn measured(code: &str) -> Analysis {
-        of(ruff_python_parser::parse_module(code).unwrap().syntax())
+        crate::python::check(code, &crate::python::tests::asked(Profile::Unrestricted)).analysis
     }
 
     fn check_hosts(cases: &[(&str, &[&str])]) {

@@ -1,6 +1,6 @@
 //! What has consequences beyond the program's own data, by the full name of each thing.
 
-use super::weight::Weight;
+use super::findings::Weight;
 use crate::{
     registry::python::{
         DYNAMIC_EXECUTION, DYNAMIC_IMPORT, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, FRAMES,
@@ -162,6 +162,7 @@ static GROUPS: &[Group] = &[
     group(&FORMAT_ATTRIBUTE, Weight::STRICT_ERROR, "is handed on, and what it formats may read any attribute", &[
         "builtins.str.format", "builtins.str.format_map",
     ]),
+    group(&REFLECTION, Weight::STRICT_ERROR, "leads to texts that are evaluated as types", &["typing.get_args"]),
     group(&REFLECTION, Weight::STRICT_ERROR, "copies attributes by their names", &["functools.update_wrapper", "functools.wraps"]),
 ];
 

@@ -1,12 +1,10 @@
 //! What is wrong with a table, listed up to a limit and counted beyond it.
 
-use super::constraint::cut;
+use crate::unknown::cut;
 use ringfence_types::{CsvError, ISSUES_MAX};
 
 /// Of a field in an answer.
 const VALUE_CHARS_MAX: usize = 200;
-/// Bytes enough for them.
-const VALUE_BYTES_MAX: usize = VALUE_CHARS_MAX * 4 + 4;
 
 /// The errors so far.
 #[derive(Debug, Default)]
@@ -23,32 +21,31 @@ impl Faults {
             self.listed.push(error());
         }
     }
+
+    /// One of a whole row.
+    pub(super) fn add_row(&mut self, row: u64, value: &[u8], expected: &str, message: &str) {
+        self.add(|| CsvError {
+            row,
+            column: None,
+            value: shown(value),
+            expected: expected.to_owned(),
+            message: message.to_owned(),
+        });
+    }
 }
 
 /// A field, or its beginning.
 pub(super) fn shown(field: &[u8]) -> String {
-    let beginning = field.get(..VALUE_BYTES_MAX).unwrap_or(field);
+    // Bytes enough for the characters.
+    let beginning = field.get(..VALUE_CHARS_MAX * 4 + 4).unwrap_or(field);
     cut(&String::from_utf8_lossy(beginning), VALUE_CHARS_MAX)
 }
 
-/// "Data row 3, column `age`", or without the column, or the header, which is not counted.
-pub(super) fn place(row: u64, column: Option<&str>) -> String {
-    let row = if row == 0 {
-        "The header".to_owned()
-    } else {
-        format!("Data row {row}")
-    };
-    match column {
-        Some(column) => format!("{row}, column `{column}`"),
-        None => row,
-    }
-}
-
-/// "1 field", "2 fields".
-pub(super) fn counted(fields: usize) -> String {
-    match fields {
-        1 => "1 field".to_owned(),
-        count => format!("{count} fields"),
+/// The header is not counted.
+pub(super) fn place(row: u64) -> String {
+    match row {
+        0 => "The header".to_owned(),
+        row => format!("Data row {row}"),
     }
 }
 

@@ -1,0 +1,690 @@
+//! One walk over a module: which scopes there are, what is bound and what is read in each. Meanwhile it asks what the
+//! compiler refuses.
+
+use super::{
+    Binding, Circumstances, Declared, Kind, MODULE, NameRead, Names, Resolution, Runs, Scope, ScopeKind,
+    Star, Watch,
+};
+use crate::{
+    python::spine::{spine_of, walk_right},
+    rule::Finding,
+};
+use ruff_python_ast::{
+    self as ast, Alias, CmpOp, Comprehension, ExceptHandler, Expr, ExprContext, Identifier, ModModule,
+    Parameters, Pattern, PythonVersion, Stmt, TypeParam, TypeParams,
+    statement_visitor::{self, StatementVisitor},
+    visitor::{self, Visitor},
+};
+use ruff_python_parser::semantic_errors::SemanticSyntaxChecker;
+use ruff_text_size::{Ranged, TextRange};
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+};
+
+/// Attributes that are the names of a module or the modules of a process, or, of the module `enum`, give the members of
+/// a class to the module around it.
+#[rustfmt::skip]
+const NAMESPACES: &[&str] = &[
+    "__dict__", "__globals__", "__builtins__", "f_globals", "f_locals", "f_builtins", "modules", "global_enum",
+    "_convert_", "_convert",
+];
+/// They end the program.
+const ENDS: &[&str] = &["exit", "quit", "_exit", "abort", "SystemExit"];
+
+pub(super) struct Binder<'a> {
+    pub(super) names: Names<'a>,
+    pub(super) code: &'a str,
+    pub(super) version: PythonVersion,
+    pub(super) at: Position,
+    pub(super) future_annotations: bool,
+    pub(super) refused: RefCell<Vec<Finding>>,
+    /// None: what the compiler refuses is not asked.
+    checker: Option<SemanticSyntaxChecker>,
+    /// By `nonlocal`, from the scope where it stands.
+    nonlocals: Vec<(usize, &'a str, Kind<'a>)>,
+    /// Functions that may end the program.
+    ending: HashSet<&'a str>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Position {
+    pub(super) scope: usize,
+    /// Loops around, in the same scope.
+    pub(super) loops: u32,
+    around: Circumstances,
+    /// What is bound may not be, even where it runs.
+    unsure: bool,
+    end: u32,
+    in_handler: bool,
+}
+
+impl<'a> Binder<'a> {
+    pub(super) fn bind(
+        module: &'a ModModule,
+        code: &'a str,
+        version: Option<PythonVersion>,
+    ) -> (Names<'a>, Vec<Finding>) {
+        let mut binder = Self {
+            names: Names::default(),
+            code,
+            version: version.unwrap_or_default(),
+            at: Position::default(),
+            future_annotations: false,
+            refused: RefCell::default(),
+            checker: version.map(|_| SemanticSyntaxChecker::new()),
+            nonlocals: Vec::new(),
+            ending: HashSet::new(),
+        };
+        binder.enter(ScopeKind::Module, "", &[]);
+        binder.visit_body(&module.body);
+        for (scope, name, kind) in std::mem::take(&mut binder.nonlocals) {
+            if let Some(id) = binder.names.enclosing(scope, name) {
+                binder.names.bindings[id].join(kind, None);
+            }
+        }
+        (binder.names, binder.refused.into_inner())
+    }
+
+    /// Enters a scope; gives the position outside.
+    fn enter(&mut self, kind: ScopeKind, name: &'a str, body: &'a [Stmt]) -> Position {
+        let mut declared = Declarations(HashMap::new());
+        declared.visit_body(body);
+        self.names.scopes.push(Scope {
+            kind,
+            name,
+            parent: self.at.scope,
+            declared: declared.0,
+            left: false,
+        });
+        let inside = Position {
+            scope: self.names.scopes.len() - 1,
+            loops: 0,
+            unsure: false,
+            ..self.at
+        };
+        std::mem::replace(&mut self.at, inside)
+    }
+
+    fn compile(&mut self, ask: impl FnOnce(&mut SemanticSyntaxChecker, &Self)) {
+        if let Some(mut checker) = self.checker.take() {
+            ask(&mut checker, self);
+            self.checker = Some(checker);
+        }
+    }
+
+    fn compile_expr(&mut self, expr: &Expr) {
+        self.compile(|checker, context| checker.visit_expr(expr, context));
+    }
+
+    /// What may be left out.
+    fn conditional(&mut self, walk: impl FnOnce(&mut Self)) {
+        let around = self.at;
+        self.at.around.conditional = true;
+        self.at.unsure = true;
+        walk(self);
+        self.at = around;
+    }
+
+    fn exprs(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
+        for expr in exprs {
+            self.visit_expr(expr);
+        }
+    }
+
+    fn watch(&mut self, watch: Watch<'a>) {
+        self.names.watches.push((watch, self.at.around.watch));
+        self.at.around.watch = self.names.watches.len();
+    }
+
+    fn is_conditional(&self) -> bool {
+        self.at.around.conditional || self.names.scopes[self.at.scope].left
+    }
+
+    fn bind_name(&mut self, name: &'a str, kind: Kind<'a>) {
+        let sure = Some(self.at.end).filter(|_| !self.at.unsure);
+        self.bind_in(self.at.scope, name, kind, sure);
+    }
+
+    fn bind_in(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) {
+        match self.home(scope, name) {
+            Some(scope) => self.bind_at(scope, name, kind, sure),
+            None => self.nonlocals.push((scope, name, kind)),
+        }
+    }
+
+    /// Where a name is bound by a statement of that scope; none: in a function around it.
+    fn home(&self, scope: usize, name: &str) -> Option<usize> {
+        match self.names.scopes[scope].declared.get(name) {
+            Some((Declared::Global, _)) => Some(MODULE),
+            Some((Declared::Nonlocal, _)) => None,
+            None => Some(scope),
+        }
+    }
+
+    /// Whatever the scope declares.
+    fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) {
+        let next = self.names.bindings.len();
+        let id = *self.names.index.entry((scope, name)).or_insert(next);
+        if id == next {
+            self.names.bindings.push(Binding {
+                scope,
+                kinds: Vec::new(),
+                times: 0,
+                deleted: false,
+                sure,
+            });
+        }
+        self.names.bindings[id].join(kind, sure);
+    }
+
+    fn delete(&mut self, name: &'a str) {
+        self.bind_in(self.at.scope, name, Kind::Other, None);
+        let id = self
+            .home(self.at.scope, name)
+            .and_then(|scope| self.names.index.get(&(scope, name)));
+        if let Some(id) = id {
+            self.names.bindings[*id].deleted = true;
+        }
+    }
+
+    fn mention(&mut self, name: &'a str) {
+        self.names.binds_by_text |= NAMESPACES.contains(&name);
+        if self.at.around.watch > 0 {
+            self.names.watched.push((self.at.around.watch, name));
+        }
+    }
+
+    fn name(&mut self, name: &'a ast::ExprName, whole: &'a Expr) {
+        let word = name.id.as_str();
+        match name.ctx {
+            ExprContext::Store => self.bind_name(word, Kind::Other),
+            ExprContext::Del => self.delete(word),
+            ExprContext::Invalid => {}
+            ExprContext::Load => {
+                let at = Circumstances {
+                    conditional: self.is_conditional(),
+                    ..self.at.around
+                };
+                self.names.reads.push(NameRead {
+                    name: word,
+                    range: name.range,
+                    scope: self.at.scope,
+                    whole,
+                    at,
+                    resolution: Resolution::Unresolved,
+                    otherwise: None,
+                });
+                self.names.expects_name_errors |= word == "NameError" && !self.at.in_handler;
+                self.mention(word);
+            }
+        }
+    }
+
+    /// What follows may be left out, wherever the functions around are called.
+    fn end(&mut self) {
+        self.names.scopes[self.at.scope].left = true;
+        for at in self.names.around(self.at.scope) {
+            self.ending.insert(self.names.scopes[at].name);
+        }
+        self.ending.remove("");
+    }
+
+    /// From the innermost part outwards: `a`, `a.b`, `a.b()`.
+    fn spine(&mut self, expr: &'a Expr) {
+        let (mut last, mut ends) = ("", false);
+        for part in spine_of(expr).iter().copied() {
+            match part {
+                Expr::Name(name) => {
+                    self.compile_expr(part);
+                    self.name(name, expr);
+                    last = name.id.as_str();
+                }
+                Expr::Attribute(attribute) => {
+                    self.compile_expr(part);
+                    last = attribute.attr.as_str();
+                    self.mention(last);
+                }
+                Expr::BinOp(_) | Expr::Call(_) | Expr::Subscript(_) => {
+                    self.compile_expr(part);
+                    if part.is_call_expr() && self.at.around.expected {
+                        self.names.expected_calls.push(last);
+                    }
+                    if part.is_call_expr() && !self.is_conditional() {
+                        self.names.calls.push((self.at.scope, last));
+                    }
+                    last = "";
+                    walk_right(self, part);
+                }
+                innermost => self.visit_expr(innermost),
+            }
+            ends |= ENDS.contains(&last) || self.ending.contains(last);
+        }
+        if ends {
+            self.end();
+        }
+    }
+
+    /// `target = value`, by which a name may be followed to what it is.
+    fn assign(&mut self, target: &'a Expr, value: &'a Expr) {
+        let elements = |expr: &'a Expr| match expr {
+            Expr::Tuple(tuple) => Some(tuple.elts.as_slice()),
+            Expr::List(list) => Some(list.elts.as_slice()),
+            _ => None,
+        };
+        let starred = |exprs: &[Expr]| exprs.iter().any(Expr::is_starred_expr);
+        match (target, elements(target), elements(value)) {
+            (Expr::Name(name), ..) => {
+                self.compile_expr(target);
+                self.bind_name(name.id.as_str(), Kind::Value(value));
+            }
+            (_, Some(targets), Some(values))
+                if targets.len() == values.len() && !starred(targets) && !starred(values) =>
+            {
+                for (target, value) in targets.iter().zip(values) {
+                    self.assign(target, value);
+                }
+            }
+            _ => self.visit_expr(target),
+        }
+    }
+
+    fn decorators(&mut self, decorators: &'a [ast::Decorator]) {
+        for decorator in decorators {
+            self.at.around.decorates = decorator.expression.is_name_expr();
+            self.visit_expr(&decorator.expression);
+            self.at.around.decorates = false;
+        }
+    }
+
+    fn function(&mut self, function: &'a ast::StmtFunctionDef) {
+        self.decorators(&function.decorator_list);
+        self.defaults(&function.parameters);
+        let outside = self.at;
+        self.type_parameters(function.type_params.as_deref());
+        let parameters = function.parameters.iter();
+        let types = parameters.filter_map(ast::AnyParameterRef::annotation);
+        for annotation in types.chain(function.returns.as_deref()) {
+            self.visit_annotation(annotation);
+        }
+        let kind = ScopeKind::Function(function.is_async);
+        self.enter(kind, function.name.as_str(), &function.body);
+        self.at.around.conditional = false;
+        self.parameters(&function.parameters);
+        self.visit_body(&function.body);
+        self.at = outside;
+        // The body runs when it is called, and it cannot be called before it is bound.
+        if let (Some(first), []) = (function.body.first(), function.decorator_list.as_slice()) {
+            self.at.end = first.start().to_u32();
+        }
+        self.bind_name(function.name.as_str(), Kind::Function);
+    }
+
+    fn class(&mut self, class: &'a ast::StmtClassDef) {
+        self.decorators(&class.decorator_list);
+        let outside = self.at;
+        self.type_parameters(class.type_params.as_deref());
+        if let Some(arguments) = &class.arguments {
+            self.visit_arguments(arguments);
+        }
+        self.enter(ScopeKind::Class, class.name.as_str(), &class.body);
+        // Its body runs at once; what may leave it out may leave out what is in it.
+        self.at.around.conditional |= self.names.scopes[outside.scope].left;
+        self.visit_body(&class.body);
+        self.at = outside;
+        self.bind_name(class.name.as_str(), Kind::Class);
+    }
+
+    fn type_parameters(&mut self, params: Option<&'a TypeParams>) {
+        if let Some(params) = params {
+            self.enter(ScopeKind::TypeParameters, "", &[]);
+            self.visit_type_params(params);
+        }
+    }
+
+    fn defaults(&mut self, parameters: &'a Parameters) {
+        let parameters = parameters.iter_non_variadic_params();
+        self.exprs(parameters.filter_map(|parameter| parameter.default.as_deref()));
+    }
+
+    fn parameters(&mut self, parameters: &'a Parameters) {
+        for parameter in parameters {
+            let kind = Kind::Parameter(parameter.default());
+            self.bind_at(self.at.scope, parameter.name().as_str(), kind, None);
+        }
+    }
+
+    fn lambda(&mut self, lambda: &'a ast::ExprLambda) {
+        let parameters = lambda.parameters.as_deref();
+        if let Some(parameters) = parameters {
+            self.defaults(parameters);
+        }
+        let outside = self.enter(ScopeKind::Lambda, "", &[]);
+        if let Some(parameters) = parameters {
+            self.parameters(parameters);
+        }
+        self.visit_expr(&lambda.body);
+        self.at = outside;
+    }
+
+    /// The first iterator is evaluated outside.
+    fn comprehension(&mut self, of: &'a [Comprehension], elements: [Option<&'a Expr>; 2], runs: Runs) {
+        self.exprs(of.iter().take(1).map(|generator| &generator.iter));
+        let runs = match of.iter().any(|generator| generator.is_async) {
+            true if runs == Runs::Now => Runs::Async,
+            _ => runs,
+        };
+        let outside = self.enter(ScopeKind::Comprehension(runs), "", &[]);
+        self.conditional(|binder| {
+            for (at, generator) in of.iter().enumerate() {
+                binder.visit_expr(&generator.target);
+                binder.exprs(Some(&generator.iter).filter(|_| at > 0));
+                binder.exprs(&generator.ifs);
+            }
+            binder.exprs(elements.into_iter().flatten());
+        });
+        self.at = outside;
+    }
+
+    /// The first is evaluated, the others may be.
+    fn first_of(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
+        let mut exprs = exprs.into_iter();
+        self.exprs(exprs.next());
+        self.conditional(|binder| binder.exprs(exprs));
+    }
+
+    /// `(x := value)` binds in the function around the comprehension.
+    fn named(&mut self, named: &'a ast::ExprNamed) {
+        self.visit_expr(&named.value);
+        let Expr::Name(target) = named.target.as_ref() else {
+            return self.visit_expr(&named.target);
+        };
+        let mut scope = self.at.scope;
+        while matches!(self.names.scopes[scope].kind, ScopeKind::Comprehension(_)) {
+            scope = self.names.scopes[scope].parent;
+        }
+        self.compile_expr(&named.target);
+        self.bind_in(scope, target.id.as_str(), Kind::Value(&named.value), None);
+    }
+}
+
+impl<'a> Visitor<'a> for Binder<'a> {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        let around = self.at;
+        self.at.end = stmt.end().to_u32();
+        self.compile(|checker, context| checker.visit_stmt(stmt, context));
+        self.statement(stmt);
+        self.at = around;
+    }
+
+    /// Since Python 3.14 annotations are evaluated when somebody asks for them.
+    fn visit_annotation(&mut self, expr: &'a Expr) {
+        let around = self.at;
+        self.at.around.never |= self.future_annotations;
+        self.at.around.conditional = true;
+        self.visit_expr(expr);
+        self.at = around;
+    }
+
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) | Expr::Name(_) => {
+                return self.spine(expr);
+            }
+            _ => self.compile_expr(expr),
+        }
+        match expr {
+            Expr::Named(named) => self.named(named),
+            Expr::Lambda(lambda) => self.lambda(lambda),
+            Expr::BoolOp(either) => self.first_of(&either.values),
+            Expr::If(either) => self.first_of([&*either.test, &either.body, &either.orelse]),
+            Expr::Compare(compare) => {
+                self.visit_expr(&compare.left);
+                self.first_of(&compare.comparators);
+            }
+            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
+            Expr::DictComp(of) => {
+                let elements = [of.key.as_deref(), Some(&*of.value)];
+                self.comprehension(&of.generators, elements, Runs::Now);
+            }
+            _ => visitor::walk_expr(self, expr),
+        }
+    }
+
+    fn visit_except_handler(&mut self, handler: &'a ExceptHandler) {
+        let ExceptHandler::ExceptHandler(handler) = handler;
+        self.at.in_handler = true;
+        self.exprs(handler.type_.as_deref());
+        self.at.in_handler = false;
+        if let Some(name) = &handler.name {
+            self.delete(name.as_str());
+        }
+        self.visit_body(&handler.body);
+    }
+
+    fn visit_type_param(&mut self, parameter: &'a TypeParam) {
+        self.bind_name(parameter.name().as_str(), Kind::Other);
+        self.conditional(|binder| visitor::walk_type_param(binder, parameter));
+    }
+
+    fn visit_pattern(&mut self, pattern: &'a Pattern) {
+        if let Some(name) = name_of_pattern(pattern) {
+            self.bind_name(name.as_str(), Kind::Other);
+        }
+        visitor::walk_pattern(self, pattern);
+    }
+}
+
+impl<'a> Binder<'a> {
+    fn statement(&mut self, stmt: &'a Stmt) {
+        match stmt {
+            Stmt::FunctionDef(function) => self.function(function),
+            Stmt::ClassDef(class) => self.class(class),
+            Stmt::Assign(assign) => {
+                self.visit_expr(&assign.value);
+                assign
+                    .targets
+                    .iter()
+                    .for_each(|target| self.assign(target, &assign.value));
+            }
+            Stmt::AnnAssign(assign) => self.annotated(assign),
+            Stmt::TypeAlias(alias) => {
+                let outside = self.enter(ScopeKind::TypeParameters, "", &[]);
+                self.conditional(|binder| {
+                    binder.type_parameters(alias.type_params.as_deref());
+                    binder.visit_expr(&alias.value);
+                });
+                self.at = outside;
+                self.visit_expr(&alias.name);
+            }
+            Stmt::Import(import) => import.names.iter().for_each(|alias| self.import(alias)),
+            Stmt::ImportFrom(import) => self.import_from(import),
+            Stmt::Return(_) => {
+                visitor::walk_stmt(self, stmt);
+                self.names.scopes[self.at.scope].left = true;
+            }
+            Stmt::Assert(assertion) => {
+                self.visit_expr(&assertion.test);
+                self.conditional(|binder| assertion.msg.iter().for_each(|said| binder.visit_expr(said)));
+            }
+            _ => self.compound(stmt),
+        }
+    }
+
+    fn compound(&mut self, stmt: &'a Stmt) {
+        let is_compound = matches!(
+            stmt,
+            Stmt::If(_) | Stmt::For(_) | Stmt::While(_) | Stmt::Match(_) | Stmt::With(_) | Stmt::Try(_)
+        );
+        self.at.unsure |= is_compound;
+        match stmt {
+            Stmt::If(branch) => {
+                self.visit_expr(&branch.test);
+                match is_main(&branch.test) {
+                    true => self.visit_body(&branch.body),
+                    false => self.conditional(|binder| binder.visit_body(&branch.body)),
+                }
+                let clauses = &branch.elif_else_clauses;
+                self.conditional(|binder| {
+                    clauses
+                        .iter()
+                        .for_each(|clause| binder.visit_elif_else_clause(clause))
+                });
+            }
+            Stmt::For(each) => {
+                self.visit_expr(&each.iter);
+                self.conditional(|binder| {
+                    binder.visit_expr(&each.target);
+                    binder.repeated(&each.body, &each.orelse);
+                });
+            }
+            Stmt::While(repeat) => {
+                self.visit_expr(&repeat.test);
+                self.conditional(|binder| binder.repeated(&repeat.body, &repeat.orelse));
+            }
+            Stmt::Match(choice) => {
+                self.visit_expr(&choice.subject);
+                self.conditional(|binder| choice.cases.iter().for_each(|case| binder.visit_match_case(case)));
+            }
+            Stmt::With(with) => {
+                for item in &with.items {
+                    self.visit_with_item(item);
+                    if let Expr::Call(manager) = &item.context_expr {
+                        self.watch(Watch::Manager(manager));
+                    }
+                }
+                self.visit_body(&with.body);
+            }
+            Stmt::Try(attempt) => self.attempt(attempt),
+            _ => visitor::walk_stmt(self, stmt),
+        }
+    }
+
+    fn repeated(&mut self, body: &'a [Stmt], orelse: &'a [Stmt]) {
+        self.at.loops += 1;
+        self.visit_body(body);
+        self.at.loops -= 1;
+        self.visit_body(orelse);
+    }
+
+    fn attempt(&mut self, attempt: &'a ast::StmtTry) {
+        let outside = self.at;
+        for ExceptHandler::ExceptHandler(handler) in &attempt.handlers {
+            let types = match handler.type_.as_deref() {
+                Some(Expr::Tuple(several)) => several.elts.as_slice(),
+                one => one.map(std::slice::from_ref).unwrap_or_default(),
+            };
+            let is = |kind: &Expr, word: &str| matches!(kind, Expr::Name(name) if name.id == word);
+            let has = |word: &str| types.iter().any(|kind| is(kind, word));
+            let anything = types.is_empty() || has("Exception") || has("BaseException");
+            self.at.around.expected |= has("NameError") || (anything && is_probe(&attempt.body));
+            self.at.around.conditional = true;
+            self.watch(Watch::Handler(types));
+        }
+        let ends = |last: &Stmt| matches!(last, Stmt::Return(_) | Stmt::Break(_) | Stmt::Continue(_));
+        if attempt.finalbody.iter().any(ends) {
+            self.watch(Watch::Return);
+        }
+        self.visit_body(&attempt.body);
+        self.at = outside;
+        self.conditional(|binder| {
+            binder.visit_body(&attempt.orelse);
+            for handler in &attempt.handlers {
+                binder.visit_except_handler(handler);
+            }
+        });
+        self.visit_body(&attempt.finalbody);
+    }
+
+    fn annotated(&mut self, assign: &'a ast::StmtAnnAssign) {
+        self.exprs(assign.value.as_deref());
+        let around = self.at.around;
+        self.at.around.never |= matches!(self.names.scopes[self.at.scope].kind, ScopeKind::Function(_));
+        self.visit_annotation(&assign.annotation);
+        self.at.around = around;
+        match &assign.value {
+            Some(value) => self.assign(&assign.target, value),
+            None => {
+                self.at.unsure = true;
+                self.visit_expr(&assign.target);
+            }
+        }
+    }
+
+    fn import(&mut self, alias: &'a Alias) {
+        let module = alias.name.as_str();
+        let root = module.split('.').next().unwrap_or(module);
+        self.names.binds_by_text |= matches!(root, "builtins" | "__main__");
+        match &alias.asname {
+            Some(name) => self.bind_name(name.as_str(), Kind::Import(module, None)),
+            None => self.bind_name(root, Kind::Import(root, None)),
+        }
+    }
+
+    fn import_from(&mut self, import: &'a ast::StmtImportFrom) {
+        let module = import.module.as_ref().map_or("", Identifier::as_str);
+        self.names.binds_by_text |= matches!(module, "builtins" | "__main__");
+        let end = import.end().to_u32();
+        for alias in &import.names {
+            let name = alias.name.as_str();
+            self.future_annotations |= module == "__future__" && name == "annotations";
+            let bound = alias.asname.as_ref().unwrap_or(&alias.name).as_str();
+            match (name, import.level) {
+                ("*", 0) => self.names.stars.push(Star { module, end }),
+                ("*", _) => self.names.binds_by_text = true,
+                (_, 0) => self.bind_name(bound, Kind::Import(module, Some(name))),
+                _ => self.bind_name(bound, Kind::Other),
+            }
+        }
+    }
+}
+
+/// `global` and `nonlocal` of a body, but not of functions and classes in it.
+struct Declarations<'a>(HashMap<&'a str, (Declared, TextRange)>);
+
+impl<'a> StatementVisitor<'a> for Declarations<'a> {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        let (names, declared) = match stmt {
+            Stmt::Global(global) => (&global.names, Declared::Global),
+            Stmt::Nonlocal(nonlocal) => (&nonlocal.names, Declared::Nonlocal),
+            Stmt::FunctionDef(_) | Stmt::ClassDef(_) => return,
+            _ => return statement_visitor::walk_stmt(self, stmt),
+        };
+        for name in names {
+            self.0.entry(name.as_str()).or_insert((declared, stmt.range()));
+        }
+    }
+}
+
+/// The name that a pattern itself binds.
+pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
+    match pattern {
+        Pattern::MatchAs(pattern) => pattern.name.as_ref(),
+        Pattern::MatchStar(pattern) => pattern.name.as_ref(),
+        Pattern::MatchMapping(pattern) => pattern.rest.as_ref(),
+        _ => None,
+    }
+}
+
+/// `__name__ == '__main__'`, which is so whenever a program runs.
+fn is_main(test: &Expr) -> bool {
+    let Expr::Compare(compare) = test else {
+        return false;
+    };
+    let sides = || std::iter::once(&*compare.left).chain(&compare.comparators);
+    let is_name = |side: &Expr| matches!(side, Expr::Name(name) if name.id == "__name__");
+    let is_text =
+        |side: &Expr| matches!(side, Expr::StringLiteral(text) if text.value.to_str() == "__main__");
+    *compare.ops == [CmpOp::Eq] && sides().any(is_name) && sides().any(is_text)
+}
+
+/// Whether the whole attempt only asks for a name.
+fn is_probe(body: &[Stmt]) -> bool {
+    match body {
+        [Stmt::Expr(statement)] => statement.value.is_name_expr(),
+        [Stmt::Assign(assignment)] => assignment.value.is_name_expr(),
+        _ => false,
+    }
+}

@@ -1,0 +1,354 @@
+//! What an expression denotes, as far as its text tells: `s` after `from os import system as s` is `os.system`, and so
+//! is `getattr(__import__('os'), 'system')`. Nothing is computed: a text that is not written out is unknown, and rules
+//! refuse it where it matters.
+
+use super::{
+    builtin_names::builtin,
+    module_attributes::{is_grave, module_at},
+    names::{Kind, NameRead, Names, Resolution, Star},
+    spine::spine_of,
+    table,
+};
+use ruff_python_ast::{Arguments, Expr, ExprName};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+/// Longer paths denote nothing that a rule knows.
+const PATH_BYTES_MAX: usize = 200;
+/// Names and calls that are followed one into another.
+const DEPTH_MAX: u32 = 60;
+/// So many star imports are asked for a name.
+const STARS_MAX: usize = 100;
+/// What `globals()` gives.
+const OWN_NAMES: &str = "globals()";
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Meaning<'a> {
+    Unknown,
+    /// A name of the module `builtins`.
+    Builtin(&'a str),
+    /// A module, or something by its way from a module: `os`, `os.system`, `pathlib.Path()`.
+    Path(Rc<str>),
+    /// A text that stands there, or that a name stands for.
+    Text(&'a str),
+}
+
+impl Meaning<'_> {
+    pub(crate) fn path(text: &str) -> Self {
+        Self::Path(Rc::from(text))
+    }
+
+    pub(crate) fn as_path(&self) -> Option<&str> {
+        match self {
+            Self::Path(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    fn is_place(&self) -> bool {
+        matches!(self, Self::Path(_) | Self::Builtin(_))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Meanings<'a, 's> {
+    names: &'s Names<'a>,
+    /// Of each binding; unknown while it is being found out.
+    known: RefCell<Vec<Option<Meaning<'a>>>>,
+    depth: Cell<u32>,
+    given_up: Cell<bool>,
+}
+
+impl<'a, 's> Meanings<'a, 's> {
+    pub(crate) fn new(names: &'s Names<'a>) -> Self {
+        Self {
+            names,
+            known: RefCell::new(vec![None; names.bindings().len()]),
+            depth: Cell::new(0),
+            given_up: Cell::new(false),
+        }
+    }
+
+    /// Something was too intricate to be followed.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up.get()
+    }
+
+    pub(crate) fn of(&self, expr: &'a Expr) -> Meaning<'a> {
+        if self.depth.get() >= DEPTH_MAX {
+            self.given_up.set(true);
+            return Meaning::Unknown;
+        }
+        self.depth.set(self.depth.get() + 1);
+        let mut meaning = Meaning::Unknown;
+        for (at, part) in spine_of(expr).iter().copied().enumerate() {
+            meaning = match at {
+                0 => self.of_innermost(part),
+                _ => self.step(&meaning, part),
+            };
+        }
+        self.depth.set(self.depth.get() - 1);
+        meaning
+    }
+
+    /// A text that is written out, there or where its name is bound.
+    pub(crate) fn text(&self, expr: &'a Expr) -> Option<&'a str> {
+        match self.of(expr) {
+            Meaning::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What stands at the beginning of a spine.
+    pub(crate) fn of_innermost(&self, expr: &'a Expr) -> Meaning<'a> {
+        match expr {
+            Expr::Name(name) => self.of_name(name),
+            Expr::StringLiteral(literal) => Meaning::Text(literal.value.to_str()),
+            Expr::Named(named) => self.of(&named.value),
+            Expr::If(either) => self.first_place([either.body.as_ref(), either.orelse.as_ref()]),
+            Expr::BoolOp(either) => self.first_place(&either.values),
+            _ => Meaning::Unknown,
+        }
+    }
+
+    /// Of several that it may be, one that leads somewhere.
+    fn first_place(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> Meaning<'a> {
+        let mut meanings = exprs.into_iter().map(|expr| self.of(expr));
+        meanings.find(Meaning::is_place).unwrap_or(Meaning::Unknown)
+    }
+
+    fn of_name(&self, name: &'a ExprName) -> Meaning<'a> {
+        let Some(read) = self.names.read_at(name.range) else {
+            return Meaning::Unknown;
+        };
+        let meaning = self.of_bound(read);
+        if !self.names.stars().is_empty() {
+            return self.of_star(read, &meaning).unwrap_or(meaning);
+        }
+        match is_grave(read.name) {
+            // What stands for a module without its import may get it: from us, or in an earlier call of the session.
+            Some(module) if read.resolution == Resolution::Unresolved && meaning == Meaning::Unknown => {
+                Meaning::path(module)
+            }
+            _ => meaning,
+        }
+    }
+
+    /// What it denotes by what binds it in sight.
+    fn of_bound(&self, read: &NameRead<'a>) -> Meaning<'a> {
+        let of = |resolution: Resolution| match resolution {
+            Resolution::Builtin => of_builtin(read.name),
+            Resolution::Binding(id) => self.of_binding(id),
+            Resolution::Unresolved => Meaning::Unknown,
+        };
+        // What the name means while its binding is not there: of the two the one that leads further.
+        match (of(read.resolution), read.otherwise) {
+            (_, Some(Resolution::Builtin)) => of_builtin(read.name),
+            (meaning, Some(otherwise)) if !meaning.is_place() => of(otherwise),
+            (meaning, _) => meaning,
+        }
+    }
+
+    fn of_binding(&self, id: usize) -> Meaning<'a> {
+        if let Some(known) = &self.known.borrow()[id] {
+            return known.clone();
+        }
+        self.known.borrow_mut()[id] = Some(Meaning::Unknown);
+        let meaning = self.find_binding(id);
+        self.known.borrow_mut()[id] = Some(meaning.clone());
+        meaning
+    }
+
+    fn find_binding(&self, id: usize) -> Meaning<'a> {
+        let binding = &self.names.bindings()[id];
+        let only = binding.only_kind().is_some();
+        for kind in &binding.kinds {
+            let meaning = match kind {
+                Kind::Import(module, None) => Meaning::path(module),
+                Kind::Import(module, Some(name)) => self.attribute(&Meaning::path(module), name),
+                Kind::Value(expr) => self.of(expr),
+                Kind::Parameter(Some(default)) => self.first_place([*default]),
+                Kind::Parameter(None) | Kind::Function | Kind::Class | Kind::Other => Meaning::Unknown,
+            };
+            if meaning.is_place() || only {
+                return meaning;
+            }
+        }
+        Meaning::Unknown
+    }
+
+    /// What a name denotes if a star import brings it. Where something in sight binds it, too, the import wins only
+    /// with what leads somewhere.
+    fn of_star(&self, read: &NameRead<'a>, bound: &Meaning<'a>) -> Option<Meaning<'a>> {
+        if read.name.starts_with('_') {
+            return None;
+        }
+        let stars = self.names.stars().iter().rev().take(STARS_MAX);
+        let may_bring = || stars.clone().filter(|star| self.names.may_be_of_star(read, star));
+        let brought = |star: &Star<'a>| self.attribute(&Meaning::path(star.module), read.name);
+        match may_bring().find(|star| leads_somewhere(star.module, read)) {
+            Some(star) => (!matches!(bound, Meaning::Path(_))).then(|| brought(star)),
+            None if read.resolution == Resolution::Unresolved => may_bring().next().map(brought),
+            None => None,
+        }
+    }
+
+    /// Whether it is known of no other way that this name is bound.
+    pub(crate) fn is_of_star(&self, name: &ExprName) -> bool {
+        let read = self
+            .names
+            .read_at(name.range)
+            .filter(|_| !self.names.stars().is_empty());
+        read.is_some_and(|read| self.of_star(read, &self.of_bound(read)).is_some())
+    }
+
+    /// One step outwards: what `left.a`, `left()` or `left[i]` denotes when it is known what the left part does.
+    pub(crate) fn step(&self, left: &Meaning<'a>, part: &'a Expr) -> Meaning<'a> {
+        match part {
+            Expr::Attribute(attribute) => self.attribute(left, attribute.attr.as_str()),
+            Expr::Call(call) => self.call(left, &call.arguments),
+            Expr::Subscript(subscript) if left.as_path().is_some() => match self.of(&subscript.slice) {
+                Meaning::Text(key) => self.item(left, key),
+                _ => Meaning::Unknown,
+            },
+            _ => Meaning::Unknown,
+        }
+    }
+
+    /// An attribute by whatever way.
+    pub(crate) fn attribute(&self, left: &Meaning<'a>, name: &str) -> Meaning<'a> {
+        match left {
+            Meaning::Path(path) if &**path == "builtins" => match builtin(name) {
+                Some(known) => of_builtin(known),
+                None => join(path, name),
+            },
+            Meaning::Path(_) | Meaning::Builtin(_) if name == "__builtins__" => Meaning::path("builtins"),
+            Meaning::Path(path) => match module_at(path, name) {
+                Some(module) => Meaning::path(module),
+                None => join(path, name),
+            },
+            // What a function of C is bound to is its module.
+            Meaning::Builtin(_) if name == "__self__" => Meaning::path("builtins"),
+            Meaning::Builtin(function) => join(&format!("builtins.{function}"), name),
+            Meaning::Text(_) | Meaning::Unknown => Meaning::Unknown,
+        }
+    }
+
+    /// An item by its name: of the names of a module, or of all modules.
+    fn item(&self, left: &Meaning<'a>, key: &str) -> Meaning<'a> {
+        let path = left.as_path().unwrap_or_default();
+        match (path, path.strip_suffix(".__dict__")) {
+            (OWN_NAMES, _) => match (self.names.of_module(key), builtin(key)) {
+                (Some(id), _) => self.of_binding(id),
+                (None, Some(known)) => of_builtin(known),
+                (None, None) => Meaning::Unknown,
+            },
+            ("sys.modules", _) => Meaning::path(key),
+            ("builtins", _) => self.attribute(left, key),
+            (_, Some(module)) => self.attribute(&Meaning::path(module), key),
+            _ => Meaning::Unknown,
+        }
+    }
+
+    pub(crate) fn argument(&self, arguments: &'a Arguments, at: usize) -> Meaning<'a> {
+        match arguments.args.get(at) {
+            Some(Expr::Starred(_)) | None => Meaning::Unknown,
+            Some(expr) => self.of(expr),
+        }
+    }
+
+    /// What a call gives, where that is known without running it.
+    fn call(&self, function: &Meaning<'a>, arguments: &'a Arguments) -> Meaning<'a> {
+        let name = match function {
+            Meaning::Builtin(name) => *name,
+            Meaning::Path(path) => path,
+            _ => return Meaning::Unknown,
+        };
+        let first = || self.argument(arguments, 0);
+        let of_first = |name: Meaning<'a>| match name {
+            Meaning::Text(name) => self.attribute(&first(), name),
+            _ => Meaning::Unknown,
+        };
+        match name {
+            "getattr"
+            | "inspect.getattr_static"
+            | "builtins.object.__getattribute__"
+            | "builtins.type.__getattribute__" => of_first(self.argument(arguments, 1)),
+            "vars" if !arguments.args.is_empty() => of_first(Meaning::Text("__dict__")),
+            "vars" | "globals" | "locals" => Meaning::path(OWN_NAMES),
+            "type" if arguments.len() == 1 && matches!(first(), Meaning::Text(_)) => Meaning::Builtin("str"),
+            "__import__" | "importlib.__import__" => {
+                let is_whole = arguments.len() >= 4 || arguments.find_keyword("fromlist").is_some();
+                let of = |name: &'a str| match is_whole {
+                    true => name,
+                    false => name.split('.').next().unwrap_or(name),
+                };
+                let name = self.module_named(arguments);
+                name.map_or(Meaning::Unknown, |name| Meaning::path(of(name)))
+            }
+            "operator.getitem" => match self.argument(arguments, 1) {
+                Meaning::Text(key) => self.item(&first(), key),
+                _ => Meaning::Unknown,
+            },
+            _ if function.as_path().is_none() => Meaning::Unknown,
+            _ => self.call_method(name, arguments),
+        }
+    }
+
+    fn call_method(&self, path: &str, arguments: &'a Arguments) -> Meaning<'a> {
+        let (value, method) = path.rsplit_once('.').unwrap_or((path, ""));
+        let found = match (method, self.argument(arguments, 0)) {
+            ("get" | "pop" | "setdefault" | "__getitem__", Meaning::Text(key)) => {
+                self.item(&Meaning::path(value), key)
+            }
+            ("__getattribute__" | "__getattr__", Meaning::Text(name)) => {
+                return self.attribute(&Meaning::path(value), name);
+            }
+            ("load_module" | "import_module" | "find_module", _) => {
+                let name = self.module_named(arguments);
+                return name.map_or(Meaning::Unknown, Meaning::path);
+            }
+            _ => Meaning::Unknown,
+        };
+        match found.is_place() {
+            true => found,
+            false if path.len() + 2 < PATH_BYTES_MAX => Meaning::path(&format!("{path}()")),
+            false => Meaning::Unknown,
+        }
+    }
+
+    /// The name that a function is given which imports by it.
+    fn module_named(&self, arguments: &'a Arguments) -> Option<&'a str> {
+        self.text(arguments.find_argument_value("name", 0)?)
+    }
+}
+
+/// What has another meaning, too, must be known by itself: `hasattr` is nothing of `ctypes`, though all of that is
+/// known.
+fn leads_somewhere(module: &str, read: &NameRead<'_>) -> bool {
+    let path = format!("{module}.{}", read.name);
+    let is_known = match read.resolution {
+        Resolution::Unresolved => table::find(&path).is_some(),
+        _ => table::find_by_name(&path).is_some(),
+    };
+    is_known || module_at(module, read.name).is_some()
+}
+
+fn of_builtin(name: &str) -> Meaning<'_> {
+    match name {
+        "__builtins__" => Meaning::path("builtins"),
+        _ => Meaning::Builtin(name),
+    }
+}
+
+fn join<'a>(path: &str, name: &str) -> Meaning<'a> {
+    match path.len() + name.len() < PATH_BYTES_MAX {
+        true => Meaning::path(&format!("{path}.{name}")),
+        false => Meaning::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

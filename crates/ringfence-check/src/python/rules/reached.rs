@@ -1,0 +1,147 @@
+//! Modules that the profile does not have: imported, or reached as an attribute, by a text or by a star import.
+
+use super::{
+    Step, Walk,
+    attributes::Of,
+    imports::{Allowed, Imports},
+};
+use crate::{
+    python::{resolve::Meaning, table},
+    registry::python::{PROFILE_IMPORT, PROFILE_MODULE_ATTRIBUTE},
+};
+use ruff_python_ast::{Alias, Expr, ExprContext, ExprName, Identifier, StmtImport, StmtImportFrom};
+use ruff_text_size::{Ranged, TextRange};
+
+impl<'a> Walk<'a, '_, '_> {
+    fn refuse_module(&mut self, path: &str, range: TextRange, what: String) {
+        let finding = self.imports.refused(&PROFILE_IMPORT, path, what, range);
+        self.told.add(finding);
+    }
+
+    /// A module that is not allowed, reached without importing it.
+    pub(super) fn module_reached(&mut self, range: TextRange, path: &str) {
+        let written = self.quote(range);
+        let what = match written == path {
+            true => format!("`{path}` is reached as an attribute"),
+            false => format!("`{written}` is `{path}`, which is not allowed"),
+        };
+        let finding = self.imports.refused(&PROFILE_MODULE_ATTRIBUTE, path, what, range);
+        self.told.add(finding);
+    }
+
+    /// A name that denotes something by its way from a module.
+    pub(super) fn name_reaches(&mut self, name: &'a ExprName, path: &str, next: Option<&Expr>) {
+        let is_way = next.is_some_and(Expr::is_attribute_expr);
+        let reached = match self.imports.allow(path) {
+            Allowed::Yes => false,
+            Allowed::OnTheWay => !is_way,
+            // `sys` after `from json.tool import *`.
+            Allowed::No => self.resolver.is_of_star(name),
+        };
+        if reached {
+            self.module_reached(name.range, path);
+        }
+    }
+
+    pub(super) fn part_reaches(&mut self, step: &Step<'a, '_>, path: &str, told: &mut Option<&'static str>) {
+        let known = *told == Some(PROFILE_MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
+        if known || path.contains('(') {
+            return;
+        }
+        let reached = match self.imports.allow(path) {
+            Allowed::Yes => false,
+            Allowed::OnTheWay => !step.next.is_some_and(Expr::is_attribute_expr),
+            // What is not allowed was told where it was imported or reached.
+            Allowed::No => match step.of {
+                Meaning::Path(left) if !left.contains('(') => self.imports.allow(left) != Allowed::No,
+                _ => true,
+            },
+        };
+        if !reached {
+            return;
+        }
+        *told = Some(PROFILE_MODULE_ATTRIBUTE.id);
+        let by_text = match step.of {
+            Meaning::Builtin(name) => *name == "__import__",
+            Meaning::Path(path) => path.starts_with("importlib."),
+            _ => false,
+        };
+        match by_text && step.part.is_call_expr() {
+            true => {
+                let what = format!("`{}` imports `{path}`", self.quote(step.part.range()));
+                self.refuse_module(path, step.part.range(), what);
+            }
+            false => self.module_reached(step.part.range(), path),
+        }
+    }
+
+    pub(super) fn import(&mut self, import: &'a StmtImport) {
+        for alias in &import.names {
+            let module = alias.name.as_str();
+            self.private_module(module, alias.range);
+            if self.imports.allow(module) != Allowed::Yes {
+                self.refuse_module(module, alias.range, format!("`{module}` is imported"));
+            }
+        }
+    }
+
+    pub(super) fn import_from(&mut self, import: &'a StmtImportFrom) {
+        let module = import.module.as_ref().map_or("", Identifier::as_str);
+        if import.level > 0 {
+            let local = import.names.iter().all(|alias| match module {
+                "" => self.imports.is_local(alias.name.as_str()),
+                _ => self.imports.is_local(module),
+            });
+            if !local {
+                let written = self.quote(import.range);
+                self.told.add(Imports::relative(&written, import));
+            }
+            return;
+        }
+        let allowed = self.imports.allow(module);
+        if allowed == Allowed::No {
+            self.refuse_module(module, import.range, format!("`{module}` is imported"));
+        }
+        for alias in &import.names {
+            self.import_name(module, alias, allowed);
+        }
+    }
+
+    fn import_name(&mut self, module: &'a str, alias: &'a Alias, allowed: Allowed) {
+        let name = alias.name.as_str();
+        let of = Meaning::path(module);
+        if module != "__future__" {
+            self.read_by_name(&alias.name, ExprContext::Load, Of::Anything);
+            self.private_attribute(name, &of, alias.name.range());
+        }
+        if name == "*" {
+            let what = format!("everything of `{module}` is imported");
+            if let Some((group, known)) = table::in_module(module) {
+                let what = format!("{what}, and `{known}` {}", group.does);
+                self.say(group.rule, group.weight, alias.range, what);
+            }
+            if allowed == Allowed::OnTheWay {
+                self.refuse_module(module, alias.range, what);
+            }
+            return;
+        }
+        let whole = format!("{module}.{name}");
+        let denoted = self.resolver.attribute(&of, name);
+        let denoted = denoted.as_path().unwrap_or(&whole);
+        if allowed == Allowed::No
+            || self.imports.allow(denoted) == Allowed::Yes
+            || denoted.starts_with("builtins.")
+        {
+            return;
+        }
+        if denoted == whole {
+            self.refuse_module(denoted, alias.range, format!("`{whole}` is imported"));
+        } else {
+            let what = format!("`{name}` of `{module}` is `{denoted}`, which is not allowed");
+            let finding = self
+                .imports
+                .refused(&PROFILE_MODULE_ATTRIBUTE, denoted, what, alias.range);
+            self.told.add(finding);
+        }
+    }
+}

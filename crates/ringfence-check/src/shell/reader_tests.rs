@@ -1,0 +1,171 @@
+//! Scripts and the commands that are read of them.
+
+use super::{reader::read, syntax::Role, value::Values};
+
+fn commands_of(code: &str) -> Vec<String> {
+    let script = read(code);
+    assert_eq!(script.faults, [], "{code}");
+    let values = Values::of(&script, None);
+    let simple = script
+        .commands
+        .iter()
+        .filter(|command| command.role == Role::Simple);
+    simple
+        .map(|command| {
+            let texts: Vec<String> = values
+                .fields(&command.words)
+                .into_iter()
+                .map(|f| f.text)
+                .collect();
+            texts.join("|")
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(code: &str, expect: &[&str]) {
+    assert_eq!(commands_of(code), expect, "{code}");
+}
+
+#[test]
+fn words_are_those_that_bash_sees() {
+    check("r\\m -r'f' \"/\" # not this", &["rm|-rf|/"]);
+    check("'r'm $'\\x72\\155' \"a\"b'c'", &["rm|rm|abc"]);
+    check("{rm,-rf,/} {x} {a", &["{rm,-rf,/}|{x}|{a"]);
+    check(
+        "x=rm; y=\"-rf /\"; $x $y; $x \"$y\"",
+        &["", "", "rm|-rf|/", "rm|-rf /"],
+    );
+    check(
+        "x=r; x+=m; ${x} ${z:-rm} ${x:0:1}",
+        &["", "", "\u{FFFD}|rm|\u{FFFD}"],
+    );
+    check("rm${IFS}-rf${IFS}/", &["rm|-rf|/"]);
+    check(
+        "$(echo rm) `printf %s rm` $(date)",
+        &["echo|rm", "printf|%s|rm", "date", "\u{FFFD}|\u{FFFD}|\u{FFFD}"],
+    );
+    check(
+        "a=(rm -rf /); \"${a[@]}\"; ${a[0]} $a",
+        &["", "\u{FFFD}", "\u{FFFD}|\u{FFFD}"],
+    );
+    check(
+        "x=a; y=$x; $y; eval \"$y\"",
+        &["", "", "\u{FFFD}", "eval|\u{FFFD}"],
+    );
+    check("x=a; read x; $x", &["", "read|x", "\u{FFFD}"]);
+    check("for d in / /etc; do rm $d; done", &["rm|/|/etc"]);
+    check("echo ~ '~' \"$HOME\"/x", &["echo|~|./~|~/x"]);
+    check("a 2>&1 b >f c <<<x d", &["a|b|c|d"]);
+    check(
+        "x=RM; ${x,,} ${!x} ${x/R/r} ${#x}",
+        &["", "\u{FFFD}|\u{FFFD}|\u{FFFD}|\u{FFFD}"],
+    );
+}
+
+#[test]
+fn commands_are_found_wherever_they_stand() {
+    check(
+        "if a; then b; elif c; then d; else e; fi",
+        &["a", "b", "c", "d", "e"],
+    );
+    check("while a; do b; done; until c; do d; done", &["a", "b", "c", "d"]);
+    check(
+        "for i in 1; do a; done\nfor ((i=0; i<1; i++)); do b; done\nfor i; do c; done",
+        &["a", "b", "c"],
+    );
+    check("case $x in a|b) c;; (d) e;& *) f; esac", &["c", "e", "f"]);
+    check(
+        "f() { a; }; function g { b; }; function h() (c)\ni ()\n{\nd\n}",
+        &["a", "b", "c", "d"],
+    );
+    check(
+        "(a; b) | { c; } && ! d || time -p e & coproc f",
+        &["a", "b", "c", "d", "e", "f"],
+    );
+    check("[[ a == b && $(c) =~ ^(x|y)\\ z$ ]] && (( 1 + $(d) ))", &["c"]);
+    check(
+        "a \"$(b \"$(c)\")\" <(d) >(e)",
+        &["c", "b|\u{FFFD}", "d", "e", "a|\u{FFFD}|\u{FFFD}|\u{FFFD}"],
+    );
+    check("cat <<E | b\nx $(c)\nE\nd", &["cat", "b", "c", "d"]);
+    check("cat <<'E' <<-F\nx $(c)\nE\n\tf\n\tF\nd", &["cat", "d"]);
+    check("a \\\n  b\r\nc", &["a|b", "c"]);
+    check("select x in a b; do c; done", &["c"]);
+    check(
+        "declare -a x=(1 2) y; export A=b c",
+        &["declare|-a|y", "export|c"],
+    );
+}
+
+#[test]
+fn what_bash_refuses_is_told() {
+    for code in [
+        "if a; then b",
+        "while a; do b",
+        "for i in a; do b",
+        "case x in a) b",
+        "{ a",
+        "( a",
+        "echo 'x",
+        "echo \"x",
+        "echo $(a",
+        "echo `a",
+        "echo ${x",
+        "[[ a",
+        "f() ",
+        "fi",
+        "done",
+        "esac",
+        "}",
+        ")",
+        "a | | b",
+        "a &&",
+        "a |",
+        "; a",
+        "if a; then b; done",
+        "if; then a; fi",
+        "if a; then fi",
+        "a ;; b",
+        "for x in a; b; done",
+        "& a",
+        "echo $'x",
+        "x=(a",
+        "while do a; done",
+        "case x in a b) c;; esac",
+        "a (b)",
+        "> ",
+        "{ }",
+        "()",
+    ] {
+        assert_ne!(read(code).faults, [], "{code}");
+    }
+}
+
+#[test]
+fn hostile_nesting_ends() {
+    for piece in [
+        "(",
+        "{ ",
+        "$(",
+        "\"$(",
+        "`",
+        "${x:-",
+        "((",
+        "$((",
+        "<(",
+        "if ",
+        "case x in a) ",
+        "f() ",
+        "[[ ",
+        "\"",
+        "<<A ",
+        "((\n",
+        "a=(",
+    ] {
+        let code = piece.repeat(100_000);
+        assert!(read(&code).faults.len() <= 20, "{piece}");
+    }
+    assert_eq!(read(&"a ".repeat(500_000)).faults, []);
+    assert_eq!(read(&"a;".repeat(200_000)).faults, []);
+}
